@@ -14,9 +14,10 @@ import pytest
 from geminga_autorecovery.config import AutoRecoveryPartConfig
 from geminga_bookie.config import BookieConfig
 from geminga_broker.config import BrokerConfig
-from geminga_cli.commands import autorecovery, bookie, broker, standalone, zookeeper
-from geminga_cli.commands.help import HelpPages
-from geminga_cli.commands.part import make_parser
+from geminga_cli.commands import standalone
+from geminga_cli.commands.parts import autorecovery, bookie, broker, zookeeper
+from geminga_cli.commands.parts.part_command import make_parser
+from geminga_cli.commands.parts.settings_help import HelpPages
 from geminga_cli.embedded_zookeeper.settings import ZooKeeperPartSettings
 from geminga_cli.supervisor.settings import StandaloneSettings
 from geminga_server.config import settings_of

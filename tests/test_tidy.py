@@ -17,6 +17,7 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 
 import pytest
+from tests.density import measure, modules_by_folder
 from tests.project_files import (
     ROOT,
     SOURCE_FOLDERS,
@@ -41,6 +42,12 @@ from tests.tidy_exceptions import (
 CLIENT_FACES = {"geminga", "geminga.arrow", "geminga.sync"}
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60
+# A reader keeps so many names in mind; 15 are better.
+FOLDER_MODULES_MAX = 20
+# How often a reader has to jump (``density.py``). Lower them when the code has become calmer.
+FUNCTIONS_A_THOUSAND_LINES_MAX = 70
+CALLED_ONCE_PERCENT_MAX = 18
+COMMENTS_PERCENT_MIN = 2
 
 # Everything at the top; see CONTRIBUTING.md for what goes where.
 TOP_LEVEL = {
@@ -58,20 +65,20 @@ TEST_FOLDERS = {
 # What decides must not ask: a module whose description calls it pure imports none of these.
 IMPURE = {"asyncio", "time", "random", "socket", "threading"}
 MUST_BE_PURE = {
-    "bookie/geminga_ledger/placement.py",
-    "bookie/geminga_ledger/quorum.py",
-    "bookie/geminga_ledger/recovery_rules.py",
-    "bookie/geminga_bookie/garbage/garbage.py",
-    "bookie/geminga_bookie/journal/pacing.py",
-    "bookie/geminga_bookie/disks/space.py",
-    "broker/geminga_broker/managed_ledger/acknowledged.py",
-    "broker/geminga_broker/managed_ledger/chain.py",
-    "broker/geminga_broker/ownership/bundles.py",
-    "broker/geminga_broker/ownership/load.py",
-    "broker/geminga_broker/ownership/placement.py",
+    "bookie/geminga_ledger/replication/placement.py",
+    "bookie/geminga_ledger/replication/quorum.py",
+    "bookie/geminga_ledger/replication/recovery_rules.py",
+    "bookie/geminga_bookie/decisions/garbage.py",
+    "bookie/geminga_bookie/decisions/group_pacing.py",
+    "bookie/geminga_bookie/decisions/disk_space.py",
+    "broker/geminga_broker/managed_ledger/acknowledgement/acknowledged.py",
+    "broker/geminga_broker/managed_ledger/ledger_chain/chain.py",
+    "broker/geminga_broker/ownership/assignment/bundles.py",
+    "broker/geminga_broker/ownership/assignment/load_report.py",
+    "broker/geminga_broker/ownership/assignment/placement.py",
     "broker/geminga_broker/ownership/rings.py",
     "broker/geminga_broker/subscriptions/distribution/active_consumer.py",
-    "cli/geminga_cli/supervisor/fleet.py",
+    "cli/geminga_cli/supervisor/lifecycle/fleet.py",
     "runtime/geminga_cluster/claims.py",
 }
 FILE_CALLS = {"open", "io.open", "os.open", "tarfile.open", "zipfile.ZipFile"}
@@ -139,6 +146,18 @@ def test_docstrings_do_not_make_a_function_longer(code: str, lines: int) -> None
     (function,) = ast.parse(code).body
     assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
     assert lines_of(function) == lines
+
+
+def test_no_folder_has_more_modules_than_a_reader_keeps_in_mind() -> None:
+    folders = modules_by_folder()
+    assert {name: n for name, n in folders.items() if n > FOLDER_MODULES_MAX} == {}
+
+
+def test_a_reader_seldom_jumps_and_is_told_why() -> None:
+    density = measure(sources())
+    assert density.functions_a_thousand_lines <= FUNCTIONS_A_THOUSAND_LINES_MAX, density
+    assert density.once_percent <= CALLED_ONCE_PERCENT_MAX, density
+    assert density.comments_percent >= COMMENTS_PERCENT_MIN, density
 
 
 def test_every_module_says_what_it_is_for() -> None:
@@ -341,7 +360,14 @@ def test_tests_that_pass_leave_nothing_in_the_temporary_folder(tmp_path: Path) -
     """Clusters take hundreds of megabytes. Here small tests are run as these are, by a worker."""
     environment = {name: text for name, text in os.environ.items() if "PYTEST" not in name}
     environment["TMPDIR"] = str(tmp_path)
-    words = ("-q", "-n", "1", "-p", "no:cacheprovider", "tests/unit/geminga_runtime/test_disk.py")
+    words = (
+        "-q",
+        "-n",
+        "1",
+        "-p",
+        "no:cacheprovider",
+        "tests/unit/geminga_runtime/test_file_disk.py",
+    )
     ended = subprocess.run(
         [sys.executable, "-m", "pytest", *words],
         cwd=ROOT,

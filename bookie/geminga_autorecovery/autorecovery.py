@@ -1,7 +1,7 @@
-"""Auto-recovery as a service: a candidate for auditor and a replication worker.
+"""The daemon of auto-recovery: a candidate for auditor and a replication worker.
 
-Runs in a bookie's process, or alone. As many as there are share the work by locks in ZooKeeper; one
-of them is the auditor.
+It runs in a bookie's process, or alone. All daemons of a cluster share the work by locks in
+ZooKeeper; one of them is the auditor.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from random import Random
 
-from geminga_autorecovery.auditor import Auditor
+from geminga_autorecovery.auditing.auditor import Auditor
+from geminga_autorecovery.auditing.election import Election
 from geminga_autorecovery.config import AutoRecoveryConfig
 from geminga_autorecovery.counters import AuditorCounters, WorkerCounters
-from geminga_autorecovery.election import Election
-from geminga_autorecovery.repair import LedgerRepair
-from geminga_autorecovery.worker import ReplicationWorker
+from geminga_autorecovery.replication.repair import LedgerRepair
+from geminga_autorecovery.replication.worker import ReplicationWorker
 from geminga_ledger import LedgerConfig
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination
@@ -36,46 +36,29 @@ class AutoRecovery(Service):
         config: AutoRecoveryConfig | None = None,
         ledgers: LedgerConfig | None = None,
     ) -> None:
-        """``ledgers``: how bookies are asked, and how long they are waited for."""
+        """``ledgers`` has the deadlines and sizes of requests to bookies."""
         super().__init__()
         config = config or AutoRecoveryConfig()
         self._repair = LedgerRepair(
             coordination, network, clock, random, config, ledgers or LedgerConfig()
         )
-        self._auditor = Auditor(coordination, clock, self._repair, config)
-        self._election = Election(
-            coordination, bookie_id, self._auditor.run, retry_s=config.retry_s
-        )
+        # Each daemon has an auditor; it works while the daemon is elected.
+        auditor = Auditor(coordination, clock, self._repair, config)
+        self.election = Election(coordination, bookie_id, auditor.run, retry_s=config.retry_s)
         self._worker = ReplicationWorker(
             coordination, random, self._repair, config, holder=bookie_id
         )
-
-    @property
-    def is_auditor(self) -> bool:
-        """Whether this daemon is the auditor of the cluster."""
-        return self._election.is_auditor
-
-    @property
-    def election_attempts(self) -> int:
-        """How often this daemon tried to become the auditor."""
-        return self._election.attempts
+        # What this daemon did as the auditor, and as a worker.
+        self.auditor_counters: AuditorCounters = auditor.counters
+        self.worker_counters: WorkerCounters = self._repair.counters
 
     @property
     def background_faults(self) -> int:
-        """How often its work met an error that nobody foresaw, and went on."""
-        return self._election.faults + self._worker.faults
-
-    @property
-    def auditor_counters(self) -> AuditorCounters:
-        """What this daemon did as the auditor."""
-        return self._auditor.counters
-
-    @property
-    def worker_counters(self) -> WorkerCounters:
-        """What this daemon's worker did."""
-        return self._repair.counters
+        """How often its work met an unforeseen error, and went on."""
+        return self.election.faults + self._worker.faults
 
     async def _open(self, stack: AsyncExitStack) -> None:
+        # Closed in the opposite order: the repair that both others use is last.
         await stack.enter_async_context(self._repair)
         await stack.enter_async_context(self._worker)
-        await stack.enter_async_context(self._election)
+        await stack.enter_async_context(self.election)

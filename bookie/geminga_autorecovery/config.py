@@ -1,4 +1,4 @@
-"""What auto-recovery is told, in a bookie's process or in one of its own.
+"""The settings of auto-recovery, in a bookie's process or in one of its own.
 
 The defaults are BookKeeper's as Pulsar sets them (``conf/bookkeeper.conf``).
 """
@@ -11,23 +11,23 @@ from typing import Annotated
 from annotated_types import Ge, Le
 
 from geminga_server.config import INLINE, INTERNAL, PartConfig, Port, Upstream
-from geminga_server.tls_config import BookieClientTlsConfig
+from geminga_server.tls.config import BookieClientTlsConfig
 
 MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoRecoveryConfig:
-    """How auditor and replication worker go about it; an interval of 0 turns off what it is for."""
+    """The settings of auditor and replication worker; an interval of 0 turns off its check."""
 
     bookkeeper_tls: BookieClientTlsConfig = field(default_factory=BookieClientTlsConfig)
     lost_bookie_recovery_delay_s: Annotated[
         int, Ge(0), Upstream("lostBookieRecoveryDelay", of="BookKeeper")
     ] = 0
-    """How long a lost bookie is waited for before its ledgers are copied. What ZooKeeper holds
-    goes before it, and several bookies that are lost at once are not waited for."""
+    """The grace of a lost bookie, in seconds, before its ledgers are copied. A value that an
+    operator wrote into ZooKeeper overrides it; several bookies lost at once get no grace."""
     auditor_periodic_bookie_check_interval_s: Annotated[float, Ge(0)] = 86_400.0
-    """How often the metadata of all ledgers is compared with the bookies there are; 0: only when
+    """How often the metadata of all ledgers is compared with the registered bookies; 0: only when
     the auditor begins."""
     auditor_periodic_check_interval_s: Annotated[float, Ge(0)] = 604_800.0
     """How often every ledger is read."""
@@ -48,21 +48,25 @@ class AutoRecoveryConfig:
     replication_bytes_per_s: Annotated[
         int, Ge(0), Upstream("replicationRateByBytes", of="BookKeeper")
     ] = 32 * MIB
-    """Bytes a second that one worker copies; 0: as fast as it goes. Upstream has no bound; here
-    the bookie around the worker has one core for all its work."""
-    # The longest that a ledger is let alone which could not be repaired
-    # (lockReleaseOfFailedLedgerGracePeriod); the first time it is a 32nd part of it.
+    """Bytes a second that one worker copies; 0: no bound, as upstream. A bookie with a worker has
+    one core for all its work."""
+    # The longest pause before a ledger that could not be repaired is tried again
+    # (lockReleaseOfFailedLedgerGracePeriod); the first pause is a 32nd part of it.
     failed_ledger_grace_s: Annotated[float, INTERNAL] = 300.0
-    # Bytes of the entries that are copied at once.
+    # Bytes of the entries that are copied at once: with ``rereplication_entry_batch_size`` the
+    # bound of what a worker has in memory.
     copy_batch_bytes_max: Annotated[int, INTERNAL] = 8 * MIB
-    # Ledgers whose lock one worker keeps while it waits for a grace to pass; then it takes no more.
+    # Ledgers that one worker keeps locked until a pause or grace is over; with so many it takes no
+    # more.
     ledgers_deferred_max: Annotated[int, INTERNAL] = 1_000
-    # Ledgers whose metadata is read at once, and that are checked at once.
+    # Ledgers whose metadata is read at once, and ledgers that are checked at once: a check reads
+    # entries.
     metadata_reads_max: Annotated[int, INTERNAL] = 64
     ledger_checks_max: Annotated[int, INTERNAL] = 4
-    # Idle workers and auditors look again after so long, should a watch ever be missed.
+    # Idle workers and auditors read everything again after so long, in case a watch was missed.
     rescan_interval_s: Annotated[float, INTERNAL] = 60.0
-    # After ZooKeeper or bookies failed an auditor or worker (rwRereplicateBackoffMs).
+    # The pause of an auditor or worker after an error of ZooKeeper or bookies
+    # (rwRereplicateBackoffMs).
     retry_s: Annotated[float, INTERNAL] = 5.0
 
 
@@ -72,8 +76,8 @@ class AutoRecoveryPartConfig(PartConfig):
 
     auto_recovery: Annotated[AutoRecoveryConfig, INLINE] = field(default_factory=AutoRecoveryConfig)
     bind_address: str = "127.0.0.1"
-    """Where metrics and health are."""
+    """The address of metrics and health."""
     http_port: Port = 8000
     """The port of metrics and health; 0 takes a free one."""
     recovery_id: str = ""
-    """Its name in elections and locks, unlike any other's; empty: made of host and process."""
+    """Its name in elections and locks, which no other may have; empty: made of host and process."""

@@ -1,4 +1,4 @@
-"""What auto-recovery has done, in plain integers; ``metrics`` makes Prometheus' families of it."""
+"""What auto-recovery has done, in plain numbers; ``metrics`` shows them to Prometheus."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class AuditorCounters:
-    """Of the auditor, while this process is it. Times are sums, in seconds."""
+    """Of the auditor, for the time that this daemon is it. Times are sums, in seconds."""
 
     ledgers_marked: int = 0
-    # What the ledgers marked hold, each counted as often as it was marked.
+    # The size of the ledgers marked, each counted as often as it was marked.
     marked_bytes: int = 0
+    # By reading, which is one of the three kinds of check.
     ledgers_checked: int = 0
+    # Audits that waited for the grace of a lost bookie, and those of them that were cancelled.
     audits_delayed: int = 0
     audits_cancelled: int = 0
+    # How often a check that was due waited, for a lost bookie or because of the switch.
     checks_skipped: int = 0
+    # Runs that visited all ledgers.
     audits: int = 0
     audit_s: float = 0.0
     checks: int = 0
@@ -35,6 +39,7 @@ class AuditorCounters:
 class WorkerCounters:
     """Of the replication worker. Times are sums, in seconds."""
 
+    # Ledgers that were whole afterwards, and those that stayed locked for a while.
     ledgers_replicated: int = 0
     ledgers_deferred: int = 0
     entries_read: int = 0

@@ -1,17 +1,17 @@
-"""What can go wrong while lost copies are made again.
+"""The errors of auto-recovery.
 
 GemingaError
 └── AutoRecoveryError
     ├── CopyRefused           a bookie did not take the copies it was sent
     ├── EntriesUnreadable     of some entries no good copy could be had from any bookie
     ├── NowhereToCopy         no bookie is left that could take a fragment's copies
-    ├── FragmentChanged       somebody else changed the fragment meanwhile: look at it again
+    ├── FragmentChanged       the fragment was changed meanwhile: check it again
     ├── ClaimLost             the ledger's lock is gone, and another may work on it
     ├── RecoveryDisabled      an operator has switched auto-recovery off
     ├── BookieStillThere      a bookie to be decommissioned is registered
     ├── BookieUnknown         there never was a bookie of that id
     ├── DecommissionStalled   no ledger has been moved for too long
-    └── NoZooKeeper           nothing can be found out or written down now
+    └── NoZooKeeper           there is no session with ZooKeeper now
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class FragmentChanged(AutoRecoveryError):
     def __init__(self, ledger_id: int, first_entry: int) -> None:
         super().__init__(
             f"the fragment of ledger {ledger_id} that begins with entry {first_entry} was changed "
-            f"by somebody else"
+            f"by another process"
         )
         self.ledger_id = ledger_id
         self.first_entry = first_entry
@@ -88,7 +88,9 @@ class ClaimLost(AutoRecoveryError):
     retry = True
 
     def __init__(self, ledger_id: int) -> None:
-        super().__init__(f"ledger {ledger_id} is not locked any more: somebody else may be on it")
+        super().__init__(
+            f"ledger {ledger_id} is not locked any more: another process may work on it"
+        )
         self.ledger_id = ledger_id
 
 

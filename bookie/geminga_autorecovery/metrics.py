@@ -1,12 +1,13 @@
-"""What auto-recovery tells Prometheus, under the names of Apache BookKeeper (``ReplicationStats``).
+"""Auto-recovery's metrics for Prometheus, by the names of Apache BookKeeper (``ReplicationStats``).
 
-Numbers are read when somebody scrapes. The names are fixed by existing dashboards, also where
-Prometheus would have counters end in ``_total``.
+Numbers are read at each scrape. The names are fixed by existing dashboards, also where Prometheus
+would have counters end in ``_total``; times are in milliseconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from geminga_autorecovery.autorecovery import AutoRecovery
@@ -20,30 +21,18 @@ IS_AUDITOR = "geminga_autorecovery_is_auditor"
 SUCCESS = {"success": "true"}
 
 
+@dataclass(frozen=True, slots=True)
 class AutoRecoveryMetrics:
     """Collects from one open daemon."""
 
-    def __init__(self, daemon: AutoRecovery) -> None:
-        self._daemon = daemon
+    daemon: AutoRecovery
 
     def collect(self) -> Iterable[Metric]:
         """All families, for one scrape."""
-        for name, value in self._counters().items():
-            yield metric(name, "unknown", [(name, {}, value)], _about(name))
-        is_auditor = [(IS_AUDITOR, dict[str, str](), float(self._daemon.is_auditor))]
-        yield metric(IS_AUDITOR, "gauge", is_auditor, _about(IS_AUDITOR))
-        for name, (count, sum_s) in self._times().items():
-            samples = [
-                (f"{name}_count", SUCCESS, count),
-                (f"{name}_sum", SUCCESS, sum_s * MS_PER_S),
-            ]
-            yield metric(name, "summary", samples, _about(name))
-
-    def _counters(self) -> dict[str, float]:
-        auditor, worker = self._daemon.auditor_counters, self._daemon.worker_counters
-        return {
-            "geminga_autorecovery_background_faults_total": self._daemon.background_faults,
-            "auditor_election_attempts": self._daemon.election_attempts,
+        auditor, worker = self.daemon.auditor_counters, self.daemon.worker_counters
+        counters = {
+            "geminga_autorecovery_background_faults_total": self.daemon.background_faults,
+            "auditor_election_attempts": self.daemon.election.attempts,
             "auditor_NUM_UNDER_REPLICATED_LEDGERS": auditor.ledgers_marked,
             "auditor_UNDER_REPLICATED_LEDGERS_TOTAL_SIZE": auditor.marked_bytes,
             "auditor_NUM_LEDGERS_CHECKED": auditor.ledgers_checked,
@@ -70,11 +59,13 @@ class AutoRecoveryMetrics:
                 worker.entries_unreadable
             ),
         }
-
-    def _times(self) -> dict[str, tuple[int, float]]:
-        """Of each kind of work: how often it was done, and the seconds it took together."""
-        auditor, worker = self._daemon.auditor_counters, self._daemon.worker_counters
-        return {
+        # Of unknown type: counters would get names that end in ``_total``.
+        for name, value in counters.items():
+            yield metric(name, "unknown", [(name, {}, float(value))], _about(name))
+        is_auditor = [(IS_AUDITOR, dict[str, str](), float(self.daemon.election.is_auditor))]
+        yield metric(IS_AUDITOR, "gauge", is_auditor, _about(IS_AUDITOR))
+        # Of each kind of work: how often it was done, and the seconds it took together.
+        times = {
             "auditor_AUDIT_BOOKIES_TIME": (auditor.audits, auditor.audit_s),
             "auditor_URL_PUBLISH_TIME_FOR_LOST_BOOKIE": (auditor.audits, auditor.audit_s),
             "auditor_CHECK_ALL_LEDGERS_TIME": (auditor.checks, auditor.check_s),
@@ -86,6 +77,12 @@ class AutoRecoveryMetrics:
             "replication_worker_READ_DATA_LATENCY": (worker.batches, worker.read_s),
             "replication_worker_WRITE_DATA_LATENCY": (worker.batches, worker.write_s),
         }
+        for name, (count, sum_s) in times.items():
+            samples = [
+                (f"{name}_count", SUCCESS, float(count)),
+                (f"{name}_sum", SUCCESS, sum_s * MS_PER_S),
+            ]
+            yield metric(name, "summary", samples, _about(name))
 
 
 def _about(name: str) -> str:

@@ -1,7 +1,6 @@
 """Auto-recovery as a process of its own, without a bookie: config, ZooKeeper, daemon, metrics.
 
-As many as wanted may run beside the bookies that run it too, or instead of them. It keeps nothing
-on disk.
+Any number may run beside the daemons in bookies, or instead of them. It keeps nothing on disk.
 """
 
 from __future__ import annotations
@@ -25,38 +24,39 @@ from geminga_runtime.coordination import SessionState
 from geminga_runtime.network import AsyncioNetwork
 from geminga_server.authorization import Resource
 from geminga_server.config.loading import load_config
-from geminga_server.http import HttpServer
+from geminga_server.control.supervision import part_name
+from geminga_server.http.server import HttpServer
 from geminga_server.logging import configure_logging
 from geminga_server.memory import tune_memory
 from geminga_server.metrics import LoopLag, PartMetrics, part_app
 from geminga_server.open_files import open_files
 from geminga_server.ports import free_port
 from geminga_server.run import StopRequest, run_part
-from geminga_server.supervision import part_name
-from geminga_server.waiting import wait_for_node
+from geminga_server.zookeeper.startup_wait import wait_for_node
 
 log = logging.getLogger(__name__)
 
 PART = "autorecovery"
-# What a bookie's id may not have, whose place the name takes in votes and locks.
+# Characters that a bookie's id may not have: the name stands in its place in votes and locks.
 _STRANGE = re.compile(r"[^a-zA-Z0-9.\-]")
 
 
 def main(file: Path | None, flags: Mapping[str, object]) -> int:
-    """Run auto-recovery until it is told to stop; returns the process's exit code."""
+    """Run auto-recovery until the process is asked to stop; returns its exit code."""
     config = load_config(AutoRecoveryPartConfig, PART, file=file, flags=flags)
     configure_logging(part_name(PART), level=config.log_level, is_json=config.log_json)
     return run_part(lambda stop: serve(config, stop))
 
 
 async def serve(config: AutoRecoveryPartConfig, stop: StopRequest) -> None:
-    """Open everything, say so, and wait to be told to stop."""
+    """Open everything, log it, and wait for the request to stop."""
     tune_memory()
     free_port(config.bind_address, config.http_port)
     clock = SystemClock()
     files = open_files()
     async with AsyncExitStack() as stack:
         zookeeper = await stack.enter_async_context(config.zookeeper_client(clock, stop))
+        # It appears when the cluster is initialized; before that there is nothing to recover.
         await wait_for_node(zookeeper, INSTANCE_ID_PATH, config.zookeeper_connect_timeout_s)
         name = config.recovery_id or made_up_id(socket.gethostname(), os.getpid())
         daemon = await stack.enter_async_context(
@@ -92,11 +92,11 @@ async def serve(config: AutoRecoveryPartConfig, stop: StopRequest) -> None:
 
 
 def made_up_id(host: str, process_id: int) -> str:
-    """A name that no other process has."""
+    """A name that no other process has, which is valid as a bookie's id."""
     return f"{PART}-{_STRANGE.sub('-', host)}-{process_id}"
 
 
 async def check_health(state: SessionState) -> None:
-    """Raise where nothing can be done, since there is no session with ZooKeeper."""
+    """Raise ``NoZooKeeper`` while there is no session: nothing can be read or written then."""
     if state is not SessionState.CONNECTED:
         raise NoZooKeeper(state.value)

@@ -1,25 +1,24 @@
-"""The storage server: keeps ledger entries, and knows nothing of topics.
+"""The storage server: keeps ledger entries durably, and knows nothing of topics.
 
-What happens to an entry, and in which room:
+Its rooms, in the order in which an entry meets them:
 
-``sessions``      ``session`` takes frames from a connection and answers them, with one journal
-                  hand-over per read; ``reads`` answers from the disk, ``rare_requests`` all but V2
-                  adds and reads, ``v3`` the third version's; ``long_polls`` waits for what
-                  ``last_confirmed`` can tell; ``intake`` holds the sockets when too much waits
-``journal``       makes groups of adds durable with one sync each, then lets them be answered;
-                  ``pacing`` decides when; ``journals`` makes several of them look like one;
-                  ``replay`` brings back after a crash what only the journal has
-``storage``       admit, find, fetch: ``write_cache`` keeps what is not yet in an entry log,
-                  ``checkpoint`` carries it to the ``entry_log`` and the ``index`` and trims the
-                  journal, ``rebuild`` brings back a lost index
-``garbage``       the ``collector`` has ledgers forgotten that are gone (``ledger_deletion``), as
-                  ``garbage`` decides; ``compaction`` gives entry logs back of which little is of
-                  use
-``disks``         the ``directories`` and their ``paths``, ``identity`` (the bookie's stable id and
-                  its cookie), and how full they are: ``space_watch`` looks, ``space`` says what
-                  follows
-``formats``       the layouts of the files, drawn
+``sessions``      a client's connection: adds go to the write cache and the journal, and are
+                  answered when they are durable; reads are answered from memory or the disk
+``journal``       the write-ahead log: makes groups of adds durable with one sync each
+``storage``       who may add, what is fenced, where an entry is found. ``checkpoint`` carries
+                  entries from memory to the entry logs and the index, and trims the journal
+``entry_logs``    the files that hold entries for good
+``index``         which block of which entry log holds an entry
+``garbage``       deletes the ledgers that are gone, and gives their room back
+
+``formats``       the layouts of all files, drawn
+``decisions``     what is decided apart from doing it: pacing, garbage, full disks
+``disks``         the directories, the bookie's identity, and how full the disks are
 ``registration``  where this bookie is, in ZooKeeper
 ``admin``         the HTTP side, for people and tools
 ``bookie``        puts the rooms together; ``part`` makes a process of it
+
+What it promises: an entry whose add was answered with success is there after any crash of the
+process or the machine; a ledger whose fence was answered takes no normal adds any more; and damage
+on a disk is an error for the reader, never an answer that an entry does not exist.
 """

@@ -1,4 +1,4 @@
-"""``python -m geminga_bookie``: a bookie told by the environment alone."""
+"""``python -m geminga_bookie``: a bookie with its settings from the environment alone."""
 
 from __future__ import annotations
 

@@ -3,14 +3,19 @@
 GemingaError
 └── BookieError
     ├── CorruptFile           bytes on disk are not what was written
+    │   └── DamagedBlock      the same of a block of entries, some of which can still be read
     ├── UnknownFormat         a file of a version (or kind) that this program does not read
     ├── JournalFileMissing    the journal file to replay from is gone
+    ├── JournalsChanged       the journal directories do not hold each journal once
+    ├── DirectoriesChanged    there are more or fewer directories than the bookie was made with
     ├── EntryLogMissing       an entry log is gone, and the index knows what was in it
+    ├── EntryLogTwice         two directories have an entry log of one number
     ├── EntriesLost           the index is gone, and with it some of the entry logs
     ├── CookieMismatch        this directory belongs to another bookie or cluster
     ├── CookieMissing         a directory is empty where the cluster knows this bookie
     ├── DataWithoutCookie     a directory holds a bookie's files, and nothing says which bookie's
     ├── DirectoriesClash      one directory is named for two things that it cannot hold both
+    ├── LogRemoved            a read came too late: its entry log was compacted meanwhile
     └── ClusterNotInitialized ZooKeeper holds no ``/ledgers`` tree
 
 What a bookie refuses to a client stands in ``geminga_protocol.bookkeeper.errors``.
@@ -25,7 +30,7 @@ from geminga_runtime.errors import GemingaError
 
 _LEDGERS_NAMED_MAX = 20
 _FILES_NAMED_MAX = 5
-# For a bookie that has lost some of its entries, and knows that it has.
+# What an operator can do about a bookie that has lost some of its entries, and knows it.
 _WAYS_OUT = (
     "Where every ledger has other replicas, move this bookie's data directory away and start "
     "it empty, under another id: auto-recovery fills it. Where there are none, and the data is "
@@ -37,6 +42,10 @@ class BookieError(GemingaError):
     """The bookie cannot start or go on as it is."""
 
     code = "BookieError"
+
+
+# Files. Each message says what may be lost and what an operator can do: the bookie does not start,
+# because a bookie that starts without some of its entries denies them to readers.
 
 
 class CorruptFile(BookieError):
@@ -144,6 +153,9 @@ class EntryLogTwice(BookieError):
         self.name = name
 
 
+# Identity. A bookie that starts on other directories than its own would do the same.
+
+
 class CookieMismatch(BookieError):
     """Two cookies that must be the same are not."""
 
@@ -181,7 +193,13 @@ class DataWithoutCookie(BookieError):
     """
 
     def __init__(self, found: Mapping[str, Sequence[str]]) -> None:
-        held = "; ".join(f"{where} holds {_files(names)}" for where, names in found.items())
+        holdings: list[str] = []
+        for where, names in found.items():
+            named = ", ".join(names[:_FILES_NAMED_MAX])
+            if len(names) > _FILES_NAMED_MAX:
+                named = f"{named}, ... ({len(names)} files)"
+            holdings.append(f"{where} holds {named}")
+        held = "; ".join(holdings)
         super().__init__(
             f"a bookie's data is there, but not the VERSION file that says which bookie's: {held}. "
             "Entries that were acknowledged may be in it, and the cluster knows them under that "
@@ -206,16 +224,20 @@ class DirectoriesClash(BookieError):
         self.path = path
 
 
-class DamagedBlock(CorruptFile):
-    """A block is not what was written, at byte ``offset``; ``entries`` are those that can still be
-    told apart in it, ``count`` it had. ``held`` says in words what the index knows of it.
+# Reads. These stop no bookie.
 
-    Of any other entry that it spans, nobody can tell whether it was in it.
+
+class DamagedBlock(CorruptFile):
+    """A block of entries is not what was written.
+
+    ``entries`` are those that can still be read in it, of the ``count`` that it had; ``held`` says
+    in words which those were. Whether another entry that the block spans was in it, cannot be told.
     """
 
     def __init__(
         self, path: str, offset: int, held: str, count: int, entries: dict[int, bytes]
     ) -> None:
+        # Not ``CorruptFile``'s words, which speak of a bookie that does not start.
         BookieError.__init__(
             self,
             f"{path} is damaged in the block at byte {offset}, which holds {count} entries {held}: "
@@ -229,7 +251,7 @@ class DamagedBlock(CorruptFile):
 
 
 class LogRemoved(BookieError):
-    """An entry log was given back after the index was asked: ask the index again."""
+    """An entry log was removed after the index had named a block in it: ask the index again."""
 
     retry = True
 
@@ -237,8 +259,11 @@ class LogRemoved(BookieError):
         super().__init__(f"entry log {file_name} was removed meanwhile")
 
 
+# The cluster.
+
+
 class ClusterNotInitialized(BookieError):
-    """ZooKeeper holds no ledgers tree: no cluster was made there yet."""
+    """ZooKeeper has no ledgers tree: no cluster was initialised there yet."""
 
     retry = True
 
@@ -248,11 +273,6 @@ class ClusterNotInitialized(BookieError):
             "Run `geminga initialize-cluster-metadata` once, then start the bookie again."
         )
         self.path = path
-
-
-def _files(names: Sequence[str]) -> str:
-    named = ", ".join(names[:_FILES_NAMED_MAX])
-    return named if len(names) <= _FILES_NAMED_MAX else f"{named}, ... ({len(names)} files)"
 
 
 def _indented(text: str) -> str:

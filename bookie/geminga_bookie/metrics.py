@@ -1,7 +1,7 @@
-"""What a bookie tells Prometheus, under the names of Apache BookKeeper's own bookies.
+"""A bookie's metrics, under the names of Apache BookKeeper's own bookies.
 
-Hot paths add to plain integers; the families are made from them when somebody scrapes. The names
-are fixed by existing dashboards, also where Prometheus would have counters end in ``_total``.
+Hot paths add to plain integers; the families are made from them at each scrape. The names are fixed
+by existing dashboards, also where Prometheus would have counters end in ``_total``.
 """
 
 from __future__ import annotations
@@ -32,12 +32,31 @@ class BookieMetrics:
         self._period_ends_s = bookie.counters.clock.monotonic() + PERIOD_S
 
     def collect(self) -> Iterable[Metric]:
-        """All families, for one scrape."""
+        """Yield all families, for one scrape."""
         for kind, values in (("gauge", self._gauges()), ("counter", self._counters())):
             for name, value in values:
                 yield metric(name, kind, [(name, {}, value)], name)
-        yield from self._summaries()
-        self._end_period()
+        counters = self._bookie.counters
+        # Several journals count into the same durations.
+        journal = self._bookie.journals[0]
+        adds_failed = counters.adds_failed + counters.adds_refused
+        yield _summary("bookie_journal_JOURNAL_ADD_ENTRY", journal.add_durations, adds_failed)
+        yield _summary(
+            "bookie_journal_JOURNAL_SYNC",
+            journal.sync_durations,
+            sum(each.error is not None for each in self._bookie.journals),
+        )
+        for name in ("bookkeeper_server_ADD_ENTRY", "bookkeeper_server_ADD_ENTRY_REQUEST"):
+            yield _summary(name, journal.add_durations, adds_failed)
+        for name in ("bookkeeper_server_READ_ENTRY", "bookkeeper_server_READ_ENTRY_REQUEST"):
+            yield _summary(name, counters.read_durations, counters.reads_failed)
+        # A new period begins with the scrape that finds the last one over. Nothing but scrapes
+        # reads the quantiles, so that no timer is needed.
+        now_s = counters.clock.monotonic()
+        if now_s >= self._period_ends_s:
+            self._period_ends_s = now_s + PERIOD_S
+            for each in (journal.add_durations, journal.sync_durations, counters.read_durations):
+                each.renew()
 
     def _gauges(self) -> Iterator[Value]:
         bookie = self._bookie
@@ -47,24 +66,35 @@ class BookieMetrics:
         yield "bookie_ledger_writable_dirs", bookie.ledger_directories.writable_count
         yield "bookie_ledger_num_dirs", len(bookie.ledger_directories)
         for directory in bookie.ledger_directories:
-            yield _usage_name(directory.path), directory.usage * 100
-        yield from self._garbage_gauges()
-        yield "bookie_ledgers_count", storage.counts.ledgers + storage.ledgers.new_count
+            word = "".join(letter if letter.isalnum() else "_" for letter in directory.path)
+            yield f"bookie_ledger_dir_{word}_usage", directory.usage * 100
+        # Upstream's names; "active" is what is in use, the space without it what the files take.
+        logs = storage.index.logs
+        yield "bookie_ACTIVE_ENTRY_LOG_TOTAL", len(bookie.entry_log.numbers)
+        live_bytes = sum(usage.live_bytes for usage in logs.values())
+        yield "bookie_ACTIVE_ENTRY_LOG_SPACE_BYTES", live_bytes
+        yield "bookie_ENTRY_LOG_SPACE_BYTES", sum(usage.end for usage in logs.values())
+        yield "bookie_ACTIVE_LEDGER_TOTAL", storage.counts.ledgers
+        new_ledgers = len(storage.ledgers.new_ids())
+        yield "bookie_ledgers_count", storage.counts.ledgers + new_ledgers
         yield "bookie_entries_count", storage.counts.entries + write_cache.entry_count
         yield "bookie_write_cache_size", write_cache.used_bytes
         yield "bookie_read_cache_size", read_cache.used_bytes
-        queued = sum(journal.queued_entries for journal in journals)
+        # Of several journals together. What forms is queued, what is being written is forced.
+        queued = sum(journal.forming.entries for journal in journals)
         yield "bookie_journal_JOURNAL_QUEUE_SIZE", queued
         forced = sum(journal.writing_bytes > 0 for journal in journals)
         yield "bookie_journal_JOURNAL_FORCE_WRITE_QUEUE_SIZE", forced
         waiting = sum(len(journal.forming.waiters) for journal in journals)
         yield "bookie_journal_JOURNAL_CB_QUEUE_SIZE", waiting
-        unanswered = sum(journal.unanswered_entries for journal in journals)
+        # Connections whose sockets are not read for now: their requests wait there.
+        blocked = len(bookie.back_pressure) * bookie.back_pressure.is_held
+        unanswered = queued + sum(journal.writing_entries for journal in journals)
         yield "bookkeeper_server_ADD_ENTRY_IN_PROGRESS", unanswered
-        yield "bookkeeper_server_ADD_ENTRY_BLOCKED", len(bookie.intake) * bookie.intake.is_held
+        yield "bookkeeper_server_ADD_ENTRY_BLOCKED", blocked
         yield "bookkeeper_server_READ_ENTRY_IN_PROGRESS", counters.reads_in_progress
-        yield "bookkeeper_server_READ_ENTRY_BLOCKED", len(bookie.intake) * bookie.intake.is_held
-        yield "geminga_bookie_connections", len(bookie.intake)
+        yield "bookkeeper_server_READ_ENTRY_BLOCKED", blocked
+        yield "geminga_bookie_connections", len(bookie.back_pressure)
         yield "geminga_bookie_connections_max", bookie.limits.connections_max
 
     def _counters(self) -> Iterator[Value]:
@@ -78,65 +108,9 @@ class BookieMetrics:
         yield "bookie_journal_JOURNAL_WRITE_BYTES", written_bytes
         yield "bookkeeper_server_ADD_ENTRY_REJECTED", counters.adds_refused
         yield "bookkeeper_server_READ_ENTRY_FENCE_READ", counters.fence_reads
-        yield from self._garbage_counters()
-        yield "bookkeeper_server_WRITE_LAC", counters.lac_writes
-        yield "bookkeeper_server_READ_LAC", counters.lac_reads
-        yield "bookkeeper_server_FORCE_LEDGER", counters.forces
-        yield "geminga_bookie_adds_total", counters.adds
-        yield "geminga_bookie_reads_total", counters.reads
-        yield "geminga_bookie_v3_requests_total", counters.v3_requests
-        yield "geminga_bookie_faulty_connections_total", counters.connections_faulty
-        yield "geminga_bookie_refused_connections_total", sum(bookie.limits.refused.values())
-        yield "geminga_bookie_backpressure_total", bookie.intake.holds
-        yield "geminga_bookie_journal_groups_total", sum(journal.groups for journal in journals)
-        yield "geminga_bookie_background_faults_total", bookie.background_faults
-        yield "geminga_bookie_checkpoints_total", bookie.checkpointer.done
-        yield "geminga_bookie_checkpoint_failures_total", bookie.checkpointer.failures
-        yield "geminga_bookie_entry_log_written_bytes_total", bookie.entry_log.written_bytes
-        yield "geminga_bookie_entry_log_read_bytes_total", bookie.entry_log.read_bytes
-        yield "geminga_bookie_damaged_blocks_total", bookie.entry_log.damaged_blocks
-
-    def _summaries(self) -> Iterator[Metric]:
-        # Several journals count into the same durations.
-        journal, counters = self._bookie.journal, self._bookie.counters
-        adds_failed = counters.adds_failed + counters.adds_refused
-        yield _summary("bookie_journal_JOURNAL_ADD_ENTRY", journal.add_durations, adds_failed)
-        yield _summary(
-            "bookie_journal_JOURNAL_SYNC",
-            journal.sync_durations,
-            sum(each.error is not None for each in self._bookie.journals),
-        )
-        for name in ("bookkeeper_server_ADD_ENTRY", "bookkeeper_server_ADD_ENTRY_REQUEST"):
-            yield _summary(name, journal.add_durations, adds_failed)
-        for name in ("bookkeeper_server_READ_ENTRY", "bookkeeper_server_READ_ENTRY_REQUEST"):
-            yield _summary(name, counters.read_durations, counters.reads_failed)
-
-    def _end_period(self) -> None:
-        """Begin a new period when one is over. Only scrapes read quantiles: no timer is needed."""
-        now_s = self._bookie.counters.clock.monotonic()
-        if now_s >= self._period_ends_s:
-            self._period_ends_s = now_s + PERIOD_S
-            journal = self._bookie.journal
-            for each in (
-                journal.add_durations,
-                journal.sync_durations,
-                self._bookie.counters.read_durations,
-            ):
-                each.renew()
-
-    def _garbage_gauges(self) -> Iterator[Value]:
-        logs = self._bookie.storage.index.logs
-        yield "bookie_ACTIVE_ENTRY_LOG_TOTAL", len(self._bookie.entry_log.numbers)
-        live_bytes = sum(usage.live_bytes for usage in logs.values())
-        yield "bookie_ACTIVE_ENTRY_LOG_SPACE_BYTES", live_bytes
-        yield "bookie_ENTRY_LOG_SPACE_BYTES", sum(usage.end for usage in logs.values())
-        yield "bookie_ACTIVE_LEDGER_TOTAL", self._bookie.storage.counts.ledgers
-
-    def _garbage_counters(self) -> Iterator[Value]:
-        """Both names of each are asked for by dashboards in use."""
-        collector = self._bookie.collector
-        assert collector is not None
-        collected = collector.collected
+        assert bookie.collector is not None
+        collected = bookie.collector.collected
+        # Dashboards in use ask for both names.
         for suffix in ("TOTAL", "COUNT"):
             yield f"bookie_DELETED_LEDGER_{suffix}", collected.deleted_ledgers
             yield f"bookie_MAJOR_COMPACTION_{suffix}", collected.major_compactions
@@ -146,16 +120,27 @@ class BookieMetrics:
         by_compaction_bytes = collected.reclaimed_by_compaction_bytes
         yield "bookie_RECLAIMED_COMPACTION_SPACE_BYTES", by_compaction_bytes
         yield "geminga_bookie_garbage_failures_total", collected.failures
-        yield "geminga_bookie_compaction_moved_bytes_total", self._bookie.compactor.moved_bytes
-
-
-def _usage_name(path: str) -> str:
-    word = "".join(letter if letter.isalnum() else "_" for letter in path)
-    return f"bookie_ledger_dir_{word}_usage"
+        yield "geminga_bookie_compaction_moved_bytes_total", bookie.compactor.moved_bytes
+        yield "bookkeeper_server_WRITE_LAC", counters.lac_writes
+        yield "bookkeeper_server_READ_LAC", counters.lac_reads
+        yield "bookkeeper_server_FORCE_LEDGER", counters.forces
+        yield "geminga_bookie_adds_total", counters.adds
+        yield "geminga_bookie_reads_total", counters.reads
+        yield "geminga_bookie_v3_requests_total", counters.v3_requests
+        yield "geminga_bookie_faulty_connections_total", counters.connections_faulty
+        yield "geminga_bookie_refused_connections_total", sum(bookie.limits.refused.values())
+        yield "geminga_bookie_backpressure_total", bookie.back_pressure.holds
+        yield "geminga_bookie_journal_groups_total", sum(journal.groups for journal in journals)
+        yield "geminga_bookie_background_faults_total", bookie.background_faults
+        yield "geminga_bookie_checkpoints_total", bookie.checkpointer.done
+        yield "geminga_bookie_checkpoint_failures_total", bookie.checkpointer.failures
+        yield "geminga_bookie_entry_log_written_bytes_total", bookie.entry_log.written_bytes
+        yield "geminga_bookie_entry_log_read_bytes_total", bookie.entry_log.read_bytes
+        yield "geminga_bookie_damaged_blocks_total", bookie.entry_log.damaged_blocks
 
 
 def _summary(name: str, durations: Durations, failed: int) -> Metric:
-    """Milliseconds of what succeeded; of what failed the number alone."""
+    """Milliseconds of what succeeded; of what failed only the number."""
     done, failure = {"success": "true"}, {"success": "false"}
     summary = durations.summary(QUANTILES, with_present=True)
     quantiles = [

@@ -1,7 +1,8 @@
 """Where this bookie is: an ephemeral node below ``/ledgers/available`` for as long as it lives.
 
-A read-only bookie stands below ``readonly`` instead, where writers do not look. A new session gets
-a new node; what our own earlier life left behind is taken over at once.
+A read-only bookie has its node below ``readonly`` instead, where writers do not look. A new session
+with ZooKeeper gets a new node. What an earlier run of this bookie left behind is taken over at
+once, instead of waiting for its session to expire.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from geminga_runtime.service import Service
 
 log = logging.getLogger(__name__)
 
-# ZooKeeper is away or busy: ask again after this long. Reads and adds go on meanwhile.
+# After a failure of ZooKeeper's. Reads and adds go on meanwhile.
 RETRY_S = 1.0
 LEAVE_TIMEOUT_S = 1.0
 
@@ -31,7 +32,8 @@ LEAVE_TIMEOUT_S = 1.0
 class Registration(Service):
     """Keeps the node of bookie ``bookie_id`` where ``is_read_only`` says it belongs.
 
-    Whoever makes one holds the lock of the bookie's directory: the id has one living bearer.
+    Taking a node over is sound because the process holds the lock of the bookie's directory: no
+    other process has this id.
     """
 
     def __init__(
@@ -45,13 +47,15 @@ class Registration(Service):
         super().__init__()
         self._coordination = coordination
         self._bookie_id = bookie_id
+        # What the node holds.
         self._value = address.encode()
         self._is_read_only = is_read_only
+        # Something has changed that the node may have to follow.
         self._is_wanted = asyncio.Event()
         self._is_open = False
         self._has_lost_session = False
-        # Where the bookie stands, and by which session: said when it changes.
-        self._told: tuple[str, int] | None = None
+        # The node and the session that it is of, as our log said last.
+        self._reported: tuple[str, int] | None = None
 
     async def _open(self, stack: AsyncExitStack) -> None:
         self._is_open = True
@@ -61,11 +65,11 @@ class Registration(Service):
         self.spawn_lasting(self._register_when_wanted, name="registration")
 
     def review(self) -> None:
-        """The bookie may have become read-only, or writable again."""
+        """Check again where the node belongs: the bookie became read-only, or writable again."""
         self._is_wanted.set()
 
     def announce(self, address: BookieInfo) -> None:
-        """Say this of the bookie from now on."""
+        """Publish this address from now on."""
         self._value = address.encode()
         self._is_wanted.set()
 
@@ -79,6 +83,7 @@ class Registration(Service):
     async def _register_when_wanted(self) -> None:
         while True:
             await self._is_wanted.wait()
+            # Before it is read what to register: what changes from here on sets it again.
             self._is_wanted.clear()
             try:
                 await self._register()
@@ -87,6 +92,7 @@ class Registration(Service):
                 self._is_wanted.set()
                 await asyncio.sleep(RETRY_S)
             except Exception:
+                # As lasting work this loop is started again, and must then try once more.
                 self._is_wanted.set()
                 raise
 
@@ -98,10 +104,12 @@ class Registration(Service):
         )
         if is_read_only:
             here, elsewhere = elsewhere, here
+        # The new node first: in between the bookie has two, not none.
         await take_over_ephemeral(self._coordination, here, self._value)
         await self._delete(elsewhere)
-        told, self._told = self._told, (here, self._coordination.session_id)
-        if told != self._told:  # else the node only says something else, of its HTTP port say
+        reported, self._reported = self._reported, (here, self._coordination.session_id)
+        # The same node of the same session only got another value, with the HTTP port, say.
+        if reported != self._reported:
             log.info("bookie registered", extra={"node": here, "is_read_only": is_read_only})
 
     async def _delete(self, path: str) -> None:

@@ -1,4 +1,4 @@
-"""What went wrong and was put right, and what reading cost, counted for the metrics. Pure.
+"""Counters for the metrics: what failed and was repaired, and what reading cost.
 
 Facts: ``BookKeeperClientStats`` of Apache BookKeeper.
 """
@@ -19,9 +19,10 @@ class LedgerCounters:
     # Copies of an entry with a wrong digest, and copies that were not where they should have been.
     copies_damaged: int = 0
     copies_missing: int = 0
-    # Entries asked of a second bookie because the first was slow.
+    # Entries requested from a second bookie because the first was slow.
     reads_speculative: int = 0
-    # Payload bytes that readers got from bookies, and that they gave out.
+    # Payload bytes that readers got from bookies, and that they gave out. The first are more where
+    # copies are requested twice, or read ahead and dropped.
     bytes_read: int = 0
     bytes_given_out: int = 0
 

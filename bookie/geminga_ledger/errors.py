@@ -1,4 +1,4 @@
-"""What can go wrong with a ledger, as those who write and read ledgers are told.
+"""The errors of ledgers, as their writers and readers get them.
 
 GemingaError
 └── LedgerError
@@ -6,7 +6,7 @@ GemingaError
     ├── NoSuchEntry            the entry was never confirmed, or the ledger ends before it
     ├── EntryCorrupt           every copy that could be read is damaged
     ├── LedgerClosed           the writer takes no more entries: it was closed here
-    ├── LedgerFenced           the writer takes no more entries: somebody else took the ledger over
+    ├── LedgerFenced           the writer takes no more entries: another process took over
     │   └── LedgerClosedByOther  and has closed it already, at another entry than we would
     ├── WrongPassword          the ledger was created with another password
     ├── AppendRefused          so many bookies refused an entry that it can never be confirmed
@@ -21,7 +21,7 @@ GemingaError
     └── LedgerIdsExhausted     ZooKeeper gives no more numbers
 
 A bookie's own refusals (``geminga_protocol.bookkeeper.errors``) are about one request to one
-bookie; they appear here as the cause of these.
+bookie; they are the causes of these errors. ``retry`` says whether the same call may work later.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class NoSuchLedger(LedgerError):
 
 
 class NoSuchEntry(LedgerError):
-    """The entry is not in the ledger: beyond its end, or on none of the bookies it should be on."""
+    """The entry is beyond the ledger's end, or on none of the bookies that should have it."""
 
     def __init__(self, ledger_id: int, entry_id: int) -> None:
         super().__init__(f"there is no entry {entry_id} in ledger {ledger_id}")
@@ -55,7 +55,7 @@ class NoSuchEntry(LedgerError):
 
 
 class EntryCorrupt(LedgerError):
-    """No bookie gave a copy of the entry with the right digest; at least one gave a wrong one."""
+    """No bookie gave a copy of the entry with the right digest; at least one copy was damaged."""
 
     def __init__(self, ledger_id: int, entry_id: int) -> None:
         super().__init__(f"every copy of entry {entry_id} in ledger {ledger_id} is damaged")
@@ -80,7 +80,7 @@ class LedgerFenced(LedgerError):
 
 
 class LedgerClosedByOther(LedgerFenced):
-    """The ledger was recovered while it still had this writer, which thinks it ends elsewhere."""
+    """The ledger was recovered under this writer, and closed at another entry than it would."""
 
     def __init__(self, ledger_id: int, *, last_entry: int, our_last_entry: int) -> None:
         super().__init__(ledger_id)
@@ -189,7 +189,7 @@ class BookieUnavailable(LedgerError):
 
 
 class RecoveryUndecided(LedgerError):
-    """Too few bookies answered: confirmed entries might stand on those that did not."""
+    """Too few bookies answered: confirmed entries may be on those that did not."""
 
     retry = True
 

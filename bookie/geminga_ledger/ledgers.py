@@ -1,6 +1,7 @@
 """All ledgers, as a broker uses them: create, open (recovering if need be), delete.
 
-Owns the connections to the bookies and the watch on which there are. Knows nothing of topics.
+Owns the connections to the bookies and the watches on the bookies there are. Here a ledger's parts
+are put together (writer, reader, recovery); each of them works by itself from then on.
 """
 
 from __future__ import annotations
@@ -10,31 +11,31 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
 
-from geminga_ledger.absences import Absences
-from geminga_ledger.bookies import Bookies
 from geminga_ledger.config import LedgerConfig
+from geminga_ledger.connections.dialer import MakeTls
+from geminga_ledger.connections.links import BookieLinks
 from geminga_ledger.counters import LedgerCounters
-from geminga_ledger.dialer import MakeTls
-from geminga_ledger.digests import entry_decoder
+from geminga_ledger.entries.digests import entry_decoder
+from geminga_ledger.entries.read_ahead_cache import ReadAheadCache
 from geminga_ledger.errors import (
     LedgerError,
     NotEnoughBookies,
     UnsupportedLedger,
 )
-from geminga_ledger.explicit_lac import ExplicitLac
-from geminga_ledger.last_entry import LastEntryPoll
-from geminga_ledger.ledger_view import LedgerView
-from geminga_ledger.links import BookieLinks
-from geminga_ledger.listener import LedgerListener
-from geminga_ledger.patience import Patience
-from geminga_ledger.quorum import Quorum
-from geminga_ledger.reader import LedgerReader
+from geminga_ledger.membership.bookies import Bookies
+from geminga_ledger.membership.missing_bookies import MissingBookieWatch
+from geminga_ledger.membership.registry import BookieRegistry
+from geminga_ledger.metadata.store import LedgerStore, StoredMetadata
+from geminga_ledger.reading.last_entry_poll import LastEntryPoll
+from geminga_ledger.reading.ledger_view import LedgerView
+from geminga_ledger.reading.reader import LedgerReader
 from geminga_ledger.recovery import LedgerRecovery
-from geminga_ledger.recovery_rules import LastEntryVotes, recovery_start
-from geminga_ledger.registry import BookieRegistry
-from geminga_ledger.store import LedgerStore, StoredMetadata
-from geminga_ledger.surplus import Surplus
-from geminga_ledger.writer import LedgerWriter
+from geminga_ledger.replication.quorum import Quorum
+from geminga_ledger.replication.recovery_rules import recovery_start
+from geminga_ledger.retry import RetryPolicy
+from geminga_ledger.writing.explicit_lac import ExplicitLac
+from geminga_ledger.writing.listener import LedgerListener
+from geminga_ledger.writing.writer import LedgerWriter
 from geminga_protocol.bookkeeper.digest import master_key
 from geminga_protocol.records.ledgers.ledger_metadata import (
     DigestType,
@@ -66,7 +67,7 @@ class Ledgers(Service):
         self._config = config = config or LedgerConfig()
         self._clock = clock
         self._random = random
-        self._patience = Patience(clock=clock, random=random, config=config)
+        self._retry = RetryPolicy(clock=clock, random=random, config=config)
         self._store = LedgerStore(coordination, clock=clock, random=random, config=config)
         self._registry = BookieRegistry(coordination, random=random, config=config)
         self._links = BookieLinks(
@@ -74,15 +75,17 @@ class Ledgers(Service):
         )
         self._bookies = Bookies(self._registry, self._links, random)
         self.counters = LedgerCounters()
-        self._surplus = Surplus(config.surplus_bytes_max)
-        # By ledger: who may recover it, and how many want to.
+        self._read_ahead = ReadAheadCache(config.read_ahead_bytes_max)
+        # By ledger: the lock of its recovery, and how many hold it or wait for it.
         self._recovering: dict[int, tuple[asyncio.Lock, int]] = {}
 
     async def _open(self, stack: AsyncExitStack) -> None:
+        # Closed in the opposite order: connections before the registry, which resolves addresses
+        # for them.
         await stack.enter_async_context(self._registry)
         await stack.enter_async_context(self._links)
         await stack.enter_async_context(
-            Absences(self._registry, self._links, clock=self._clock, config=self._config)
+            MissingBookieWatch(self._registry, self._links, clock=self._clock, config=self._config)
         )
 
     async def create(
@@ -108,6 +111,7 @@ class Ledgers(Service):
             write_quorum or config.write_quorum,
             ack_quorum or config.ack_quorum,
         )
+        # Before an id is taken: a creation that waits for bookies in vain leaves nothing behind.
         if ensemble is None:
             ensemble = await self._new_ensemble(quorum)
         stored = await self._store.create(
@@ -131,42 +135,51 @@ class Ledgers(Service):
             config=config,
         )
         if config.explicit_lac_interval_s:
-            self._tell_of(writer)
+            explicit_lac = ExplicitLac(
+                writer=writer,
+                link=self._links.v3_link,
+                master_key=master_key(config.password),
+                interval_s=config.explicit_lac_interval_s,
+                answer_timeout_s=config.answer_timeout_s,
+            )
+            self.spawn(explicit_lac.run(), name=f"explicit lac of ledger {writer.ledger_id}")
         return writer
-
-    def _tell_of(self, writer: LedgerWriter) -> None:
-        explicit_lac = ExplicitLac(
-            writer,
-            self._links.v3_link,
-            master_key=master_key(self._config.password),
-            interval_s=self._config.explicit_lac_interval_s,
-            answer_timeout_s=self._config.answer_timeout_s,
-        )
-        self.spawn(explicit_lac.run(), name=f"tell of ledger {writer.ledger_id}")
 
     async def open(self, ledger_id: int, *, recover: bool) -> LedgerReader:
         """A reader of the ledger.
 
-        ``recover`` takes an open ledger over: its writer is fenced, all it was told is confirmed
-        stays, and the ledger is closed. Without it, an open ledger is read as far as its bookies
-        say it is confirmed, and its writer goes on. A ledger with another digest than CRC32C can
-        be read, not recovered.
+        ``recover`` takes an open ledger over: its writer is fenced, all entries that were confirmed
+        to it stay, and the ledger is closed. Without it, an open ledger is read as far as its
+        bookies say it is confirmed, and its writer goes on. A ledger with another digest than
+        CRC32C can be read, not recovered.
 
         Raises ``NoSuchLedger``, ``UnsupportedLedger``, ``WrongPassword``, and
         ``RecoveryUndecided`` (and other errors that can be retried) when too few bookies answered
         until the deadline for recoveries.
         """
-        if recover:
-            stored = _readable(await self._store.read(ledger_id))
-            if stored.metadata.state is not LedgerState.CLOSED:
-                _check_recoverable(stored)
-                stored = await self._recover(ledger_id)
-            return self._reader_of_closed(stored)
-        return await self._patience.persist(
-            lambda: self._open_as_it_is(ledger_id),
-            despite=LedgerError,
-            deadline_s=self._config.recovery_deadline_s,
-        )
+        if not recover:
+            return await self._retry.run(
+                lambda: self._open_as_it_is(ledger_id),
+                on=LedgerError,
+                deadline_s=self._config.recovery_deadline_s,
+            )
+        stored = await self._read_metadata(ledger_id)
+        if stored.metadata.state is not LedgerState.CLOSED:
+            # Recovery writes entries again, which are checked by CRC32C only.
+            digest_type = stored.metadata.digest_type
+            if digest_type is not DigestType.CRC32C:
+                raise UnsupportedLedger(ledger_id, f"has digest type {digest_type!r}")
+            async with self._recovery_turn(ledger_id):
+                stored = await LedgerRecovery(
+                    ledger_id=ledger_id,
+                    store=self._store,
+                    bookies=self._bookies,
+                    counters=self.counters,
+                    clock=self._clock,
+                    retry=self._retry,
+                    config=self._config,
+                ).run()
+        return self._reader(stored, stored.metadata.last_entry, stored.metadata.length)
 
     async def metadata(self, ledger_id: int) -> LedgerMetadata:
         """What ZooKeeper holds of the ledger. Raises ``NoSuchLedger``, ``UnsupportedLedger``."""
@@ -177,36 +190,26 @@ class Ledgers(Service):
         await self._store.delete(ledger_id)
 
     async def _new_ensemble(self, quorum: Quorum) -> tuple[str, ...]:
+        """Choose bookies, waiting for enough of them. Raises ``NotEnoughBookies``."""
         try:
             async with asyncio.timeout(self._config.create_deadline_s):
                 while True:
                     try:
                         return self._bookies.new_ensemble(quorum)
                     except NotEnoughBookies:
-                        await self._more_bookies(quorum)
+                        # Read-only bookies may become writable again; any other must register
+                        # first. A set: one that changes over is in both lists for a moment.
+                        registered = {*self._registry.writable, *self._registry.read_only}
+                        may_suffice = len(registered) >= quorum.ensemble_size
+                        grace_s = None if may_suffice else self._config.registration_grace_s
+                        async with asyncio.timeout(grace_s):
+                            await self._registry.changed()
         except TimeoutError:
+            # Once more, for its error.
             return self._bookies.new_ensemble(quorum)
 
-    async def _more_bookies(self, quorum: Quorum) -> None:
-        """Return at the next change; raises ``TimeoutError`` where none is to be expected."""
-        may_come = self._bookies.registered_count >= quorum.ensemble_size
-        async with asyncio.timeout(None if may_come else self._config.registration_grace_s):
-            await self._bookies.changed()
-
-    async def _recover(self, ledger_id: int) -> StoredMetadata:
-        async with self._turn(ledger_id):
-            return await LedgerRecovery(
-                ledger_id,
-                store=self._store,
-                bookies=self._bookies,
-                counters=self.counters,
-                clock=self._clock,
-                patience=self._patience,
-                config=self._config,
-            ).run()
-
     @asynccontextmanager
-    async def _turn(self, ledger_id: int) -> AsyncGenerator[None, None]:
+    async def _recovery_turn(self, ledger_id: int) -> AsyncGenerator[None, None]:
         """One recovery of a ledger at a time: two would take each other's answers for their own."""
         lock, users = self._recovering.get(ledger_id, (asyncio.Lock(), 0))
         self._recovering[ledger_id] = lock, users + 1
@@ -214,30 +217,39 @@ class Ledgers(Service):
             async with lock:
                 yield
         finally:
+            # The last one to leave takes the lock out.
             lock, users = self._recovering.pop(ledger_id)
             if users > 1:
                 self._recovering[ledger_id] = lock, users - 1
 
     async def _open_as_it_is(self, ledger_id: int) -> LedgerReader:
-        stored = _readable(await self._store.read(ledger_id))
-        if stored.metadata.state is LedgerState.CLOSED:
-            return self._reader_of_closed(stored)
-        votes = await self._last_entry_poll(stored).run()
-        return self._reader(stored, _surely_confirmed(stored, votes), votes.length_bytes)
-
-    def _last_entry_poll(self, stored: StoredMetadata) -> LastEntryPoll:
+        """One attempt to open without recovering: asks the bookies how far it is confirmed."""
+        stored = await self._read_metadata(ledger_id)
         metadata = stored.metadata
+        if metadata.state is LedgerState.CLOSED:
+            return self._reader(stored, metadata.last_entry, metadata.length)
+        fragment = metadata.fragments[-1]
+        # The metadata of old clients has no password: then that of the config counts.
         password = self._config.password if metadata.password is None else metadata.password
-        return LastEntryPoll(
-            stored.ledger_id,
+        votes = await LastEntryPoll(
+            ledger_id,
             Quorum(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum),
-            [self._links.link(bookie_id) for bookie_id in metadata.fragments[-1].ensemble],
+            [self._links.link(bookie_id) for bookie_id in fragment.ensemble],
             answer_timeout_s=self._config.answer_timeout_s,
             decode=entry_decoder(metadata.digest_type, password),
-        )
+        ).run()
+        last_confirmed = recovery_start(votes.last_confirmed, fragment.first_entry)
+        return self._reader(stored, last_confirmed, votes.length_bytes)
 
-    def _reader_of_closed(self, stored: StoredMetadata) -> LedgerReader:
-        return self._reader(stored, stored.metadata.last_entry, stored.metadata.length)
+    async def _read_metadata(self, ledger_id: int) -> StoredMetadata:
+        """Raises ``UnsupportedLedger`` for a ledger whose metadata makes no sense."""
+        stored = await self._store.read(ledger_id)
+        metadata = stored.metadata
+        if not metadata.fragments or any(
+            len(each.ensemble) != metadata.ensemble_size for each in metadata.fragments
+        ):
+            raise UnsupportedLedger(ledger_id, "has fragments that do not fit its ensemble size")
+        return stored
 
     def _reader(
         self, stored: StoredMetadata, last_confirmed: int, length_bytes: int
@@ -254,28 +266,7 @@ class Ledgers(Service):
             view,
             self._links.link,
             counters=self.counters,
-            patience=self._patience,
+            retry=self._retry,
             config=self._config,
-            surplus=self._surplus,
+            read_ahead=self._read_ahead,
         )
-
-
-def _surely_confirmed(stored: StoredMetadata, votes: LastEntryVotes) -> int:
-    return recovery_start(votes.last_confirmed, stored.metadata.fragments[-1].first_entry)
-
-
-def _readable(stored: StoredMetadata) -> StoredMetadata:
-    """The same; raises ``UnsupportedLedger`` for ledgers whose metadata makes no sense."""
-    metadata = stored.metadata
-    if not metadata.fragments or any(
-        len(each.ensemble) != metadata.ensemble_size for each in metadata.fragments
-    ):
-        raise UnsupportedLedger(stored.ledger_id, "has fragments that do not fit its ensemble size")
-    return stored
-
-
-def _check_recoverable(stored: StoredMetadata) -> None:
-    """Raises ``UnsupportedLedger`` for ledgers whose entries cannot be written again here."""
-    digest_type = stored.metadata.digest_type
-    if digest_type is not DigestType.CRC32C:
-        raise UnsupportedLedger(stored.ledger_id, f"has digest type {digest_type!r}")

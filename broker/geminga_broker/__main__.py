@@ -1,4 +1,4 @@
-"""``python -m geminga_broker``: a broker told by the environment alone."""
+"""``python -m geminga_broker``: a broker with the settings of the environment alone."""
 
 from __future__ import annotations
 

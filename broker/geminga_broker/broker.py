@@ -1,7 +1,7 @@
-"""The broker put together: what it is made of, and what opens in which order.
+"""The broker put together: its parts, and the order in which they open and close.
 
-Everything outside (network, ZooKeeper, clock, chance) comes in through the constructor, so that the
-same broker runs as a process and inside a simulation.
+Everything outside (network, ZooKeeper, clock, randomness) comes in through the constructor, so that
+the same broker runs as a process and inside a simulation.
 """
 
 from __future__ import annotations
@@ -13,28 +13,27 @@ from functools import partial
 from random import Random
 
 from geminga import Client, Opening, connect
+from geminga_broker.admin.administration import Administration
 from geminga_broker.admin.bundle_calls import BundleCalls
-from geminga_broker.admin.facade import Services
-from geminga_broker.administration import Administration
+from geminga_broker.admin.services import Services
 from geminga_broker.config import BrokerConfig
 from geminga_broker.discovery import Discovery
 from geminga_broker.health import HealthCheck
-from geminga_broker.load_manager.history import HistoryRecords
+from geminga_broker.load_manager.history_records import HistoryRecords
 from geminga_broker.load_manager.load_manager import LoadManager
 from geminga_broker.load_manager.process_usage import Usage
-from geminga_broker.managed_ledger.broker_entry_metadata import BrokerEntryFields
-from geminga_broker.managed_ledger.entry_cache import EntryCache
+from geminga_broker.managed_ledger.cache.entry_cache import EntryCache
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
+from geminga_broker.managed_ledger.writing.broker_entry_metadata import BrokerEntryFields
 from geminga_broker.metrics.collector import BrokerMetrics
 from geminga_broker.non_persistent_topics import NonPersistentTopics
+from geminga_broker.ownership.assignment.bundles import Bundle
+from geminga_broker.ownership.assignment.placement import EvenlySpread
 from geminga_broker.ownership.brokers import Brokers
-from geminga_broker.ownership.bundles import Bundle
 from geminga_broker.ownership.clusters import ServingClusters
 from geminga_broker.ownership.ownership import Ownership
-from geminga_broker.ownership.placement import EvenlySpread
-from geminga_broker.policies.follower import PolicyFollower
 from geminga_broker.policies.resolver import PolicyResolver
-from geminga_broker.producer_names import ProducerNames
+from geminga_broker.policy_follower import PolicyFollower
 from geminga_broker.replicated_topics import ReplicatedTopics
 from geminga_broker.replication.remote_clusters import (
     CallsOver,
@@ -43,9 +42,9 @@ from geminga_broker.replication.remote_clusters import (
     tls_of,
 )
 from geminga_broker.replication.remote_topics import RemoteTopics
-from geminga_broker.replication.replicator import Surroundings
+from geminga_broker.replication.replicator import ReplicationServices
 from geminga_broker.sessions.connection import Connection
-from geminga_broker.sessions.context import SessionContext
+from geminga_broker.sessions.context import ProducerNames, SessionContext
 from geminga_broker.topic_policies.store import TopicPolicyStore
 from geminga_broker.topics.directory import Successor, TopicDirectory
 from geminga_broker.topics.maintenance import PeriodicWork, TopicMaintenance
@@ -66,11 +65,11 @@ from geminga_runtime.service import Service
 from geminga_server.authentication import AUTHENTICATION_DISABLED, Authentication
 from geminga_server.authorization import Authorizer
 from geminga_server.connection_limits import ConnectionLimits
-from geminga_server.rest_calls import NO_CALLS, RestCalls
+from geminga_server.http.rest_calls import NO_CALLS, RestCalls
 
 log = logging.getLogger(__name__)
 
-# The Apache Pulsar that this broker says it is, to clients and to other brokers.
+# The version of Apache Pulsar that this broker presents itself as, to clients and other brokers.
 PULSAR_VERSION = "4.0.6"
 
 
@@ -94,11 +93,15 @@ class Broker(Service):
         usage: Usage | None = None,
     ) -> None:
         """``configuration_store`` is what clusters share, if that is not ``coordination``.
-        ``tls_network`` accepts with TLS; ``usage`` measures the process, for load reports.
-        ``remote_calls`` makes what asks other clusters."""
+
+        ``tls_network`` accepts connections with TLS. ``calls`` makes requests to other brokers,
+        ``remote_calls`` to those of other clusters. ``usage`` measures the process, for load
+        reports.
+        """
         super().__init__()
         assert min(config.ports.values()) > 0, "the ports go into records: choose them first"
         self.config = config
+        self.address = config.address
         self._coordination = coordination
         self._configuration = configuration_store or coordination
         self._network = network
@@ -108,44 +111,180 @@ class Broker(Service):
         self._authorizer = authorizer
         self._authentication = authentication
         self._calls = calls
-        self._bundle_calls = self._new_bundle_calls()
-        self._usage = usage
-        # What stores
-        self.ledgers = self._new_ledgers()
-        self._cache = EntryCache(config.cache)
-        self._factory = self._new_factory()
-        # What is known of the cluster, and what of it is ours
-        self.clusters = Clusters(self._configuration)
-        self.tenants = Tenants(coordination, self._configuration)
-        self.namespaces = Namespaces(coordination, self._configuration)
-        self.partitioned_topics = PartitionedTopics(coordination, self._configuration)
-        self.persistent_topics = PersistentTopics(coordination)
-        self.topic_lists = TopicLists(coordination)
-        self.address = config.address
-        self.load_manager = self._new_load_manager()
-        self.ownership = self._new_ownership()
-        # What serves
-        self.topic_policies = self._new_topic_policies()
-        self.policies = self._new_policies()
-        self.remotes = self._new_remotes(remote_calls)
-        self.remote_topics = self._new_remote_topics()
-        self.topics = self._new_topics()
-        self._maintenance = self._new_maintenance()
-        self.non_persistent_topics = self._new_non_persistent_topics()
-        self.discovery = self._new_discovery()
-        self._context = self._session_context()
+        # Nothing below opens or connects anything: that is for ``_open``. Of two parts that need
+        # each other, the earlier one is given a function that looks the later one up.
+        self._make_storage()
+        self._make_ownership()
+        self._make_topics(remote_calls)
+        self._make_sessions()
+        self._make_reports(usage)
+        # Topics of lost bundles are about to be closed; see ``_bundle_lost``.
         self._is_unload_due = False
-        # What is told of it, to other brokers and to the REST side
-        health = HealthCheck(self.topics, clock, self.address.broker_id)
-        self.metrics = self._new_metrics(health)
-        self.brokers = self._new_brokers()
-        self.administration = self._new_administration(health)
+
+    def _make_storage(self) -> None:
+        """The client of BookKeeper, and the managed ledgers over it."""
+        config = self.config
+        self.ledgers = Ledgers(
+            *(self._coordination, self._network, self._clock, self._random, config.ledgers),
+            tls=config.bookkeeper_tls.maker,
+        )
+        self._cache = EntryCache(config.cache)
+        self._factory = ManagedLedgerFactory(
+            coordination=self._coordination,
+            ledgers=self.ledgers,
+            cache=self._cache,
+            clock=self._clock,
+            random=self._random,
+            config=config.policies.log,
+            stamps=BrokerEntryFields.of(config.broker_entry_metadata_interceptors),
+        )
+
+    def _make_ownership(self) -> None:
+        """The cluster's metadata, and which bundles this broker has of it."""
+        config = self.config
+        self.clusters = Clusters(self._configuration)
+        self.tenants = Tenants(self._coordination, self._configuration)
+        self.namespaces = Namespaces(self._coordination, self._configuration)
+        self.partitioned_topics = PartitionedTopics(self._coordination, self._configuration)
+        self.persistent_topics = PersistentTopics(self._coordination)
+        self.topic_lists = TopicLists(self._coordination)
+        timeout_s = config.load_manager.load_balancer_unload_timeout_s
+        self._bundle_calls = BundleCalls(self._calls, unload_timeout_s=timeout_s)
+        self.load_manager = LoadManager(
+            self._clock,
+            config.load_manager,
+            is_leader=lambda: self.brokers.is_leader,
+            view_brokers=lambda: self.brokers.view(),
+            mover=self._bundle_calls,
+            count_bundles=self._count_bundles,
+            records=HistoryRecords(self._coordination),
+        )
+        is_balanced = config.load_manager.load_balancer_enabled
+        self.ownership = Ownership(
+            self._coordination,
+            self.namespaces,
+            self.address,
+            former_broker_ids=config.former_broker_ids,
+            # Where a bundle without an owner goes: by load, or evenly.
+            placement=self.load_manager.placement if is_balanced else EvenlySpread(),
+            view_brokers=lambda: self.brokers.view(),
+            assign=self._bundle_calls.assign,
+            clusters=ServingClusters(config.cluster, self.namespaces, self.clusters),
+        )
+        self.ownership.on_lost(self._bundle_lost)
+        self.ownership.on_release(self._bundle_released)
+
+    def _make_topics(self, remote_calls: CallsOver) -> None:
+        """The policies of topics, what replicates them, and the topics."""
+        config = self.config
+        self.topic_policies = TopicPolicyStore(
+            self._coordination,
+            self.namespaces,
+            configuration=self._configuration,
+            cluster=config.cluster,
+            random=self._random,
+            connect=self._connect,
+            schema_version=lambda topic, number: self.topics.services.schemas.version(
+                topic, number
+            ),
+            in_use=lambda: self.topics.namespaces(),
+        )
+        self.policies = PolicyResolver(
+            config.policies,
+            self.namespaces.policies,
+            cluster=config.cluster,
+            topics=self.topic_policies,
+        )
+        self.remotes = RemoteClusters(
+            self.clusters,
+            network=self._network,
+            random=self._random,
+            calls=remote_calls,
+            tls=config.broker_client_tls,
+        )
+        is_enabled = config.replication.creates_remote_topics
+        self.remote_topics = RemoteTopics(self.remotes, is_enabled=is_enabled)
+        self.topics = TopicDirectory(
+            self._factory,
+            self._clock,
+            owns=self.ownership.owns,
+            suspect=self.ownership.suspect,
+            policies=self.policies,
+            config=config.topics,
+            replication=ReplicationServices(
+                remotes=self.remotes,
+                clock=self._clock,
+                random=self._random,
+                config=config.replication,
+                partitions_of=self.partitioned_topics.partitions,
+                remote_topics=self.remote_topics,
+            ),
+        )
+        bundle_of = self.ownership.last_bundle_of
+        self._maintenance = TopicMaintenance(self.topics, self._clock, bundle_of=bundle_of)
+
+    def _make_sessions(self) -> None:
+        """What clients look up, and what their sessions share."""
+        self.non_persistent_topics = NonPersistentTopics(
+            self.ownership,
+            here=self.topics.non_persistent_in,
+            ask_owner=self._bundle_calls.non_persistent_topics,
+        )
+        self.discovery = Discovery(
+            self.ownership,
+            self.namespaces,
+            self.partitioned_topics,
+            self.persistent_topics,
+            self.non_persistent_topics,
+            auto_creation=self.config.policies.auto_creation,
+        )
+        self._context = SessionContext(
+            topics=self.topics,
+            discovery=self.discovery,
+            topic_lists=self.topic_lists,
+            authorizer=self._authorizer,
+            authentication=self._authentication,
+            clock=self._clock,
+            next_producer_name=ProducerNames(self._coordination, self.config.cluster).next,
+            limits=ConnectionLimits(self.config.connections),
+            config=self.config.sessions,
+        )
+
+    def _make_reports(self, usage: Usage | None) -> None:
+        """What is reported of the broker: its health, its metrics, its registration with its load;
+        and what the REST side does with topics."""
+        self._health = HealthCheck(self.topics, self._clock, self.address.broker_id)
+        self.metrics = BrokerMetrics(
+            self._clock,
+            topics=self.topics,
+            maintenance=self._maintenance,
+            cache=self._cache,
+            ledger_counters=self.ledgers.counters,
+            sessions=self._context,
+            health=self._health,
+            ownership=self.ownership,
+            usage=usage,
+            load_counts=self.load_manager.counts,
+            shows_bundles=self.config.exposes_bundle_metrics,
+        )
+        self.brokers = Brokers(
+            self._coordination,
+            self._clock,
+            self.address,
+            self.metrics.load,
+            version=PULSAR_VERSION,
+            former_broker_ids=self.config.former_broker_ids,
+            reports=self.config.load_reports,
+        )
+        self.administration = Administration(self.topics, self.ledgers, self.ownership)
+
+    # Opening
 
     async def _open(self, stack: AsyncExitStack) -> None:
         await check_initialized(self._configuration, self.config.cluster)
         await stack.enter_async_context(self.ledgers)
-        # Before any record is taken over: where the port is taken, another broker serves. Clients
-        # that come early wait for discovery.
+        # Before any record is taken over: where the port is in use, another broker of this address
+        # serves. Clients that connect early wait for ``discovery``.
         await self._listen(stack)
         await stack.enter_async_context(self.ownership)
         await stack.enter_async_context(self._factory)
@@ -155,34 +294,46 @@ class Broker(Service):
         await stack.enter_async_context(self.topic_policies)
         await stack.enter_async_context(self.topic_lists)
         stack.callback(self._close_connections)
-        # When it ends: once this broker is registered no more, so that none is sent here, and while
-        # its clients are connected, which are told where they go on.
+        # Bundles are handed on when the broker ends: once it is not registered any more, so that no
+        # client is sent here, and while its clients are connected, which are told the next broker.
         stack.push_async_callback(self._hand_on)
         await stack.enter_async_context(self.brokers)
         await stack.enter_async_context(self.load_manager)
-        await stack.enter_async_context(self._new_replicated_topics())
+        replicated_topics = ReplicatedTopics(
+            tenants=self.tenants,
+            namespaces=self.namespaces,
+            persistent_topics=self.persistent_topics,
+            policies=self.policies,
+            ownership=self.ownership,
+            topics=self.topics,
+            is_leader=lambda: self.brokers.is_leader,
+            view_brokers=self.brokers.view,
+        )
+        await stack.enter_async_context(replicated_topics)
         self.discovery.open()
-        await stack.enter_async_context(self._policy_follower())
-        for name, period_s, work in self._periodic_work():
+        follower = PolicyFollower(
+            self.namespaces,
+            self._random,
+            in_use=self.topics.namespaces,
+            apply=self._apply_policies,
+            refresh=self.topic_policies.refresh,
+        )
+        self.topic_policies.follow(follower.topics_changed)
+        await stack.enter_async_context(follower)
+        config, maintenance = self.config, self._maintenance
+        unused_check_s = config.policies.inactivity.check_s
+        for name, period_s, work in (
+            PeriodicWork("renew metrics", config.stats_period_s, self.metrics.renew),
+            PeriodicWork("delete unused topics", unused_check_s, maintenance.delete_unused),
+            *maintenance.work_of_parts(),
+        ):
             self.spawn_every(period_s, work, name=name)
 
-    def _periodic_work(self) -> list[PeriodicWork]:
-        """All that is done again and again."""
-        config, maintenance = self.config, self._maintenance
-        return [
-            PeriodicWork("renew metrics", config.stats_period_s, self.metrics.renew),
-            PeriodicWork(
-                "delete unused topics",
-                config.policies.inactivity.check_s,
-                maintenance.delete_unused,
-            ),
-            *maintenance.work_of_parts(),
-        ]
-
     async def _listen(self, stack: AsyncExitStack) -> None:
-        """Take connections on the broker's own port, and on those of its other listeners."""
+        """Accept connections on the broker's own ports, and on those of its other listeners."""
         config = self.config
         for bind in config.binds:
+            # The process opens those of REST (``part``).
             if bind.is_web:
                 continue
             network = self._tls_network if bind.is_tls else self._network
@@ -191,54 +342,8 @@ class Broker(Service):
             listener = await network.listen(connection, bind.host, bind.port)
             stack.push_async_callback(listener.close)
 
-    def _policy_follower(self) -> PolicyFollower:
-        follower = PolicyFollower(
-            self.namespaces,
-            self._random,
-            in_use=self.topics.namespaces,
-            apply=self._apply_policies,
-            look=self.topic_policies.look,
-        )
-        self.topic_policies.follow(follower.topics_changed)
-        return follower
-
-    def _apply_policies(
-        self, namespace: NamespaceName, policies: Policies, only: Collection[TopicName] | None
-    ) -> None:
-        """Have the topics of a namespace follow its policies, or close where these do not name this
-        cluster any more. What is stored stays, with the cursors of replicators, and is served and
-        sent again once they do."""
-        if serves(self.config.cluster, policies):
-            self.topics.apply_policies(namespace, policies, only)
-            return
-        unloading = self.topics.unload_where(lambda topic: topic.namespace == namespace)
-        self.topics.spawn(unloading, name="unload what other clusters serve")
-
-    def _new_policies(self) -> PolicyResolver:
-        config = self.config
-        return PolicyResolver(
-            config.policies,
-            self.namespaces.policies,
-            cluster=config.cluster,
-            topics=self.topic_policies,
-        )
-
-    def _new_topic_policies(self) -> TopicPolicyStore:
-        return TopicPolicyStore(
-            self._coordination,
-            self.namespaces,
-            configuration=self._configuration,
-            cluster=self.config.cluster,
-            random=self._random,
-            connect=self._connect,
-            schema_version=lambda topic, number: self.topics.services.schemas.version(
-                topic, number
-            ),
-            in_use=lambda: self.topics.namespaces(),
-        )
-
     def _connect(self) -> Opening[Client]:
-        """A client of this cluster, which asks this broker where topics are."""
+        """A client of this cluster, which looks topics up at this broker."""
         address, tls = self.address, self.config.broker_client_tls
         is_tls = not address.broker_url or (tls.enabled and bool(address.broker_url_tls))
         return connect(
@@ -249,159 +354,22 @@ class Broker(Service):
             random=self._random,
         )
 
-    def _new_brokers(self) -> Brokers:
-        return Brokers(
-            self._coordination,
-            self._clock,
-            self.address,
-            self.metrics.load,
-            version=PULSAR_VERSION,
-            former_broker_ids=self.config.former_broker_ids,
-            reports=self.config.load_reports,
-        )
+    # Policies
 
-    def _new_administration(self, health: HealthCheck) -> Administration:
-        return Administration(self.topics, self.ledgers, self.ownership, health, self.metrics)
+    def _apply_policies(
+        self, namespace: NamespaceName, policies: Policies, only: Collection[TopicName] | None
+    ) -> None:
+        """Apply policies to the topics of a namespace, or close the topics where the policies do
+        not name this cluster any more.
 
-    def _new_ledgers(self) -> Ledgers:
-        return Ledgers(
-            *(self._coordination, self._network, self._clock, self._random, self.config.ledgers),
-            tls=self.config.bookkeeper_tls.maker,
-        )
-
-    def _new_ownership(self) -> Ownership:
-        is_balanced = self.config.load_manager.load_balancer_enabled
-        ownership = Ownership(
-            self._coordination,
-            self.namespaces,
-            self.address,
-            former_broker_ids=self.config.former_broker_ids,
-            placement=self.load_manager.placement if is_balanced else EvenlySpread(),
-            view_brokers=lambda: self.brokers.view(),
-            assign=self._bundle_calls.assign,
-            clusters=ServingClusters(self.config.cluster, self.namespaces, self.clusters),
-        )
-        ownership.on_lost(self._bundle_lost)
-        ownership.on_release(self._bundle_released)
-        return ownership
-
-    def _new_load_manager(self) -> LoadManager:
-        return LoadManager(
-            self._clock,
-            self.config.load_manager,
-            is_leader=lambda: self.brokers.is_leader,
-            view_brokers=lambda: self.brokers.view(),
-            mover=self._bundle_calls,
-            count_bundles=self._count_bundles,
-            records=HistoryRecords(self._coordination),
-        )
-
-    def _new_factory(self) -> ManagedLedgerFactory:
-        return ManagedLedgerFactory(
-            coordination=self._coordination,
-            ledgers=self.ledgers,
-            cache=self._cache,
-            clock=self._clock,
-            random=self._random,
-            config=self.config.policies.log,
-            stamps=BrokerEntryFields.of(self.config.broker_entry_metadata_interceptors),
-        )
-
-    def _new_topics(self) -> TopicDirectory:
-        return TopicDirectory(
-            self._factory,
-            self._clock,
-            owns=self.ownership.owns,
-            suspect=self.ownership.suspect,
-            policies=self.policies,
-            config=self.config.topics,
-            replication=Surroundings(
-                remotes=self.remotes,
-                clock=self._clock,
-                random=self._random,
-                config=self.config.replication,
-                partitions_of=self.partitioned_topics.partitions,
-                remote_topics=self.remote_topics,
-            ),
-        )
-
-    def _new_bundle_calls(self) -> BundleCalls:
-        timeout_s = self.config.load_manager.load_balancer_unload_timeout_s
-        return BundleCalls(self._calls, unload_timeout_s=timeout_s)
-
-    def _new_remotes(self, calls: CallsOver) -> RemoteClusters:
-        return RemoteClusters(
-            self.clusters,
-            network=self._network,
-            random=self._random,
-            calls=calls,
-            tls=self.config.broker_client_tls,
-        )
-
-    def _new_remote_topics(self) -> RemoteTopics:
-        is_enabled = self.config.replication.creates_remote_topics
-        return RemoteTopics(self.remotes, is_enabled=is_enabled)
-
-    def _new_replicated_topics(self) -> ReplicatedTopics:
-        return ReplicatedTopics(
-            tenants=self.tenants,
-            namespaces=self.namespaces,
-            persistent_topics=self.persistent_topics,
-            policies=self.policies,
-            ownership=self.ownership,
-            topics=self.topics,
-            is_leader=lambda: self.brokers.is_leader,
-            view_brokers=self.brokers.view,
-        )
-
-    def _new_maintenance(self) -> TopicMaintenance:
-        return TopicMaintenance(self.topics, self._clock, bundle_of=self.ownership.last_bundle_of)
-
-    def _new_non_persistent_topics(self) -> NonPersistentTopics:
-        return NonPersistentTopics(
-            self.ownership,
-            here=self.topics.non_persistent_in,
-            ask_owner=self._bundle_calls.non_persistent_topics,
-        )
-
-    def _new_discovery(self) -> Discovery:
-        return Discovery(
-            self.ownership,
-            self.namespaces,
-            self.partitioned_topics,
-            self.persistent_topics,
-            self.non_persistent_topics,
-            auto_creation=self.config.policies.auto_creation,
-        )
-
-    def _new_metrics(self, health: HealthCheck) -> BrokerMetrics:
-        return BrokerMetrics(
-            self._clock,
-            topics=self.topics,
-            maintenance=self._maintenance,
-            cache=self._cache,
-            ledger_counters=self.ledgers.counters,
-            sessions=self._context,
-            health=health,
-            ownership=self.ownership,
-            usage=self._usage,
-            load_counts=self.load_manager.counts,
-            shows_bundles=self.config.exposes_bundle_metrics,
-        )
-
-    def _session_context(self) -> SessionContext:
-        names = ProducerNames(self._coordination, self.config.cluster)
-        return SessionContext(
-            topics=self.topics,
-            discovery=self.discovery,
-            topic_lists=self.topic_lists,
-            authorizer=self._authorizer,
-            authentication=self._authentication,
-            clock=self._clock,
-            next_producer_name=names.next,
-            limits=ConnectionLimits(self.config.connections),
-            config=self.config.sessions,
-        )
+        What is stored of them stays, with the cursors of replicators: where the cluster is named
+        again, they are served and replicated as before.
+        """
+        if serves(self.config.cluster, policies):
+            self.topics.apply_policies(namespace, policies, only)
+            return
+        unloading = self.topics.unload_where(lambda topic: topic.namespace == namespace)
+        self.topics.spawn(unloading, name="unload what other clusters serve")
 
     # Ownership
 
@@ -409,8 +377,11 @@ class Broker(Service):
         return len((await self.ownership.ring_of(namespace)).bundles)
 
     def _bundle_lost(self, bundle: Bundle) -> None:
-        """Somebody else may own it now: stop serving at once. Of many that are lost together the
-        topics are looked for once."""
+        """Stop serving a bundle at once, as another broker may own it now.
+
+        Bundles are mostly lost many at a time, with the ZooKeeper session: their topics are closed
+        by one task, which looks for all topics that are not owned any more.
+        """
         del bundle
         if not self._is_unload_due:
             self._is_unload_due = True
@@ -418,32 +389,39 @@ class Broker(Service):
 
     async def _unload_lost(self) -> None:
         self._is_unload_due = False
+        # Bundles that are lost from here on start another task, as the flag is reset.
         await self.topics.unload_where(lambda topic: not self.ownership.owns(topic))
 
     async def _bundle_released(self, bundle: Bundle, successor: Successor) -> None:
-        """Close its topics in order before it is handed on."""
+        """Close the topics of a bundle in order, before it is handed on to ``successor``."""
         await self.topics.unload_where(partial(self.ownership.leaves_with, bundle), successor)
 
     async def _hand_on(self) -> None:
         self.topics.limit_closing()
+        # Each bundle is released to its next owner; what does not fit into the time is closed with
+        # the topics.
         await self.ownership.retire(self.config.hand_on_budget_s)
 
     def _close_connections(self) -> None:
         for session in list(self._context.sessions):
             session.close()
 
-    # What others ask
+    # For the process around it
 
     async def check_health(self) -> None:
         """Publish one message and read it back. Raises what went wrong."""
-        await self.administration.check_health()
+        # This acquires the bundle of the health check's topic, if no broker owns it.
+        await self.ownership.owner(self._health.topic)
+        await self._health.run()
 
     def services(self, configuration: Mapping[str, str] | None = None) -> Services:
-        """Everything the REST side works on; ``configuration`` is what it says of the settings."""
+        """Everything the REST side works on; ``configuration`` has the settings that it shows."""
         return Services(
             cluster=self.config.cluster,
             version=PULSAR_VERSION,
             broker=self.administration,
+            metrics_text=self.metrics.text,
+            check_health=self.check_health,
             clusters=self.clusters,
             tenants=self.tenants,
             namespaces=self.namespaces,

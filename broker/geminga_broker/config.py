@@ -1,7 +1,7 @@
-"""What a broker is told, by file, environment or options: one class, made of groups.
+"""The settings of a broker, from a file, the environment or options: one class, made of groups.
 
-A group stands with its subject and is handed whole to what needs it; a setting is declared there
-and nowhere else. What belongs to no subject but the broker itself is declared here.
+A group is declared in the room of its subject, and handed whole to what needs it; a setting is
+declared there and nowhere else. Settings of the broker as a whole are declared here.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from annotated_types import Ge, Gt
 from geminga_broker.admin.config import AdminConfig
 from geminga_broker.load_manager.config import LoadManagerConfig
 from geminga_broker.managed_ledger.config import CacheConfig, Interceptor
-from geminga_broker.ownership.address import BrokerAddress
-from geminga_broker.ownership.listeners import BindAddress, ListenerConfig
-from geminga_broker.ownership.load import LoadReportConfig
+from geminga_broker.ownership.addresses.address import BrokerAddress
+from geminga_broker.ownership.addresses.listeners import BindAddress, ListenerConfig
+from geminga_broker.ownership.assignment.load_report import LoadReportConfig
 from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.replication.config import ReplicationConfig
 from geminga_broker.sessions.config import SessionConfig
@@ -32,9 +32,9 @@ from geminga_server.config import (
     Upstream,
     zookeeper_hosts,
 )
-from geminga_server.tls_config import BookieClientTlsConfig, BrokerClientTlsConfig, TlsConfig
+from geminga_server.tls.config import BookieClientTlsConfig, BrokerClientTlsConfig, TlsConfig
 
-# What each of the broker's own ports speaks, by the name of its setting.
+# The URL scheme of each of the broker's own ports, by the name of its setting.
 SCHEME_OF_PORT = {
     "port": "pulsar",
     "web_port": "http",
@@ -48,10 +48,10 @@ class FunctionsConfig:
     """Where functions run."""
 
     functions_worker_enabled: Annotated[bool, Upstream("functionsWorkerEnabled")] = False
-    """Start a functions worker beside the broker, where there is no URL of one."""
+    """Start a functions worker beside the broker, unless the URL of one is set."""
     functions_worker_web_service_url: str = ""
-    """Functions workers that run elsewhere, `http://HOST:PORT,HOST:PORT`: REST of functions,
-    sources and sinks that reaches this broker is forwarded to them."""
+    """Functions workers that run elsewhere, `http://HOST:PORT,HOST:PORT`: requests about functions,
+    sources and sinks are forwarded to them."""
     functions_worker_directory: str = "functions-worker"
     """Where the worker beside the broker keeps packages and environments."""
 
@@ -60,7 +60,7 @@ class FunctionsConfig:
 class BrokerConfig(PartConfig):
     """The settings of one broker; bytes and seconds as the names say, port 0 takes any free one.
 
-    The broker itself is told the ports it has got: they go into records before it listens.
+    A ``Broker`` takes a config with the ports it has got: they go into records before it listens.
     """
 
     cluster: Annotated[str, Upstream("clusterName")] = "standalone"
@@ -79,7 +79,7 @@ class BrokerConfig(PartConfig):
     bind_address: Annotated[str, Upstream("bindAddress")] = "127.0.0.1"
     """Where it listens; 0.0.0.0 is everywhere."""
     advertised_address: Annotated[str, Upstream("advertisedAddress")] = ""
-    """What clients are told to connect to; empty: the bind address."""
+    """The host that clients connect to; empty: the bind address."""
     port: Annotated[Port, Upstream("brokerServicePort")] = 6650
     """The port of the Pulsar protocol; 0 takes a free one."""
     web_port: Annotated[Port, Upstream("webServicePort")] = 8080
@@ -92,7 +92,7 @@ class BrokerConfig(PartConfig):
     tls: TlsConfig = field(default_factory=TlsConfig)
     tls_only: bool = False
     """Leave `port` and `web_port` closed, as Pulsar does where `brokerServicePort` and
-    `webServicePort` are empty; it takes a certificate."""
+    `webServicePort` are empty; this needs a certificate."""
     broker_client_tls: BrokerClientTlsConfig = field(default_factory=BrokerClientTlsConfig)
     bookkeeper_tls: BookieClientTlsConfig = field(default_factory=BookieClientTlsConfig)
     listeners: Annotated[ListenerConfig, INLINE] = field(default_factory=ListenerConfig)
@@ -105,8 +105,8 @@ class BrokerConfig(PartConfig):
     broker_entry_metadata_interceptors: Annotated[
         tuple[Interceptor, ...], Upstream("brokerEntryMetadataInterceptors")
     ] = ()
-    """What is written in front of every entry: the broker's time, a running index."""
-    # How long bookies and ZooKeeper are waited for: the simulation makes brokers impatient.
+    """The metadata that is written in front of every entry: the broker's time, a running index."""
+    # Timeouts of bookies and ZooKeeper, among others: the simulation makes them short.
     ledgers: Annotated[LedgerConfig, INTERNAL] = field(default_factory=LedgerConfig)
     policies: Annotated[PolicyConfig, INLINE] = field(default_factory=PolicyConfig)
     topics: Annotated[TopicsConfig, INLINE] = field(default_factory=TopicsConfig)
@@ -117,15 +117,17 @@ class BrokerConfig(PartConfig):
     load_manager: Annotated[LoadManagerConfig, INLINE] = field(default_factory=LoadManagerConfig)
     hand_on_budget_s: Annotated[float, Ge(0)] = 2.0
     """How long a broker that is asked to end hands its bundles on to the others, before it closes
-    what is left; its clients then find these by themselves. It is cut off 5 s after that."""
+    those that are left, which clients then look up. It is killed 5 s after that."""
     exposes_bundle_metrics: Annotated[bool, Upstream("exposeBundlesMetricsInPrometheus")] = False
     """`/metrics` shows each bundle of the broker, too."""
     stats_period_s: Annotated[float, Gt(0), Upstream("statsUpdateFrequencyInSecs")] = 60.0
-    """Over how long rates are measured."""
+    """The period over which rates are measured."""
 
     def __post_init__(self) -> None:
         if self.tls_only and not self.tls.is_on:
             raise ValueError("tls_only wants TLS, for which tls.certificate_file is missing")
+        # The broker's own TLS ports are left out without a certificate; those that are listed are
+        # an error.
         secured = next((each for each in self.listeners.binds if each.is_tls), None)
         if secured is not None and not self.tls.is_on:
             raise ValueError(
@@ -135,7 +137,8 @@ class BrokerConfig(PartConfig):
 
     @property
     def shared_zookeeper(self) -> str:
-        """Where the configuration store is; empty where it is the cluster's own ZooKeeper."""
+        """The hosts of the configuration store; empty where it is the cluster's own ZooKeeper."""
+        # Setting the cluster's own ZooKeeper is the same as setting none.
         hosts = zookeeper_hosts(self.configuration_store)
         return "" if hosts == self.zookeeper else hosts
 
@@ -148,7 +151,7 @@ class BrokerConfig(PartConfig):
 
     @property
     def binds(self) -> tuple[BindAddress, ...]:
-        """All it listens on: its own ports, then the further ones of its listeners."""
+        """All addresses it listens on: its own ports, then those of its advertised listeners."""
         own = (
             BindAddress("", SCHEME_OF_PORT[name], self.bind_address, port)
             for name, port in self.ports.items()
@@ -157,14 +160,16 @@ class BrokerConfig(PartConfig):
 
     @property
     def advertised_host(self) -> str:
-        """What clients are told to connect to, and what the broker's id is made of. With listeners
-        the bind address comes last: all brokers that bind 0.0.0.0 would have one id."""
+        """The host that clients connect to, which is part of the broker's id.
+
+        The bind address comes last: all brokers that bind 0.0.0.0 would have the same id.
+        """
         internal_host = self.listeners.advertised.internal_host
         return self.advertised_address or internal_host or self.bind_address
 
     @property
     def address(self) -> BrokerAddress:
-        """Where the broker is reached: at its internal listener, or else at its advertised host."""
+        """The URLs of the broker: of its internal listener, or else of its advertised host."""
         host, ports, listeners = self.advertised_host, self.ports, self.listeners.advertised
 
         def url(port_name: str) -> str:

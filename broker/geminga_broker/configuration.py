@@ -1,8 +1,8 @@
 """The broker's settings under the names that Pulsar's ``ServiceConfiguration`` has for them.
 
-What ``GET /admin/v2/brokers/configuration/runtime`` answers: each setting that says what it is
-called ``Upstream``, in upstream's unit, and what upstream says in other words. What only one of the
-two has is not there. Pure.
+``GET /admin/v2/brokers/configuration/runtime`` answers them: each setting that declares its
+``Upstream`` name, in upstream's unit; and settings that upstream expresses differently. Settings
+that only one of the two has are left out. Pure.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import cast
 from geminga_broker.config import BrokerConfig
 from geminga_server.config import settings_of
 
-# What upstream can be told to do or not, and this broker always does, or has not.
+# Features that upstream can switch on or off, and this broker always has, or does not have.
 FIXED = {
     "acknowledgmentAtBatchIndexLevelEnabled": True,
     "authenticationEnabled": False,
@@ -24,17 +24,22 @@ FIXED = {
 
 
 def runtime_configuration(config: BrokerConfig) -> dict[str, str]:
-    """Upstream's names and values; ``config`` has the ports and the limits that were chosen."""
-    told: dict[str, object] = {
-        each.upstream.name: _in_units(each.value_in(config), each.upstream.unit)
+    """The settings by upstream's names; ``config`` has the ports and limits that were chosen."""
+    shown: dict[str, object] = {
+        each.upstream.name: _in_unit(each.value_in(config), each.upstream.unit)
         for each in settings_of(BrokerConfig).values()
         if each.upstream is not None
     }
-    told |= FIXED | {
+    # Upstream has a type beside the number, and no number for topics without partitions.
+    partitions = shown.pop("defaultNumPartitions")
+    if partitions:
+        shown |= {"allowAutoTopicCreationType": "partitioned", "defaultNumPartitions": partitions}
+    else:
+        shown["allowAutoTopicCreationType"] = "non-partitioned"
+    store = config.shared_zookeeper
+    shown |= FIXED | {
         "metadataStoreUrl": f"zk:{config.zookeeper}",
-        "configurationMetadataStoreUrl": f"zk:{store}"
-        if (store := config.shared_zookeeper)
-        else "",
+        "configurationMetadataStoreUrl": f"zk:{store}" if store else "",
         "metadataStoreSessionTimeoutMillis": config.zookeeper_session_timeout_s * 1000,
         "advertisedAddress": config.advertised_host,
         "advertisedListeners": ",".join(config.listeners.advertised_listeners),
@@ -48,32 +53,26 @@ def runtime_configuration(config: BrokerConfig) -> dict[str, str]:
         "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds": (
             config.policies.inactivity.unused_s_max or ""
         ),
-        **_auto_creation(told.pop("defaultNumPartitions")),
     }
-    return {name: _words(value) for name, value in told.items()}
+    return {name: _text(value) for name, value in shown.items()}
 
 
 def _optional(number: int | None) -> str:
-    """Java's words for a number that need not be there."""
+    """How Java prints a number that may be missing."""
     return "Optional.empty" if number is None else f"Optional[{number}]"
 
 
-def _auto_creation(partitions: object) -> dict[str, object]:
-    """Upstream has a type beside the number, which says nothing of topics without partitions."""
-    if not partitions:
-        return {"allowAutoTopicCreationType": "non-partitioned"}
-    return {"allowAutoTopicCreationType": "partitioned", "defaultNumPartitions": partitions}
-
-
-def _in_units(value: object, unit: float) -> object:
-    """A negative number means "no limit" in any unit."""
+def _in_unit(value: object, unit: float) -> object:
+    """A value in upstream's unit; a negative number means "no limit" in any unit."""
+    # Values that are no numbers have the unit 1.
     if unit == 1 or cast("float", value) < 0:
         return value
     return cast("float", value) / unit
 
 
-def _words(value: object) -> str:
-    """A value as Java prints it; a number without a fraction is a whole one."""
+def _text(value: object) -> str:
+    """A value as Java prints it; a number without a fraction is printed as an integer."""
+    # Before numbers: a bool is an int, too.
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):

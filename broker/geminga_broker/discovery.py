@@ -1,5 +1,8 @@
-"""What clients ask before they connect to a topic: who owns it, its partitions, its neighbours, and
-whether it is made for them where it does not exist."""
+"""What clients look up before they use a topic: its owner, its partitions, the other topics of its
+namespace, and whether it is created on use.
+
+Lookups over the binary protocol come here. Those that come before the broker is registered wait.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from contextlib import suppress
 
 from geminga_broker.errors import NotAllowed, TopicNotFound
 from geminga_broker.non_persistent_topics import NonPersistentTopics
-from geminga_broker.ownership.address import Owner
+from geminga_broker.ownership.addresses.address import Owner
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.policies.auto_creation import (
     ALWAYS,
@@ -20,14 +23,14 @@ from geminga_cluster.errors import NamespaceNotFound, PartitionedTopicExists
 from geminga_cluster.namespaces import Namespaces
 from geminga_cluster.partitioned_topics import PartitionedTopics
 from geminga_cluster.persistent_topics import PersistentTopics
-from geminga_cluster.system_topics import is_system_topic
+from geminga_protocol.pulsar.system_topics import is_system_topic
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 
 
 class Discovery:
-    """Answers from the cluster's records; who asks before the broker is ready waits for it.
+    """Answers from the cluster's records.
 
-    ``auto_creation`` is the broker's word on it, which goes behind a namespace's.
+    ``auto_creation`` is the broker's setting, which counts where a namespace has none.
     """
 
     def __init__(
@@ -49,43 +52,49 @@ class Discovery:
         self._is_open = asyncio.Event()
 
     def open(self) -> None:
-        """The broker is registered: answer."""
+        """Answer from now on, as the broker is registered."""
         self._is_open.set()
 
     async def owner(self, topic: TopicName, *, authoritative: bool = False) -> Owner:
-        """The broker that serves ``topic``, or is to be asked (``Ownership.owner``)."""
+        """The broker that serves ``topic``, or the one to ask instead (``Ownership.owner``).
+
+        A bundle without an owner is acquired where it is placed on this broker, or where the client
+        was sent here with authority.
+        """
         await self._is_open.wait()
         return await self._ownership.owner(topic, authoritative=authoritative)
 
     async def partitions(self, topic: TopicName, *, create: bool) -> int:
-        """How many partitions; 0 for a topic that has none.
+        """The number of partitions; 0 for a topic that is not partitioned.
 
-        A topic that does not exist is answered as if it did where using it would make it; one
-        whose namespace wants it to be partitioned is made. That takes ``create``. Raises
-        ``NamespaceNotFound``, ``TenantNotFound``, ``TopicNotFound``, ``ServedInOtherClusters``.
+        With ``create``, a topic that its use would create is answered as if it existed; if its
+        namespace wants it partitioned, it is created. Raises ``NamespaceNotFound``,
+        ``TenantNotFound``, ``TopicNotFound``, ``ServedInOtherClusters``.
         """
         await self._is_open.wait()
         rule = await self._rule(topic)
-        # Where a peer cluster serves it, this one answers all the same, as upstream's do.
+        # As upstream, topics that a peer cluster serves are answered, too. For all others this
+        # raises if this cluster does not serve them.
         await self._ownership.peer_of(topic.namespace)
         if topic.partition_index < 0:
+            # A partition is not partitioned itself.
             partitions = await self._partitioned_topics.partitions(topic)
             if partitions:
                 return partitions
-        is_made = create and rule.is_allowed
+        is_created = create and rule.is_allowed
         wanted = rule.partitions if topic.partition_index < 0 else 0
-        if (is_made and not wanted) or await self._exists(topic):
+        if (is_created and not wanted) or await self._exists(topic):
             return 0
-        if not is_made:
+        if not is_created:
             raise TopicNotFound(str(topic))
-        with suppress(PartitionedTopicExists):  # somebody else was quicker
+        with suppress(PartitionedTopicExists):  # another client's request was faster
             await self._partitioned_topics.create(topic, wanted)
         return await self._partitioned_topics.partitions(topic)
 
     async def may_create(self, topic: TopicName) -> bool:
-        """Whether using ``topic``, which does not exist, makes it.
+        """Whether using ``topic``, which does not exist, creates it.
 
-        A partition that is missing of a topic that has it is made in any case. Raises
+        A missing partition of an existing partitioned topic is created in any case. Raises
         ``NamespaceNotFound``, ``TenantNotFound``; ``NotAllowed`` for a partition that its topic
         does not have.
         """
@@ -93,6 +102,7 @@ class Discovery:
         rule = await self._rule(topic)
         if topic.partition_index < 0:
             return rule.is_allowed
+        # None: the name only looks like that of a partition.
         record = await self._partitioned_topics.metadata(topic.base)
         if record is None:
             return rule.is_allowed and topic.is_persistent
@@ -101,12 +111,13 @@ class Discovery:
                 f"Illegal topic partition name {topic} with max allowed "
                 f"{record.partitions} partitions"
             )
-        # Whoever made the whole wanted its partitions: one may be missing that was deleted alone,
-        # or is stored nowhere as it is not persistent.
+        # Creating the partitioned topic allowed its partitions. One may be missing as it was
+        # deleted alone, or as it is not persistent and so stored nowhere.
         return not record.deleted
 
     async def _rule(self, topic: TopicName) -> AutoCreation:
         policies = await self._namespaces.policies(topic.namespace)
+        # Brokers need these, whatever the namespace says.
         if is_system_topic(topic):
             return ALWAYS
         return auto_creation(self.auto_creation, policies)
@@ -115,16 +126,18 @@ class Discovery:
         if topic.is_persistent:
             return await self._persistent_topics.exists(topic)
         if topic.partition_index >= 0:
+            # A non-persistent partition counts as existing, for its owner may just not have loaded
+            # it.
             return topic.partition_index < await self._partitioned_topics.partitions(topic.base)
         return await self._non_persistent_topics.exists(topic)
 
     async def persistent_topics_of(self, namespace: NamespaceName) -> list[TopicName]:
-        """The stored topics of the namespace, partitions one by one; empty for an unknown one."""
+        """The stored topics of the namespace, each partition by itself; none for an unknown one."""
         await self._is_open.wait()
         return await self._persistent_topics.names(namespace)
 
     async def non_persistent_topics_of(self, namespace: NamespaceName) -> list[TopicName]:
-        """The non-persistent topics of the namespace, of all brokers; empty for an unknown one.
+        """The non-persistent topics of the namespace on all brokers; none for an unknown one.
 
         Raises as ``NonPersistentTopics`` does where another broker does not answer.
         """

@@ -1,4 +1,4 @@
-"""The broker's error tree. ``code`` is the name of Pulsar's ``ServerError`` a client is told.
+"""The broker's error tree. ``code`` is the name of the ``ServerError`` that a client is sent.
 
 GemingaError
 └── BrokerError
@@ -21,6 +21,8 @@ from typing import ClassVar
 from geminga_runtime.errors import GemingaError
 
 
+# Subclasses have ``code``, and ``retry`` where the same request may succeed later. The texts of
+# many are upstream's, as clients and tools match them.
 class BrokerError(GemingaError):
     """The broker refuses a request and says why."""
 
@@ -52,8 +54,8 @@ class TopicBusy(BrokerError):
 
 
 class TopicReplicated(BrokerError):
-    """The topic is replicated, and deleted by force only: what the other clusters have would stay,
-    and come back with the next message from there."""
+    """The topic is replicated, and only deleted by force: the other clusters would keep it, and it
+    would be created again by the next message from there."""
 
     code: ClassVar[str] = "NotAllowedError"
 
@@ -76,7 +78,7 @@ class TopicFenced(BrokerError):
 
 
 class TopicTerminated(BrokerError):
-    """The topic takes no more messages, for ever; what it has can still be read."""
+    """The topic was terminated: it never takes another message; those it has can be read."""
 
     code: ClassVar[str] = "TopicTerminatedError"
 
@@ -96,7 +98,7 @@ class SubscriptionNotFound(BrokerError):
 
 
 class SubscriptionAbsent(BrokerError):
-    """The subscription is not there, and subscribing does not make it."""
+    """The subscription does not exist, and subscribing does not create it."""
 
     code: ClassVar[str] = "SubscriptionNotFound"
 
@@ -118,7 +120,7 @@ class ConsumerBusy(BrokerError):
 
 
 class ConsumerNotAssigned(BrokerError):
-    """A Key_Shared consumer asks for keys that it cannot have."""
+    """A Key_Shared consumer asks for keys that it cannot get."""
 
     code: ClassVar[str] = "ConsumerAssignError"
 
@@ -131,26 +133,26 @@ class ProducerBusy(BrokerError):
 
 
 class NameReserved(BrokerError):
-    """The broker keeps this name for itself, or it is none."""
+    """The name is reserved for the broker itself, or empty."""
 
     code: ClassVar[str] = "ProducerBusy"  # upstream's, for subscriptions too
 
 
 class ProducerFenced(BrokerError):
-    """An exclusive producer has the topic."""
+    """Another producer has exclusive access to the topic."""
 
     code: ClassVar[str] = "ProducerFenced"
 
 
 class ProducerHeldByQuota(BrokerError):
-    """The topic's backlog is too large; a client that can wait tries again until it is not."""
+    """The topic's backlog exceeds its quota; a client that can wait retries until it does not."""
 
     code: ClassVar[str] = "ProducerBlockedQuotaExceededError"
     retry: ClassVar[bool] = True
 
 
 class ProducerRefusedByQuota(BrokerError):
-    """The topic's backlog is too large, and its producers are to be told so."""
+    """The topic's backlog exceeds its quota, and the policy is to fail its producers."""
 
     code: ClassVar[str] = "ProducerBlockedQuotaExceededException"
 
@@ -162,13 +164,13 @@ class NotAllowed(BrokerError):
 
 
 class InvalidRequest(BrokerError):
-    """A field is missing, contradicts another, or names what cannot be meant."""
+    """A field is missing, contradicts another, or has an impossible value."""
 
     code: ClassVar[str] = "MetadataError"
 
 
 class PatternRefused(BrokerError):
-    """What is to be watched is no pattern of topic names."""
+    """The pattern of a topic list watcher is not a pattern of topic names."""
 
     code: ClassVar[str] = "InvalidTopicName"
 
@@ -188,15 +190,15 @@ class StorageUnavailable(BrokerError):
 
 
 class EntryDamaged(StorageUnavailable):
-    """Every copy of an entry is damaged, or none is left: it stays away until one is repaired."""
+    """Every replica of an entry is damaged or lost: it is not readable until one is repaired."""
 
 
 class LedgerGone(StorageUnavailable):
-    """A ledger was deleted: trimmed since, or by somebody who should not have."""
+    """A ledger does not exist any more: it was trimmed meanwhile, or deleted by mistake."""
 
 
 class TooManyRequests(BrokerError):
-    """The client wants more at once than the broker keeps for one."""
+    """The client has more requests, or watchers, at once than the broker serves."""
 
     code: ClassVar[str] = "TooManyRequests"
     retry: ClassVar[bool] = True

@@ -1,7 +1,7 @@
-"""Functions at a broker: REST of functions workers goes to a worker, which may run beside it.
+"""Functions at a broker: forwards their REST calls to a functions worker, and runs one beside it.
 
-The worker is a process of its own, as user code runs below it: whatever becomes of it, the broker
-goes on, answers 503 for functions meanwhile, and starts it again.
+The worker is a process of its own, as it runs user code. Where it ends, the broker goes on, answers
+503 for functions meanwhile, and starts it again.
 """
 
 from __future__ import annotations
@@ -17,26 +17,28 @@ from random import Random
 from geminga_runtime.backoff import Backoff
 from geminga_runtime.network import Network
 from geminga_runtime.service import Service
-from geminga_server.http import AsgiApp, Receive, Scope, Send
-from geminga_server.http_forwarding import TO_WORKERS, Forwarder, ForwardingLimits
-from geminga_server.supervision import CONTROL_SOCKET_VARIABLE, PART_NAME_VARIABLE
+from geminga_server.control.supervision import CONTROL_SOCKET_VARIABLE, PART_NAME_VARIABLE
+from geminga_server.http.forwarding import TO_WORKERS, Forwarder, ForwardingLimits
+from geminga_server.http.server import AsgiApp, Receive, Scope, Send
 
 log = logging.getLogger(__name__)
 
-# A worker takes a request at once, and answers most of them at once; it builds an environment for a
-# new function, and says nothing meanwhile.
+# A worker accepts a request at once, and answers most of them at once. For a new function it builds
+# an environment, which may take minutes without a byte of the answer.
 LIMITS = ForwardingLimits(
     connect_timeout_s=5.0, silence_timeout_s=300.0, replay_bytes_max=1024 * 1024
 )
 RESTART_FIRST_S = 0.5
 RESTART_LIMIT_S = 30.0
-# A worker that is asked to end has its instances finish what they have begun.
+# How long a worker that is asked to end may let its instances finish the messages they have.
 STOP_TIMEOUT_S = 3.0
 
 
-class FunctionsFront(Forwarder):
-    """An ASGI application: the requests that are for workers go to ``urls``, all others to
-    ``app``, which refuses them where there are no URLs."""
+class FunctionsForwarder(Forwarder):
+    """An ASGI application that forwards requests for functions workers to ``urls``.
+
+    All others go to ``app``; so do those for workers where there are no URLs: it refuses them.
+    """
 
     def __init__(self, app: AsgiApp, network: Network, urls: Sequence[str]) -> None:
         super().__init__(network, LIMITS, unreachable_status=503)
@@ -52,8 +54,10 @@ class FunctionsFront(Forwarder):
 
 
 class WorkerProcess(Service):
-    """``geminga functions-worker`` with these ``options``, started again whenever it ends. It
-    ends with this process, however that ends."""
+    """``geminga functions-worker`` with these ``options``, started again whenever it ends.
+
+    It ends with this process, even where that is killed: it ends with the pipe of its input.
+    """
 
     def __init__(self, options: Mapping[str, str], random: Random) -> None:
         super().__init__()
@@ -66,34 +70,32 @@ class WorkerProcess(Service):
 
     async def _run(self) -> None:
         words = [word for option in self._options.items() for word in option if word]
-        # It is no part of the supervisor that has started this broker.
+        # The worker is not a part of the supervisor that may have started this broker, and must not
+        # answer on its control socket.
         supervised = (CONTROL_SOCKET_VARIABLE, PART_NAME_VARIABLE)
         environment = {name: word for name, word in os.environ.items() if name not in supervised}
+        # Until the broker ends, which cancels this.
         while True:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "geminga_cli", "functions-worker", "--stop-with-input"),
                 *words,
+                # Never written to: its end is the end of this process.
                 stdin=asyncio.subprocess.PIPE,
                 env=environment,
             )
             try:
                 code = await process.wait()
             except asyncio.CancelledError:
-                await _end(process)
+                process.terminate()
+                try:
+                    async with asyncio.timeout(STOP_TIMEOUT_S):
+                        await process.wait()
+                except TimeoutError:
+                    process.kill()
+                    await process.wait()
                 raise
             delay_s = self._backoff.next_s()
             log.warning(
                 "functions worker ended", extra={"exit_code": code, "started_again_in_s": delay_s}
             )
             await asyncio.sleep(delay_s)
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Ask it to end, and end it."""
-    process.terminate()
-    try:
-        async with asyncio.timeout(STOP_TIMEOUT_S):
-            await process.wait()
-    except TimeoutError:
-        process.kill()
-        await process.wait()

@@ -1,4 +1,4 @@
-"""Is the broker able to do its work? One message is published and read back, for real."""
+"""The health check of a broker: publishes one message, and reads it back from the bookies' log."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ class HealthCheck:
         self._topics = topics
         self._clock = clock
         self.is_healthy: bool | None = None  # at the last check; None before the first
+        # Numbers the messages, so that each is known again.
         self._numbers = count()
+        # One check at a time: monitoring may ask faster than bookies answer.
         self._running = asyncio.Lock()
 
     async def run(self) -> None:
-        """Raise ``StorageUnavailable`` (or what went wrong) unless the message came back."""
+        """Raise ``StorageUnavailable``, or the error that came, unless the message came back."""
         async with self._running:
             try:
                 await self._check()
@@ -50,12 +52,14 @@ class HealthCheck:
         number, now_ms = next(self._numbers), self._clock.wall_ms()
         topic = await self._topics.get(self.topic, create=True)
         if topic.managed_ledger.pending_count:
-            # Another one would wait behind it: a queue that grows as long as nobody takes it.
+            # Another message would wait behind it, and the queue would grow with every check.
             raise StorageUnavailable("the message of an earlier health check is not stored yet")
         metadata = api.MessageMetadata(
             producer_name=f"health-check-{number}", sequence_id=0, publish_time=now_ms
         )
         text = f"health check {number} at {now_ms}".encode()
+        # Without a producer: the message takes the way of those that brokers publish themselves.
         position = await topic.publishing.internal.publish(encode_payload(metadata, text))
+        # Read from the log, not from a subscription: none is needed that way.
         if text not in await topic.managed_ledger.reader.read_one(position):
             raise StorageUnavailable(f"what is at {position} is not the message that was published")

@@ -1,31 +1,33 @@
-"""Which non-persistent topics there are: they stand in no record, so that the owner of each bundle
-is asked for those that it has open."""
+"""Which non-persistent topics there are.
+
+They have no record in ZooKeeper: the owner of each bundle is asked for those that it has loaded.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from geminga_broker.ownership.address import Owner
-from geminga_broker.ownership.bundles import Bundle, BundleRing
+from geminga_broker.ownership.addresses.address import Owner
+from geminga_broker.ownership.assignment.bundles import Bundle, BundleRing
 from geminga_broker.ownership.ownership import Ownership
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_runtime.work_pool import WorkPool
 
-# Each request takes a thread and a connection, and clients with patterns ask every minute: so many
-# wait at a time for other brokers, the rest for them.
+# How many requests to other brokers are in progress at a time, of all calls together. Each takes a
+# thread and a connection, and clients with patterns ask every minute.
 BROKERS_ASKED_AT_ONCE_MAX = 16
 
 AskOwner = Callable[[Bundle, Owner], Awaitable[list[TopicName]]]
 
 
 class NonPersistentTopics:
-    """Those of this broker and of all others.
+    """The non-persistent topics of this broker and of all others.
 
-    ``here(namespace)`` gives those that are open here; ``ask_owner(bundle, owner)`` asks another
-    broker for those of its bundle. Where one does not answer, what there is is not known, and
-    ``ServerUnreachable`` or ``ServiceNotReady`` says so: a client would take a shorter list for
-    topics that are gone. Both methods raise ``CoordinationError``, too.
+    ``here(namespace)`` returns those loaded on this broker; ``ask_owner(bundle, owner)`` asks
+    another broker for those of its bundle. Where one does not answer, ``ServerUnreachable`` or
+    ``ServiceNotReady`` is raised, and no shorter list returned: clients would take the topics that
+    are missing in it for deleted. Both methods raise ``CoordinationError``, too.
     """
 
     def __init__(
@@ -41,23 +43,25 @@ class NonPersistentTopics:
         self._asking = WorkPool(BROKERS_ASKED_AT_ONCE_MAX)
 
     async def of(self, ring: BundleRing) -> list[TopicName]:
-        """Those of the ring's namespace, partitions one by one, in order."""
+        """The topics of the ring's namespace, each partition by itself, sorted."""
         topics: set[TopicName] = set()
 
         async def ask(bundle: Bundle) -> None:
             topics.update(await self._elsewhere(bundle))
 
         await self._asking.run(ask, deque(ring.bundles))
-        # Last, so that a bundle that came here in between is not missing.
+        # Read last: a bundle that moved to this broker while the others were asked is not missed.
         topics.update(self._here(ring.bundles[0].namespace))
         return sorted(topics, key=str)
 
     async def exists(self, topic: TopicName) -> bool:
-        """Whether ``topic`` is open at the broker that owns it. Raises ``NamespaceNotFound``."""
+        """Whether ``topic`` is loaded by the broker that owns it. Raises ``NamespaceNotFound``."""
+        # No request is needed for those.
         if topic in self._here(topic.namespace):
             return True
         return topic in await self._elsewhere(await self._ownership.bundle_of(topic))
 
     async def _elsewhere(self, bundle: Bundle) -> list[TopicName]:
+        """The topics of a bundle that another broker owns; none for any other bundle."""
         owner = await self._ownership.present_owner_of(bundle)
         return [] if owner is None or owner.is_self else await self._ask_owner(bundle, owner)

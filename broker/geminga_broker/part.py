@@ -1,7 +1,8 @@
 """A broker as a process: config, logs, ZooKeeper, the broker itself, its REST side.
 
-Reads aloud as the order of starting. The supervisor is told ``ready`` after a message went through
-the bookies and came back; where none does, what is stored can still be read, and the log says so.
+``serve`` reads as the order of starting. The broker reports ``ready`` to its supervisor once a
+message was published and read back. Where that fails it reports so all the same, and logs a
+warning: what is stored can still be read.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from geminga import Tls, TlsFailed
 from geminga_broker.broker import PULSAR_VERSION, Broker
 from geminga_broker.config import BrokerConfig
 from geminga_broker.configuration import runtime_configuration
-from geminga_broker.functions_worker import FunctionsFront, WorkerProcess
+from geminga_broker.functions_worker import FunctionsForwarder, WorkerProcess
 from geminga_broker.load_manager.process_usage import ProcessUsage
 from geminga_cluster.initialize import ClusterUrls, initialize_cluster_metadata
 from geminga_runtime.clock import SystemClock
@@ -30,30 +31,30 @@ from geminga_runtime.errors import GemingaError
 from geminga_runtime.network import AsyncioNetwork
 from geminga_server.authorization import ALLOW_ALL
 from geminga_server.config.loading import load_config
+from geminga_server.config.service_urls import urls_in
 from geminga_server.connection_limits import connections_allowed
-from geminga_server.control import PartCommands, obeying_supervisor
+from geminga_server.control.client import PartCommands, obeying_supervisor
+from geminga_server.control.supervision import part_name
 from geminga_server.errors import ServerStartError
+from geminga_server.http.rest_calls import HttpCalls
 from geminga_server.logging import configure_logging
 from geminga_server.memory import tune_memory
 from geminga_server.open_files import OpenFiles, open_files
 from geminga_server.ports import free_port, require_distinct
-from geminga_server.rest_calls import HttpCalls
 from geminga_server.run import CLOSE_TIMEOUT_S, StopRequest, run_part
-from geminga_server.service_urls import urls_in
-from geminga_server.supervision import part_name
-from geminga_server.tls import accepting_tls
-from geminga_server.tls_config import BrokerClientTlsConfig
+from geminga_server.tls.config import BrokerClientTlsConfig
+from geminga_server.tls.renewal import accepting_tls
 
 log = logging.getLogger(__name__)
 
 PART = "broker"
 LOCALHOST = "127.0.0.1"
-# So long does a broker wait that started without bookies that take entries, before it looks again.
+# How long a broker that could not publish at its start waits before it tries again.
 HEALTH_RETRY_S = 5.0
 
 
 def main(file: Path | None, flags: Mapping[str, object]) -> int:
-    """Run a broker until it is told to stop; returns the process's exit code."""
+    """Run a broker until it is asked to stop; returns the process's exit code."""
     config = load_config(BrokerConfig, PART, file=file, flags=flags)
     require_distinct({f"--{name.replace('_', '-')}": port for name, port in config.ports.items()})
     configure_logging(part_name(PART), level=config.log_level, is_json=config.log_json)
@@ -62,11 +63,11 @@ def main(file: Path | None, flags: Mapping[str, object]) -> int:
 
 
 async def serve(config: BrokerConfig, stop: StopRequest) -> None:
-    """Open everything, say so, and wait to be told to stop."""
-    # Imported here, while ZooKeeper is starting too: the web framework takes a third of a second.
+    """Open everything, report it, and wait for the request to stop."""
+    # Imported here, while ZooKeeper is starting, too: the web framework takes a third of a second.
     from geminga_broker.admin.app import answering_for, create_app  # noqa: PLC0415
-    from geminga_broker.admin.routes.brokers import ROUTINE_PATHS  # noqa: PLC0415
-    from geminga_server.http import HttpServer  # noqa: PLC0415
+    from geminga_broker.admin.routes.cluster.brokers import ROUTINE_PATHS  # noqa: PLC0415
+    from geminga_server.http.server import HttpServer  # noqa: PLC0415
 
     tune_memory()
     clock = SystemClock()
@@ -97,9 +98,9 @@ async def serve(config: BrokerConfig, stop: StopRequest) -> None:
         services = broker.services(runtime_configuration(config))
         workers = functions_urls(config)
         app = await stack.enter_async_context(
-            FunctionsFront(create_app(services), AsyncioNetwork(), workers)
+            FunctionsForwarder(create_app(services), AsyncioNetwork(), workers)
         )
-        http: HttpServer | None = None  # the first one, which counts the others' connections too
+        http: HttpServer | None = None  # the first one, which counts the others' connections, too
         for bind in config.binds:
             if not bind.is_web:
                 continue
@@ -131,14 +132,14 @@ def runs_worker(config: BrokerConfig) -> bool:
 
 
 def functions_urls(config: BrokerConfig) -> tuple[str, ...]:
-    """Where functions workers answer: those that were named, or the one beside this broker."""
+    """The URLs of functions workers: those that are set, or of the one beside this broker."""
     if runs_worker(config):
         return (f"http://{LOCALHOST}:{free_port(LOCALHOST, 0)}",)
     return urls_in(config.functions.functions_worker_web_service_url)
 
 
 def worker_options(config: BrokerConfig, url: str) -> Mapping[str, str]:
-    """What the functions worker beside this broker is told; it answers at ``url``."""
+    """The options of the functions worker beside this broker, which answers at ``url``."""
     address = config.address
     directory = config.functions.functions_worker_directory
     return {
@@ -156,11 +157,12 @@ def worker_options(config: BrokerConfig, url: str) -> Mapping[str, str]:
 
 
 def settled(config: BrokerConfig, files: OpenFiles) -> BrokerConfig:
-    """``config`` with the ports that it has got, and the clients for whom there is room.
+    """``config`` with the ports that were free, and as many connections as open files allow.
 
-    Raises ``ServerStartError`` where a port cannot be listened on.
+    Raises ``ServerStartError`` where a port is in use.
     """
     host = config.bind_address
+    # Fails at once where a listener's port is in use; these ports are never chosen.
     for bind in config.listeners.binds:
         free_port(bind.host, bind.port)
     ports = {name: free_port(host, port) for name, port in config.ports.items()}
@@ -175,13 +177,15 @@ def settled(config: BrokerConfig, files: OpenFiles) -> BrokerConfig:
 
 
 def calls_to_brokers(config: BrokerClientTlsConfig) -> HttpCalls:
-    """How this broker asks others. Raises ``ServerStartError`` where files cannot be used."""
+    """What makes requests to other brokers. Raises ``ServerStartError`` for unusable files."""
+    # Made anew with each connection, so that renewed certificates are used; and once now, so that
+    # a mistake is found at the start.
     config.context()
     return HttpCalls(tls=config.context, prefers_tls=config.enabled)
 
 
 def calls_to_cluster(tls: Tls | None) -> HttpCalls:
-    """How this broker asks those of another cluster, with TLS as its record there says."""
+    """What makes requests to the brokers of another cluster, with TLS where its record says so."""
 
     def context(tls: Tls) -> ssl.SSLContext:
         try:
@@ -193,8 +197,10 @@ def calls_to_cluster(tls: Tls | None) -> HttpCalls:
 
 
 async def check_health(broker: Broker) -> None:
-    """Have a message go through, for whoever publishes next; where it does not, say so and go on
-    trying: the bookies may be full, or come later, and what they have is served meanwhile."""
+    """Publish a message and read it back; where that fails, log it and retry in the background.
+
+    The bookies may be full, or start later; what they have is served meanwhile.
+    """
     try:
         await broker.check_health()
     except GemingaError as error:
@@ -203,9 +209,10 @@ async def check_health(broker: Broker) -> None:
 
 
 async def wait_until_healthy(broker: Broker) -> None:
-    """Try again until a message goes through, and say so."""
+    """Retry until a message goes through, and log that."""
     while True:
         await asyncio.sleep(HEALTH_RETRY_S)
+        # Logged once, when it failed first.
         with suppress(GemingaError):
             await broker.check_health()
             log.info("messages go through")
@@ -213,7 +220,7 @@ async def wait_until_healthy(broker: Broker) -> None:
 
 
 async def announce(stack: AsyncExitStack, broker: Broker, stop: StopRequest) -> None:
-    """Tell the supervisor, if there is one, that the broker serves; from then on obey it."""
+    """Report to the supervisor, if there is one, that the broker serves; obey it from then on."""
     address = broker.address
     addresses = {
         "pulsar": address.broker_url,
@@ -222,6 +229,7 @@ async def announce(stack: AsyncExitStack, broker: Broker, stop: StopRequest) -> 
         "pulsar_tls": address.broker_url_tls,
         "web_tls": address.http_url_tls,
     }
+    # Those that the broker does not serve are empty.
     addresses = {purpose: url for purpose, url in addresses.items() if url}
     connections_max = broker.config.connections.connections_max
     log.info("broker serves", extra={**addresses, "connections_max": connections_max})
@@ -232,7 +240,7 @@ async def announce(stack: AsyncExitStack, broker: Broker, stop: StopRequest) -> 
 async def initialize(
     coordination: Coordination, configuration: Coordination, config: BrokerConfig
 ) -> None:
-    """Write the cluster's first records where they are missing, and where it is reached now."""
+    """Write the cluster's first records where they are missing, and its present URLs."""
     address = config.address
     await initialize_cluster_metadata(
         coordination,

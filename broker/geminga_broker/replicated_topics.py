@@ -1,11 +1,11 @@
-"""Loads topics that have something to replicate, though no client asks for them.
+"""Loads replicated topics that no client uses, so that their replicators go on.
 
-The first client of a topic has its broker load it. A replicated topic has work to do without one:
-what was published before its broker ended, or before it moved, waits in its log. So a broker that
-acquires a bundle loads those topics in it that have a replicator's cursor; and the leader has
-bundles with such topics acquired that no broker owns, when it begins to lead and when a broker is
-gone. Namespaces that are not replicated cost one look at their policies, and at whether topics of
-theirs have any.
+Other topics are loaded for their first client. A replicated one has work to do without clients:
+what was published before its broker ended, or before the topic moved, waits in its log. So a broker
+that acquires a bundle loads those topics in it that have a replicator's cursor. And the leader has
+bundles with such topics acquired that have no owner: when it becomes the leader, and when a broker
+is gone. A namespace that is not replicated costs one read of its policies, and of those of its
+topics.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack, suppress
 
 from geminga_broker.errors import TopicNotFound
-from geminga_broker.ownership.bundles import Bundle
+from geminga_broker.ownership.assignment.bundles import Bundle
 from geminga_broker.ownership.ownership import Ownership, ViewBrokers
 from geminga_broker.policies.resolver import PolicyResolver
 from geminga_broker.topics.directory import TopicDirectory
@@ -33,15 +33,19 @@ from geminga_runtime.work_pool import WorkPool
 
 log = logging.getLogger(__name__)
 
-# As many as clients of a bundle would have loaded side by side; each asks ZooKeeper and bookies.
+# Topics that are loaded at a time: each takes requests to ZooKeeper and bookies, and loading those
+# that clients wait for must not be delayed.
 LOADS_AT_ONCE_MAX = 8
-# What failed, mostly for lack of a connection, is tried again after so long; the leader looks as
-# often whether a broker is gone.
+# What failed, mostly for lack of a connection, is retried after so long; so often the leader checks
+# whether a broker is gone.
 PERIOD_S = 5.0
 
 
 class ReplicatedTopics(Service):
-    """Of one broker. ``is_leader`` and ``view_brokers`` tell whether it leads, and which live."""
+    """The replicated topics that one broker has to load.
+
+    ``is_leader`` says whether this broker is the leader, ``view_brokers`` which brokers live.
+    """
 
     def __init__(
         self,
@@ -64,19 +68,20 @@ class ReplicatedTopics(Service):
         self._topics = topics
         self._is_leader = is_leader
         self._view_brokers = view_brokers
-        # Acquired, and not looked through yet.
+        # Bundles that were acquired, and whose topics were not loaded yet, in this order.
         self._acquired: dict[Bundle, None] = {}
         self._woken = asyncio.Event()
-        # The brokers that lived when this one, as the leader, last found no bundle without owner.
+        # The brokers that lived when this one, as the leader, last had all bundles served; None
+        # before that, and while it is not the leader.
         self._living: frozenset[str] | None = None
         ownership.on_acquired(self._note)
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        del stack  # nothing but its work, which the service itself ends
+        del stack
         self.spawn_lasting(self._load_acquired, name="load replicated topics")
-        self.spawn_every(PERIOD_S, self.look_after_others, name="have replicated topics served")
+        self.spawn_every(PERIOD_S, self.serve_unowned, name="have replicated topics served")
 
-    # Of bundles that are this broker's
+    # Bundles of this broker
 
     def _note(self, bundle: Bundle) -> None:
         self._acquired[bundle] = None
@@ -98,11 +103,12 @@ class ReplicatedTopics(Service):
                     self._note(bundle)
 
     async def _load(self, bundle: Bundle) -> bool:
-        """Load what is replicated of a bundle; False where it is to be tried again."""
+        """Load the replicated topics of a bundle; False where that is to be retried."""
         is_done = True
 
         async def load(topic: TopicName) -> None:
             nonlocal is_done
+            # The bundle may have moved on, and clients may have had the topic loaded.
             if not self._ownership.owns(topic) or self._topics.find(topic) is not None:
                 return
             try:
@@ -110,6 +116,7 @@ class ReplicatedTopics(Service):
                     with suppress(TopicNotFound):  # deleted meanwhile
                         await self._topics.get(topic, create=False)
             except GemingaError as error:
+                # A topic that moved to another broker meanwhile is loaded there.
                 is_done = is_done and not self._ownership.owns(topic)
                 log.info(
                     "replicated topic not loaded", extra={"topic": str(topic), "why": str(error)}
@@ -122,6 +129,7 @@ class ReplicatedTopics(Service):
                 "replicated topics not found", extra={"bundle": str(bundle), "why": str(error)}
             )
             return bundle not in self._ownership.owned()
+        # The list is of the whole namespace.
         within = deque(topic for topic in topics if bundle.covers(topic.hash))
         await WorkPool(LOADS_AT_ONCE_MAX).run(load, within)
         return is_done
@@ -131,42 +139,47 @@ class ReplicatedTopics(Service):
         try:
             policies = await self._namespaces.policies(namespace)
         except NamespaceNotFound:
-            return []  # a broker's own has no policies, and one that is deleted no topics
+            return []  # that of a broker's health check has no record, a deleted one no topics
         if not serves(self._policies.cluster, policies):
             return []
+        # Topics may be replicated by policies of their own.
         await self._policies.topics.ready(namespace)
         topics = await self._persistent_topics.names(namespace)
         return [t for t in topics if self._policies.resolve(t, policies).replication.remotes]
 
     async def _has_replicator(self, topic: TopicName) -> bool:
+        """Whether anything was replicated yet: without a cursor nothing waits in the log."""
         cursors = await self._persistent_topics.cursors(topic)
         return any(remote_of_cursor(each) is not None for each in cursors)
 
-    # Of bundles that are no broker's
+    # Bundles without an owner
 
-    async def look_after_others(self) -> None:
-        """As the leader, have replicated topics served that no broker serves."""
+    async def serve_unowned(self) -> None:
+        """As the leader, have replicated topics served that no broker owns."""
         if not self._is_leader():
             self._living = None
             return
         try:
             living = frozenset((await self._view_brokers()).loads)
-            # A broker that came has left no bundle behind.
+            # Only a broker that is gone leaves bundles without an owner, a new one does not.
             if self._living is None or self._living - living:
-                await self._have_served()
+                for tenant in await self._tenants.names():
+                    for namespace in await self._namespaces.names(tenant):
+                        await self._serve_namespace(namespace)
         except GemingaError as error:
-            log.info("replicated topics not looked after", extra={"why": str(error)})
+            # Retried after the period, as ``_living`` stays what it was.
+            log.info("replicated topics not checked", extra={"why": str(error)})
         else:
             self._living = living
 
-    async def _have_served(self) -> None:
-        for tenant in await self._tenants.names():
-            for namespace in await self._namespaces.names(tenant):
-                looked_at: set[Bundle] = set()
-                for topic in await self._replicated_in(namespace):
-                    bundle = await self._ownership.bundle_of(topic)
-                    if bundle in looked_at or not await self._has_replicator(topic):
-                        continue
-                    looked_at.add(bundle)
-                    if await self._ownership.present_owner_of(bundle) is None:
-                        await self._ownership.have_acquired(bundle)
+    async def _serve_namespace(self, namespace: NamespaceName) -> None:
+        """Have the bundles acquired that have no owner and a topic with a replicator's cursor."""
+        checked: set[Bundle] = set()
+        for topic in await self._replicated_in(namespace):
+            bundle = await self._ownership.bundle_of(topic)
+            # One such topic is enough: whichever broker acquires the bundle loads all of them.
+            if bundle in checked or not await self._has_replicator(topic):
+                continue
+            checked.add(bundle)
+            if await self._ownership.present_owner_of(bundle) is None:
+                await self._ownership.have_acquired(bundle)

@@ -1,14 +1,14 @@
-"""What can go wrong on the command line and in watching over parts.
+"""What can go wrong on the command line and in the supervisor.
 
 ::
 
     GemingaError
     ├── SetupFailed            ZooKeeper's jars could not be fetched
-    ├── UnusablePort           a port that is taken or that nobody may use
+    ├── UnusablePort           a port is taken, or listening on it is not permitted
     ├── TooFewBookies          the data is on more bookies than were asked for
-    ├── StartFailed            the cluster did not come up; says which part, and why
-    ├── CannotObey             what the supervisor was asked for cannot be done
-    └── NoSupervisor           nothing runs on the data directory
+    ├── StartFailed            the cluster did not start; names the part that failed
+    ├── CannotObey             the supervisor cannot do what an operator asked for
+    └── NoSupervisor           no cluster runs on the data directory
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from geminga_runtime.errors import GemingaError
 
 
 class SetupFailed(GemingaError):
-    """ZooKeeper's jars could not be fetched or are not what they should be."""
+    """ZooKeeper's jars could not be fetched, or are not the expected ones."""
 
     code: ClassVar[str] = "SetupFailed"
     retry: ClassVar[bool] = True
@@ -52,7 +52,7 @@ class TooFewBookies(GemingaError):
 
 
 class StartFailed(GemingaError):
-    """The cluster did not come up: ``part`` is the one that failed."""
+    """The cluster did not start: ``part`` is the part that failed."""
 
     code: ClassVar[str] = "StartFailed"
 

@@ -1,9 +1,11 @@
-"""The gate between a supervisor and a part: the part imports, then waits until it is let go on.
+"""The gate between a supervisor and a part: the part imports its modules, then waits for release.
 
-What a part needs (ZooKeeper) takes as long to start as the part's own imports, so both go on at
-the same time. A client that comes to ZooKeeper before it is ready loses up to half a second in
-retries, and sometimes its whole time-out. The gate is a pipe: a byte means go on, its end means
-that the supervisor has died.
+A part's imports take as long as the start of what it needs (ZooKeeper), so both run at the same
+time. The part must not connect earlier: a client that reaches ZooKeeper before it is ready loses up
+to half a second in retries, and sometimes its whole time-out.
+
+The gate is a pipe. A byte in it releases the part; the end of the pipe means that the supervisor
+died, and that the part will never be released.
 """
 
 from __future__ import annotations
@@ -13,46 +15,50 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 
-# Names the descriptor at which a part waits; without a supervisor there is none.
+# Holds the descriptor that a part reads from. Without a supervisor the variable is not set.
 GATE_VARIABLE = "GEMINGA_GATE_DESCRIPTOR"
 
 
 class Gate:
-    """The supervisor's side, shut at first. ``entrance`` is the descriptor the part inherits."""
+    """The supervisor's side, shut at first."""
 
     def __init__(self) -> None:
-        self.entrance, self._lever = os.pipe()
+        # ``entrance`` is the end that the part inherits and reads.
+        self.entrance, self._write_end = os.pipe()
 
     def variables(self) -> dict[str, str]:
-        """What tells the part where it has to wait."""
+        """The environment variables that tell the part where to wait."""
         return {GATE_VARIABLE: str(self.entrance)}
 
     def give_entrance_away(self) -> None:
-        """The part has inherited its side: we keep only ours."""
+        """Close our copy of ``entrance`` once the part has inherited its own.
+
+        With our copy open, the part would not see the end of the pipe when we die.
+        """
         os.close(self.entrance)
 
     def open(self) -> None:
-        """Let the part go on."""
-        with suppress(BrokenPipeError):  # it has ended already
-            os.write(self._lever, b"\n")
+        """Release the part."""
+        with suppress(BrokenPipeError):  # the part has ended already
+            os.write(self._write_end, b"\n")
 
     def close(self) -> None:
-        """Give our side back; a part that still waits takes it for our death."""
-        os.close(self._lever)
+        """Close our side. A part that still waits ends, as if the supervisor had died."""
+        os.close(self._write_end)
 
 
 def pass_gate(environment: Mapping[str, str], modules: Sequence[str]) -> bool:
-    """The part's side: import ``modules``, then wait. False if nobody will ever let us go on.
+    """The part's side: import ``modules``, then wait for release; False if it will never come.
 
-    Without a supervisor there is no gate, and nothing is imported that a mistake in the settings
-    would make useless.
+    Without a supervisor there is no gate. Then nothing is imported either: a mistake in the
+    settings should be reported without loading the whole part first.
     """
-    words = environment.get(GATE_VARIABLE)
-    if words is None:
+    descriptor = environment.get(GATE_VARIABLE)
+    if descriptor is None:
         return True
     for name in modules:
         import_module(name)
-    entrance = int(words)
+    entrance = int(descriptor)
     try:
         return os.read(entrance, 1) != b""
     finally:

@@ -1,4 +1,4 @@
-"""Finds the command that was asked for, and has it run. Nothing else is imported until then.
+"""Finds the command that was asked for and runs it. Nothing else is imported before.
 
 A table and argparse instead of a command-line framework: the supervisor goes through here at
 every start and stays in memory, and typer costs 80 ms and 6 MB where argparse costs 2 ms and 1 MB.
@@ -14,18 +14,21 @@ from importlib.metadata import version
 
 from geminga_runtime.errors import GemingaError
 
-# As ExitCode.REFUSED of the parts: it cannot be done like this; the message says why.
+# The command cannot be run like this; the message says why. ``ExitCode.REFUSED`` of the parts is
+# the same number.
 EXIT_REFUSED = 2
+# What a shell reports of a program that SIGINT ended: 128 and the number of the signal.
 EXIT_INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One word of the command line: the module whose ``main(arguments)`` does it, and what.
-    ``words`` are said to it before the others."""
+    """One command."""
 
+    # The module whose ``main(arguments)`` runs the command and returns the exit code.
     module: str
     summary: str
+    # Arguments that ``main`` gets before those of the command line.
     words: tuple[str, ...] = ()
 
 
@@ -46,25 +49,25 @@ COMMANDS = {
         "geminga_cli.commands.simulate",
         "run a scenario of yours on a simulated cluster, with faults, from seeds",
     ),
-    "broker": Command("geminga_cli.commands.broker", "run a broker"),
-    "bookie": Command("geminga_cli.commands.bookie", "run a bookie"),
-    "proxy": Command("geminga_cli.commands.proxy", "run a proxy: the gateway to a cluster"),
+    "broker": Command("geminga_cli.commands.parts.broker", "run a broker"),
+    "bookie": Command("geminga_cli.commands.parts.bookie", "run a bookie"),
+    "proxy": Command("geminga_cli.commands.parts.proxy", "run a proxy: the gateway to a cluster"),
     "functions-worker": Command(
-        "geminga_cli.commands.functions_worker",
+        "geminga_cli.commands.parts.functions_worker",
         "run a functions worker: functions, sources and sinks",
     ),
     "autorecovery": Command(
-        "geminga_cli.commands.autorecovery",
-        "run auto-recovery alone: copies what lost bookies held",
+        "geminga_cli.commands.parts.autorecovery",
+        "run auto-recovery alone: it replaces copies that were on lost bookies",
     ),
-    "zookeeper": Command("geminga_cli.commands.zookeeper", "run a ZooKeeper server"),
+    "zookeeper": Command("geminga_cli.commands.parts.zookeeper", "run a ZooKeeper server"),
     "initialize-cluster-metadata": Command(
         "geminga_cli.commands.initialize_cluster_metadata",
         "write a new cluster's first records into a ZooKeeper",
     ),
     "bookie-admin": Command(
         "geminga_cli.commands.bookie_admin",
-        "look into bookies, ledgers and their files; give bookies orders",
+        "inspect bookies, ledgers and files of bookies; send commands to bookies",
     ),
     "produce": Command("geminga_cli.commands.produce", "send messages to a topic"),
     "consume": Command(
@@ -76,7 +79,7 @@ COMMANDS = {
         "geminga_cli.commands.admin", "administer tenants, namespaces, topics and their policies"
     ),
     **{
-        group: Command("geminga_cli.commands.admin", f"create, update, watch {group}", (group,))
+        group: Command("geminga_cli.commands.admin", f"create, update and watch {group}", (group,))
         for group in ("functions", "sources", "sinks")
     },
     "status": Command(
@@ -88,8 +91,7 @@ COMMANDS = {
     "setup": Command("geminga_cli.commands.setup", "fetch what the embedded ZooKeeper needs, once"),
 }
 
-
-# Their help has subjects.
+# The commands whose help has subjects: `geminga help broker SUBJECT`.
 PARTS = ("broker", "bookie", "proxy", "functions-worker", "autorecovery")
 
 
@@ -110,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if command is None:
         wrong = f"there is no command {name!r}"
         if name.startswith("-"):
-            # pulsar-client takes --url and its like in front of the command.
+            # pulsar-client takes --url and similar options in front of the command.
             wrong = f"the command comes first, options such as {name} stand behind it"
         print(f"geminga: {wrong}\n\n{usage()}", end="", file=sys.stderr)
         return EXIT_REFUSED
@@ -118,22 +120,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def help_words(name: str, rest: Sequence[str]) -> list[str]:
-    """What is said to the command ``name`` so that it explains itself, or a part of itself."""
+    """The arguments with which the command ``name`` prints its help, or a part of it."""
     if rest and name in PARTS:
         return ["--help-all", *rest]
     return [*rest, "--help"]
 
 
 def run(command: Command, arguments: Sequence[str]) -> int:
-    """Have the command's module do it; our own errors become a line for people."""
+    """Run the command; an error of ours becomes one line on standard error."""
     try:
         return int(import_module(command.module).main([*command.words, *arguments]))
     except GemingaError as error:
         print(f"geminga: {error}", file=sys.stderr)
         return EXIT_REFUSED
     except ModuleNotFoundError as error:
-        # The bare client library brings the command line, but not what only servers need. Where a
-        # module of our own is missing, the installation is broken.
+        # The bare client library includes the command line, but not the packages that only servers
+        # need. Where a module of our own is missing, the installation is broken.
         if error.name is None or error.name.startswith("geminga"):
             raise
         print(
@@ -147,11 +149,11 @@ def run(command: Command, arguments: Sequence[str]) -> int:
 
 
 def usage() -> str:
-    """All commands, a line each."""
+    """All commands, one line each."""
     width = max(map(len, COMMANDS))
     lines = (f"  {name:{width}}  {command.summary}" for name, command in COMMANDS.items())
     return (
-        "usage: geminga COMMAND [OPTIONS]      (geminga help COMMAND tells its options)\n\n"
+        "usage: geminga COMMAND [OPTIONS]      (geminga help COMMAND lists its options)\n\n"
         + "\n".join(lines)
-        + f"\n  {'version':{width}}  say which version this is\n"
+        + f"\n  {'version':{width}}  show the version\n"
     )

@@ -1,4 +1,4 @@
-"""Output that a reader may stop reading: ``geminga ... | head`` ends without a word."""
+"""Output whose reader may stop reading: ``geminga ... | head`` ends without an error."""
 
 from __future__ import annotations
 
@@ -8,20 +8,24 @@ from collections.abc import Iterable
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print them, as far as they are read."""
+    """Print the lines until the reader has closed its end."""
     try:
         for line in lines:
             print(line)
+        # A reader that has gone is often noticed only here, when buffered lines are written.
         sys.stdout.flush()
     except BrokenPipeError:
         drop_output()
 
 
 def print_now(line: str) -> None:
-    """Print a line that a reader gets at once. Raises ``BrokenPipeError`` if there is no reader."""
+    """Print a line without delay. Raises ``BrokenPipeError`` if the reader has gone."""
     print(line, flush=True)
 
 
 def drop_output() -> None:
-    """Whoever read standard output has seen enough: write the rest nowhere."""
+    """Discard the rest of the output after a ``BrokenPipeError``.
+
+    Python flushes standard output once more when it exits; without this, that would fail again.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

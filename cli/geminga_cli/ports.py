@@ -1,4 +1,4 @@
-"""TCP ports that are chosen for a program before it starts, and kept for it while it is down."""
+"""Reserves TCP ports for programs before they start, and while they are restarted."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Self
 from geminga_cli.errors import UnusablePort
 from geminga_server.ports import OWN_ADDRESS
 
+# Words for the errors of ``bind`` that users meet; other errors speak for themselves.
 REASONS = {
     errno.EADDRINUSE: "it is in use",
     errno.EACCES: "not permitted",
@@ -19,11 +20,12 @@ REASONS = {
 
 
 class ReservedPort:
-    """Holds ``host:port`` (0: any free port) by binding without listening.
+    """Holds ``host:port`` (0: any free port) by binding to it without listening.
 
-    On Linux a program that sets SO_REUSEADDR, as Java and asyncio do, can listen on a port that
-    is held so, while nobody who asks for *any* free port is given it. Other systems do not allow
-    that: there the port is only looked up, and somebody else may be quicker.
+    On Linux, a program that sets SO_REUSEADDR, as Java and asyncio do, can listen on a port that
+    is held so, while the kernel gives it to no program that asks for *any* free port. Other
+    systems do not allow that: there the port is only looked up, and another program may take it
+    before ours listens.
 
     Raises ``OSError`` where the port is taken.
     """
@@ -32,17 +34,19 @@ class ReservedPort:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         try:
+            # Both sides must set it: the holder, and the program that listens later.
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._socket.bind((host, port))
             self.port = int(self._socket.getsockname()[1])
         except OSError:
             self._socket.close()
             raise
+        # Elsewhere the program could not listen while we hold the port.
         if sys.platform != "linux":
             self._socket.close()
 
     def close(self) -> None:
-        """Let the port go."""
+        """Release the port."""
         self._socket.close()
 
     def __enter__(self) -> Self:
@@ -58,16 +62,17 @@ class ReservedPort:
 
 
 def reserve(host: str, port: int, option: str) -> ReservedPort:
-    """``ReservedPort``, but raises ``UnusablePort``: ``option`` is the one that chooses another."""
+    """Reserve a port; raises ``UnusablePort``, which names ``option`` as the way to another."""
     try:
         return ReservedPort(host, port)
     except OSError as error:
         remedy = f"free it, or choose another with {option}"
+        # Another port would not help where the host is no address of this machine.
         if error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror):
             remedy = OWN_ADDRESS
         raise UnusablePort(host, port, why_unusable(error), remedy) from error
 
 
 def why_unusable(error: OSError) -> str:
-    """In plain words, why an address could not be listened on."""
+    """In plain words, why we cannot listen on an address."""
     return REASONS.get(error.errno or 0, error.strerror or str(error))

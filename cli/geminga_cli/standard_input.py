@@ -1,6 +1,7 @@
-"""Standard input as a lifeline: when the program that holds its other end has ended, so do we.
+"""Standard input as a lifeline: we stop when the program that holds its other end has ended.
 
-The kernel closes the other end of a pipe however its holder ends: no signal has to be sent.
+The kernel closes the other end of a pipe however its holder ends, so this works without a signal,
+even where the holder was killed.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ if TYPE_CHECKING:
     import asyncio
 
 STANDARD_INPUT = 0
-# What is written to it is read and dropped, so much at once.
+# Input is read only to be dropped; so many bytes are read at once.
 INPUT_BYTES_MAX = 4096
 
 
 def is_stream() -> bool:
-    """Whether standard input has another end, which can be closed: it is a pipe or a socket.
+    """Whether standard input has another end that can be closed: it is a pipe or a socket.
 
-    A file and ``/dev/null``, which shells give to what they run in the background, are at their end
-    from the start; a terminal that goes away sends a signal.
+    Files and ``/dev/null``, which shells give to programs in the background, are at their end from
+    the start and would stop us at once. A terminal that goes away sends a signal instead.
     """
     try:
         mode = os.fstat(STANDARD_INPUT).st_mode
@@ -32,7 +33,7 @@ def is_stream() -> bool:
 
 
 def drop_some() -> bool:
-    """Wait for input and drop it; False when there is no more to come."""
+    """Wait for input and drop it; False at the end of input."""
     try:
         return os.read(STANDARD_INPUT, INPUT_BYTES_MAX) != b""
     except ConnectionError:  # the holder of a socket's other end was killed
@@ -40,7 +41,7 @@ def drop_some() -> bool:
 
 
 def stop_at_end_of_input(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
-    """Call ``stop`` once, when standard input, which is a stream, has ended."""
+    """Call ``stop`` once, at the end of standard input, which must be a stream (``is_stream``)."""
 
     def read() -> None:
         if not drop_some():

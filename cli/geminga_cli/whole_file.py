@@ -1,4 +1,7 @@
-"""Small text files that nobody ever reads half of, whatever ends us while we write."""
+"""Small text files that are replaced as a whole: a reader never sees half of one.
+
+That holds even if this process is killed while it writes.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,19 @@ from typing import cast
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Make ``text`` the content of ``path``: all of it or, where this fails, nothing.
+    """Replace the content of ``path`` with ``text``, or leave it unchanged where that fails.
 
-    Not synced: what is written so is right for one life of a cluster, and made anew in the next.
-    Raises ``OSError``.
+    The file is not synced: its content is valid for one life of a cluster and written again in the
+    next, so a power cut may lose it. Raises ``OSError``.
     """
+    # In the same directory: a rename between file systems would be a copy.
     fresh = path.with_name(path.name + ".new")
     fresh.write_text(text)
     fresh.replace(path)
 
 
 def keep_whole(path: Path, text: str) -> None:
-    """``write_whole``, but not where the file says so already: a full disk must not matter then."""
+    """``write_whole``, unless the content is that already: then a full disk does not matter."""
     try:
         if path.read_text() == text:
             return
@@ -29,7 +33,10 @@ def keep_whole(path: Path, text: str) -> None:
 
 
 def read_record(path: Path) -> dict[str, object]:
-    """The JSON object in ``path``, a hint: what is not there, or is no such object, is empty."""
+    """The JSON object in ``path``; empty where the file is missing or holds anything else.
+
+    For files that are only hints, and can be done without.
+    """
     try:
         content: object = json.loads(path.read_text())
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""Tells stories from many seeds, in processes of its own.
+"""Runs many seeds in processes of their own.
 
-They hash text in the same way each (``PYTHONHASHSEED``): a scenario that walks through a set of
-text does so in the same order whenever its seed is told again.
+All of these processes hash text in the same way (``PYTHONHASHSEED``): a scenario that walks through
+a set of texts does so in the same order whenever its seed is run again.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import Self
 
-from geminga_scenarios.telling import Orders, Tell, Told
+from geminga_scenarios.seed_run import RunOptions, RunSeed, SeedResult
 
 HASH_SEED = "PYTHONHASHSEED"
-# Seeds that are given out for each process: none need wait, and what a failure wastes is little.
+# Seeds that are submitted for each process. With several, no process waits for the next seed; with
+# few, little work is wasted when a failure ends the campaign.
 SEEDS_AHEAD = 4
 
 
 class Campaign:
-    """``jobs`` processes that tell stories; leaving the context ends them."""
+    """A pool of ``jobs`` processes that run seeds; leaving the context ends them."""
 
     def __init__(self, jobs: int) -> None:
-        self._ahead = jobs * SEEDS_AHEAD
-        # A fork would take over how the caller hashes text.
+        self._pending_max = jobs * SEEDS_AHEAD
+        # Not by a fork: that would inherit how the caller hashes text.
         self._pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
 
     def __enter__(self) -> Self:
@@ -35,31 +36,38 @@ class Campaign:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def tell(self, story: Tell, seeds: Iterable[int], orders: Orders) -> Generator[Told]:
-        """What came of each seed, in their order; closing it leaves the others untold.
+    def run(
+        self, story: RunSeed, seeds: Iterable[int], options: RunOptions
+    ) -> Generator[SeedResult]:
+        """Yield the result of each seed, in the order of the seeds.
 
-        Raises ``GemingaError`` where there is no story.
+        Closing the generator cancels the seeds that have not begun. Raises ``GemingaError`` where
+        there is no story to run.
         """
-        return self.tell_all(((story, seed) for seed in seeds), orders)
+        return self.run_mixed(((story, seed) for seed in seeds), options)
 
-    def tell_all(self, runs: Iterable[tuple[Tell, int]], orders: Orders) -> Generator[Told]:
-        """The same for seeds of several stories, each named with its story."""
-        waiting = deque[Future[Told]]()
+    def run_mixed(
+        self, runs: Iterable[tuple[RunSeed, int]], options: RunOptions
+    ) -> Generator[SeedResult]:
+        """Do the same for seeds of several stories, each given with its story."""
+        pending = deque[Future[SeedResult]]()
         try:
             for story, seed in runs:
-                with _fixed_hashes():  # processes start when they are first needed
-                    waiting.append(self._pool.submit(story, seed, orders))
-                if len(waiting) >= self._ahead:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+                # The pool starts a process when it needs one, which is inside ``submit``.
+                with _fixed_hash_seed():
+                    pending.append(self._pool.submit(story, seed, options))
+                if len(pending) >= self._pending_max:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
         finally:
-            for future in waiting:
+            for future in pending:
                 future.cancel()
 
 
 @contextmanager
-def _fixed_hashes() -> Generator[None]:
+def _fixed_hash_seed() -> Generator[None]:
+    """Fix how processes that start meanwhile hash text; the variable is restored afterwards."""
     former = os.environ.get(HASH_SEED)
     os.environ[HASH_SEED] = "0"
     try:

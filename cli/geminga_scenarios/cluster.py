@@ -1,7 +1,8 @@
-"""A whole cluster in one thread: ZooKeeper, bookies, brokers and clients on simulated hosts.
+"""A whole cluster in one thread: its bookies, brokers, proxies and clients on simulated hosts.
 
-Processes are put together as their real ones are, from what their host gives them. A process that
-ends by an error (no ZooKeeper while starting, say) is started again, as a supervisor would.
+The processes are the real ones, built from their host's clock, network, disks and ZooKeeper session
+instead of the system's. A process that ends with an error, such as one that finds no ZooKeeper
+while it starts, is started again, as a supervisor would do.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from typing import Any, NamedTuple
 
@@ -41,12 +43,12 @@ from geminga_scenarios.sizes import (
 )
 from geminga_scenarios.storage import EAGER, RecoveringStorage, Storage
 from geminga_server.authorization import ALLOW_ALL
-from geminga_server.rest_calls import NO_CALLS, RestCalls
-from geminga_simulation.coordination_session import SimulatedSession
+from geminga_server.http.rest_calls import NO_CALLS, RestCalls
 from geminga_simulation.errors import HostCrashed
-from geminga_simulation.faults import FULL_MENU
+from geminga_simulation.fault_menu import FULL_MENU
 from geminga_simulation.host import Host
 from geminga_simulation.world import Site, World
+from geminga_simulation.zookeeper.session import SimulatedSession
 
 
 class Sizes(NamedTuple):
@@ -59,16 +61,18 @@ class Sizes(NamedTuple):
 
 BROKER_PORT = 6650
 CLUSTER = "standalone"
+# How long a process that failed stays down.
 RESTART_S = 0.2
 ONE_COPY = Sizes(1, 1, 1)
-# Ledgers of a few entries, so that a short run rolls over; trimmed often.
+# Ledgers of a few entries, trimmed often: a short run has many of them.
 SHORT_LEDGERS = ManagedLedgerConfig(
     ledger_entries_max=25, ledger_age_min_s=0.0, cursor_ledger_entries_max=10, sweep_period_s=2.0
 )
-# What a topic needs to find delayed messages and repeats again is written down often, in parts.
+# The state of delayed messages and of deduplication is stored often, in small parts.
 SMALL_BUCKETS = DelayedConfig(bucket_messages_min=8, segment_messages_max=3)
-# A broker that is patient hears of no fault that is over in half a minute; one that is not hears of
-# every request that failed.
+# How a broker's requests to bookies and ZooKeeper end under faults. A patient broker retries for
+# half a minute, so that shorter faults stay hidden from it; an impatient one sees every request
+# that failed.
 PATIENT = LedgerConfig()
 IMPATIENT = LedgerConfig(
     append_deadline_s=0.5,
@@ -79,39 +83,41 @@ IMPATIENT = LedgerConfig(
     metadata_deadline_s=0.02,
     registration_grace_s=0.02,
 )
-# What a broker sent before it knew that its session was over has arrived after so long.
+# By then, everything has arrived that a broker sent before it knew that its session was over.
 FORMER_OWNER_S = 1.0
 FREQUENT_SNAPSHOTS = PublishConfig(deduplication_snapshot_entries=10)
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How many bookies and brokers there are, and on how many bookies an entry is stored.
-
-    ``proxies``: so many stand before the brokers, and clients use them. ``recovers``: lost copies
-    are made again (auto-recovery in the bookies' processes). ``ledger_entries_max``: a topic's
-    ledger is full with so many.
-    """
+    """The processes of a cluster, and on how many bookies an entry is stored."""
 
     bookies: int = 1
     brokers: int = 1
     sizes: Sizes = ONE_COPY
+    # Whether auto-recovery runs in the bookies' processes and replaces lost copies.
     recovers: bool = False
+    # With proxies, clients connect to these instead of to the brokers.
     proxies: int = 0
+    # A topic's ledger is full with so many entries.
     ledger_entries_max: int = SHORT_LEDGERS.ledger_entries_max
 
 
-# What stories of messages are told on, in turn, and what hosts suffer while they are.
+# The clusters that stories of messages run on, in turn; and the faults in short runs, each of which
+# is over soon.
 SHAPES = (Shape(), Shape(brokers=2), Shape(4, 2, Sizes(3, 3, 2)))
 SHORT_FAULTS = replace(FULL_MENU, down_s_max=1.0, pause_s_max=1.5, partition_s_max=1.5)
 
 
 class Cluster:
-    """The bookies (``storage``) and brokers of ``shape`` in ``world``; ``await open()`` first.
+    """The bookies (``storage``), brokers and proxies of a ``shape``; ``open`` starts them.
 
-    ``ledgers`` says how patient brokers are, ``replication`` how they replicate, ``config`` what
-    else their settings are. One of several clusters has a ``site`` of its own, and its name. Where
-    all consumers ``acknowledges_all`` that they get, they may hold few messages unacknowledged.
+    - ``ledgers`` says how patient brokers are with bookies, ``replication`` how they replicate,
+      ``config`` has their other settings.
+    - ``site`` is given where the world has several clusters: the hosts, ZooKeeper and name of this
+      one.
+    - ``acknowledges_all``: every consumer acknowledges what it receives, so the limits on messages
+      that are unacknowledged may be small.
     """
 
     def __init__(
@@ -133,46 +139,45 @@ class Cluster:
             if shape.recovers
             else Storage(world, shape.bookies, site)
         )
+        # Where this cluster's hosts and its ZooKeeper are.
         self.place: World | Site = site or world
         self.brokers = [self.place.host(f"broker-{number}") for number in range(shape.brokers)]
         self.proxies = [self.place.host(f"proxy-{number}") for number in range(shape.proxies)]
-        # By which network a client on a host reaches the cluster, for those who want to listen.
+        # Where clients connect, all addresses in one URL.
+        fronts = self.proxies or self.brokers
+        addresses = ",".join(f"{front.name}:{BROKER_PORT}" for front in fronts)
+        self.service_url = f"pulsar://{addresses}"
+        # The network by which a client on a host reaches the cluster. A story that listens to what
+        # passes replaces it.
         self.network_of: Callable[[Host], Network] = lambda host: host.network
-        # How the broker on a host asks others over REST, of which there is none here.
+        # How the broker on a host asks other brokers over REST. There is no REST here unless a
+        # story provides it.
         self.calls_of: Callable[[Host], RestCalls] = lambda _: NO_CALLS
+
         drawn = self.storage.sizes
         self._ledgers = drawn.of(ledgers, LEDGERS)
-        # What a client is told that is not told otherwise; 0: nothing.
-        memory_bytes = drawn.number("clients", 0, CLIENT_MEMORY_BYTES)
-        self.client_options: dict[str, Any] = (
-            {"memory_limit_bytes": memory_bytes} if memory_bytes else {}
-        )
+        # Options of each client, unless it is given others: the sizes of this seed.
+        self.client_options: dict[str, Any] = {}
+        if memory_bytes := drawn.number("clients", 0, CLIENT_MEMORY_BYTES):
+            self.client_options["memory_limit_bytes"] = memory_bytes
         if redirects := drawn.number("lookups", 0, CLIENT_REDIRECTS):
             self.client_options["lookup_redirects_max"] = redirects
         self._knobs = {**BROKER, **(UNACKNOWLEDGED if acknowledges_all else {})}
         self._replication = replication or ReplicationConfig()
         self._config = config or BrokerConfig()
-        sizes = shape.sizes
-        self._log = replace(
-            SHORT_LEDGERS,
-            ledger_entries_max=shape.ledger_entries_max,
-            ensemble_size=sizes.ensemble,
-            write_quorum=sizes.write_quorum,
-            ack_quorum=sizes.ack_quorum,
-        )
-        # When a broker last learned that its session was over.
-        self._heard_of_the_end_s = -FORMER_OWNER_S
-        # The broker of each host's life, and its session.
+
+        # A process is known by its host and the number of the host's life: what a host runs after a
+        # crash is another process. A process that was killed cannot leave these tables by itself,
+        # so readers compare the number with the host's current one.
         self._serving: dict[tuple[Host, int], tuple[Broker, SimulatedSession]] = {}
         self._serving_proxies: dict[tuple[Host, int], Proxy] = {}
-        # The session of a broker's life, from when it begins to start.
+        # The ZooKeeper session of each broker, from when the broker begins to start.
         self._sessions: dict[tuple[Host, int], SimulatedSession] = {}
-        fronts = self.proxies or self.brokers
-        addresses = ",".join(f"{front.name}:{BROKER_PORT}" for front in fronts)
-        self.service_url = f"pulsar://{addresses}"
+        # The virtual second at which a broker last learned that its session was over.
+        self._expiry_noticed_s = -FORMER_OWNER_S
 
     async def open(self) -> None:
-        """Write the cluster's records and start its processes."""
+        """Write the cluster's records into ZooKeeper and start its processes."""
         await self.storage.open()
         async with self.place.host("setup").coordination() as setup:
             await initialize_cluster_metadata(
@@ -182,12 +187,12 @@ class Cluster:
                 instance_id="00000000-0000-0000-0000-000000000001",
             )
         for broker in self.brokers:
-            broker.start(self._run_broker)
+            broker.start(partial(_keep_running, self._broker_process))
         for proxy in self.proxies:
-            proxy.start(self._run_proxy)
+            proxy.start(partial(_keep_running, self._proxy_process))
 
     async def create_namespace(self, namespace: NamespaceName, policies: Policies) -> None:
-        """Make a namespace in this cluster that has these policies."""
+        """Create a namespace with these policies; it is in this cluster unless they name others."""
         policies = replace(
             policies, replication_clusters=policies.replication_clusters or (self.name,)
         )
@@ -201,29 +206,17 @@ class Cluster:
         for broker in self.brokers:
             broker.restart()
 
-    async def _run_broker(self, host: Host) -> None:
-        await _keep_up(host, lambda: self._broker_process(host))
-
     @asynccontextmanager
-    async def _broker_process(self, host: Host) -> AsyncGenerator[None, None]:
+    async def _broker_process(self, host: Host) -> AsyncGenerator[None]:
         life = host, host.lives
-        async with (
-            self._broker_session(host) as session,
-            Broker(
-                self._broker_config(host),
-                coordination=session,
-                network=host.network,
-                clock=host.clock,
-                random=host.random,
-                authorizer=ALLOW_ALL,
-                calls=self.calls_of(host),
-            ) as broker,
-        ):
-            self._serving[life] = broker, session
-            yield
-            del self._serving[life]
-
-    def _broker_config(self, host: Host) -> BrokerConfig:
+        shape = self.shape
+        log = replace(
+            SHORT_LEDGERS,
+            ledger_entries_max=shape.ledger_entries_max,
+            ensemble_size=shape.sizes.ensemble,
+            write_quorum=shape.sizes.write_quorum,
+            ack_quorum=shape.sizes.ack_quorum,
+        )
         config = replace(
             self._config,
             cluster=self.name,
@@ -233,29 +226,34 @@ class Cluster:
             replication=self._replication,
             policies=replace(
                 self._config.policies,
-                log=self._log,
+                log=log,
                 delayed=SMALL_BUCKETS,
                 publishing=FREQUENT_SNAPSHOTS,
             ),
         )
-        return self.storage.sizes.of(config, self._knobs)
 
-    @asynccontextmanager
-    async def _broker_session(self, host: Host) -> AsyncGenerator[SimulatedSession]:
         def changed(state: SessionState) -> None:
             if state is SessionState.EXPIRED:
-                self._heard_of_the_end_s = self.world.loop.now_s
+                self._expiry_noticed_s = self.world.loop.now_s
 
         async with host.coordination() as session:
-            self._sessions[host, host.lives] = session
+            self._sessions[life] = session
             session.on_session(changed)
-            yield session
-
-    async def _run_proxy(self, host: Host) -> None:
-        await _keep_up(host, lambda: self._proxy_process(host))
+            async with Broker(
+                self.storage.sizes.of(config, self._knobs),
+                coordination=session,
+                network=host.network,
+                clock=host.clock,
+                random=host.random,
+                authorizer=ALLOW_ALL,
+                calls=self.calls_of(host),
+            ) as broker:
+                self._serving[life] = broker, session
+                yield
+                del self._serving[life]
 
     @asynccontextmanager
-    async def _proxy_process(self, host: Host) -> AsyncGenerator[None, None]:
+    async def _proxy_process(self, host: Host) -> AsyncGenerator[None]:
         life = host, host.lives
         config = self.storage.sizes.of(ProxyConfig(bind_address=host.name, port=BROKER_PORT), PROXY)
         async with (
@@ -268,8 +266,7 @@ class Cluster:
             del self._serving_proxies[life]
 
     def serving(self) -> list[tuple[Broker, bool]]:
-        """The brokers that are open now, on hosts that run, each with whether ZooKeeper keeps its
-        session."""
+        """The brokers that serve now, each with whether ZooKeeper still holds its session."""
         return [
             (broker, self.place.zookeeper.is_alive(session.session_id))
             for (host, life), (broker, session) in self._serving.items()
@@ -277,7 +274,7 @@ class Cluster:
         ]
 
     def serving_proxies(self) -> list[tuple[Host, Proxy]]:
-        """The proxies that are open now, and their hosts."""
+        """The proxies that serve now, with their hosts."""
         return [
             (host, proxy)
             for (host, life), proxy in self._serving_proxies.items()
@@ -285,30 +282,36 @@ class Cluster:
         ]
 
     def has_former_owner(self) -> bool:
-        """Whether a broker serves whose session is over, or did a moment ago.
+        """Whether a broker serves topics though its session is over, or did so a moment ago.
 
-        It does not know yet, and serves on what it owned: others may have its topics. Its consumers
-        get what it has, acknowledged or not (ARCHITECTURE, "What may a broker do that hears nothing
-        of ZooKeeper?"); what it says of acknowledgements and publishes holds all the same.
+        Such a broker does not know it yet, while others may already own its topics. Its consumers
+        receive what it has, acknowledged or not (ARCHITECTURE, "What may a broker do that hears
+        nothing of ZooKeeper?"). Its answers to acknowledgements and publishes hold all the same.
         """
-        if self.world.loop.now_s < self._heard_of_the_end_s + FORMER_OWNER_S:
+        if self.world.loop.now_s < self._expiry_noticed_s + FORMER_OWNER_S:
             return True
         return not all(is_alive for _, is_alive in self.serving())
 
     def knows_until_s(self, host_name: str) -> float:
-        """Until when the broker on this host has heard of all changes from ZooKeeper; all brokers,
-        where it is none of them (a proxy)."""
+        """The virtual second up to which the broker on this host knows all changes in ZooKeeper.
+
+        For a host that is no broker's, such as a proxy, the earliest of all brokers; minus infinity
+        where a broker has no session yet.
+        """
         asked = [each for each in self.brokers if each.name == host_name] or self.brokers
         sessions = [self._sessions.get((each, each.lives)) for each in asked]
         return min(-inf if each is None else each.knows_until_s for each in sessions)
 
     def broker(self, host: Host) -> Broker | None:
-        """What serves on a broker's host at present."""
+        """The broker that serves on this host now; None while none does."""
         serving = self._serving.get((host, host.lives))
         return serving[0] if serving is not None and host.is_running else None
 
     async def do(self, host: Host, what: Callable[[Broker], Awaitable[object]]) -> None:
-        """Have a broker do something, if it serves. Raises ``HostCrashed``, and what that does."""
+        """Run ``what`` in the process of the broker on ``host``; nothing happens while none serves.
+
+        Raises ``HostCrashed`` where the host crashes meanwhile, and what ``what`` raises.
+        """
         broker = self.broker(host)
         if broker is not None:
 
@@ -318,13 +321,13 @@ class Cluster:
             await host.run(done())
 
     async def do_everywhere(self, what: Callable[[Broker], Awaitable[object]]) -> None:
-        """Have each broker do something, one after the other, if it can."""
+        """Run ``what`` in each broker, one after the other; a broker that fails is passed over."""
         for host in self.brokers:
             with suppress(GemingaError, HostCrashed):
                 await self.do(host, what)
 
     def client(self, name: str) -> Opening[Client]:
-        """A client on a host of its own, to be entered."""
+        """A client on a host of its own, to be used with ``async with``."""
         host = self.place.host(name)
         return connect(
             self.service_url,
@@ -335,10 +338,13 @@ class Cluster:
         )
 
 
-async def _keep_up(host: Host, make: Callable[[], AbstractAsyncContextManager[None]]) -> None:
+async def _keep_running(
+    make: Callable[[Host], AbstractAsyncContextManager[None]], host: Host
+) -> None:
+    """Run the process that ``make`` opens until the host stops; start it again after an error."""
     while not host.is_stopping:
         try:
-            async with make():
+            async with make(host):
                 host.status = "serves"
                 await host.until_stopped()
         except GemingaError as error:

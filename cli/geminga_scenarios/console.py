@@ -1,4 +1,4 @@
-"""Tells a story from seeds for people: what failed, how to have it again, and what led to it."""
+"""Runs a story from seeds, and prints what failed, what led to it and how to repeat it."""
 
 from __future__ import annotations
 
@@ -12,38 +12,42 @@ from math import inf
 from typing import Generic
 
 from geminga_scenarios.campaign import Campaign
-from geminga_scenarios.errors import NoSuchDish
-from geminga_scenarios.shrinking import Failure, SetupT, TellSeeds, shrink
-from geminga_scenarios.telling import Orders, Told
-from geminga_simulation.faults import FaultMenu
+from geminga_scenarios.errors import UnknownFault
+from geminga_scenarios.seed_run import RunOptions, SeedResult
+from geminga_scenarios.shrinking import Failure, RunSeeds, SetupT, shrink
+from geminga_simulation.fault_menu import FaultMenu
 from geminga_simulation.run_control import SIZES, dish_names
 
 EXIT_FAILED = 1
+# Words of ``--menu`` beside the names of faults.
 ALL, NOTHING = "all", "none"
-# What was done to the world that is shown with a failure; the trace has everything.
+# The last faults, which are shown with a failure; the trace has all of them.
 EVENTS_SHOWN_MAX = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the words of a command ask for: seeds from ``first`` on, or ``seed`` alone. ``menu``
-    names the dishes that are served, with commas between; None leaves that to each seed."""
+    """What the options of a command ask for."""
 
     seeds: int = 100
+    # The first of these seeds.
     first: int = 0
+    # This seed alone, whatever the two above say.
     seed: int | None = None
+    # Names of faults between commas, or ``all``, or ``none``; None lets each seed draw them.
     menu: str | None = None
     faults_end_s: float = inf
+    # How many processes run seeds side by side.
     jobs: int = 1
     keeps_going: bool = False
     traces: bool = False
     records: bool = False
     shrinks: bool = False
 
-    def orders(self) -> Orders:
-        """How the stories are told. Raises ``NoSuchDish``."""
-        return Orders(
-            None if self.menu is None else dishes_in(self.menu),
+    def run_options(self) -> RunOptions:
+        """How each seed is run. Raises ``UnknownFault``."""
+        return RunOptions(
+            None if self.menu is None else faults_in(self.menu),
             self.faults_end_s,
             self.traces,
             self.records,
@@ -52,89 +56,93 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Story(Generic[SetupT]):
-    """What is told: ``tell`` a seed on a cluster that is set up like this. ``words`` is the command
-    that tells it on such a cluster, ``smaller`` gives the smaller clusters for a seed."""
+    """A story, and the cluster it is run on."""
 
     setup: SetupT
-    tell: Callable[[SetupT, int, Orders], Told]
+    # Runs one seed on a cluster that is set up like this.
+    run: Callable[[SetupT, int, RunOptions], SeedResult]
+    # The command that runs the story on such a cluster.
     words: Callable[[SetupT], list[str]]
+    # The smaller clusters for a seed, the smallest first.
     smaller: Callable[[SetupT, int], Sequence[SetupT]]
 
 
-def dishes_in(menu: str) -> frozenset[str]:
-    """The dishes that are named, with commas between. Raises ``NoSuchDish``."""
+def faults_in(menu: str) -> frozenset[str]:
+    """The faults that ``--menu`` names. Raises ``UnknownFault``."""
     known = [*dish_names(FaultMenu), SIZES]
     if menu in {ALL, NOTHING}:
         return frozenset(known if menu == ALL else ())
     wanted = menu.split(",")
     for name in wanted:
         if name not in known:
-            raise NoSuchDish(name, [ALL, NOTHING, *known])
+            raise UnknownFault(name, [ALL, NOTHING, *known])
     return frozenset(wanted)
 
 
 def run_story(story: Story[SetupT], request: Request) -> int:
-    """Do what is asked for, and print it; returns the exit code."""
+    """Do what is asked for, and print the results; returns the exit code."""
     with Campaign(request.jobs) as campaign:
 
-        def tell(setup: SetupT, seeds: Iterable[int], orders: Orders) -> Generator[Told]:
-            return campaign.tell(partial(story.tell, setup), seeds, orders)
+        def run_seeds(
+            setup: SetupT, seeds: Iterable[int], options: RunOptions
+        ) -> Generator[SeedResult]:
+            return campaign.run(partial(story.run, setup), seeds, options)
 
         if request.seed is not None and request.shrinks:
-            return _run_shrinking(story, tell, request, request.seed)
-        return _run_seeds(story, tell, request)
+            return _shrink_seed(story, run_seeds, request, request.seed)
+        return _run_seeds(story, run_seeds, request)
 
 
-def _run_seeds(story: Story[SetupT], tell: TellSeeds[SetupT], request: Request) -> int:
+def _run_seeds(story: Story[SetupT], run_seeds: RunSeeds[SetupT], request: Request) -> int:
     first, count = request.first, request.seeds
     if request.seed is not None:
         first, count = request.seed, 1
-    orders = request.orders()
+    options = request.run_options()
+    shows_progress = sys.stderr.isatty() and count > 1
     cpu_s = virtual_s = 0.0
-    told_seeds = failed = 0
-    with closing(tell(story.setup, range(first, first + count), orders)) as runs:
-        for told in runs:
-            told_seeds += 1
-            cpu_s += told.cpu_s
-            virtual_s += told.virtual_s
-            _show_progress(told_seeds, count, failed)
-            _print(trace_lines(told))
-            if told.failure is None:
+    done = failed = 0
+    with closing(run_seeds(story.setup, range(first, first + count), options)) as results:
+        for result in results:
+            done += 1
+            cpu_s += result.cpu_s
+            virtual_s += result.virtual_s
+            if shows_progress:
+                # Each line overwrites the one before, until the last.
+                end = "\n" if done == count else ""
+                words = f"\r{done} of {count} seeds, {failed} failed"
+                print(words, end=end, file=sys.stderr, flush=True)
+            _print(trace_lines(result))
+            if result.failure is None:
                 continue
             failed += 1
             if request.keeps_going:
-                print(f"seed {told.seed}: {told.failure}", flush=True)
+                print(f"seed {result.seed}: {result.failure}", flush=True)
             else:
-                _print(failure_lines(story, Failure(told, story.setup, orders)))
+                _print(failure_lines(story, Failure(result, story.setup, options)))
                 break
-    what = f"{told_seeds} seed" + ("s" if told_seeds > 1 else "")
-    verdict = f"{failed} failed" if failed else "all well" if told_seeds > 1 else "all is well"
+    what = f"{done} seed" + ("s" if done > 1 else "")
+    verdict = f"{failed} failed" if failed else "all well" if done > 1 else "all is well"
     print(f"{what}, {verdict}: {virtual_s:.0f} virtual seconds in {cpu_s:.1f} s of CPU")
     return EXIT_FAILED if failed else 0
 
 
-def _run_shrinking(
-    story: Story[SetupT], tell: TellSeeds[SetupT], request: Request, seed: int
+def _shrink_seed(
+    story: Story[SetupT], run_seeds: RunSeeds[SetupT], request: Request, seed: int
 ) -> int:
-    orders = replace(request.orders(), is_traced=False, is_recorded=False)
-    (told,) = tell(story.setup, [seed], orders)
-    if told.failure is None:
+    # Traces of all the runs that are tried would hide the result.
+    options = replace(request.run_options(), is_traced=False, is_recorded=False)
+    (result,) = run_seeds(story.setup, [seed], options)
+    if result.failure is None:
         print(f"seed {seed} does not fail")
         return 0
-    failure = Failure(told, story.setup, orders)
+    failure = Failure(result, story.setup, options)
     _print(step_lines(failure))
-    for shorter in shrink(tell, failure, story.smaller(story.setup, seed)):
+    for shorter in shrink(run_seeds, failure, story.smaller(story.setup, seed)):
         failure = shorter
         _print(step_lines(failure))
     print()
     _print(failure_lines(story, failure, is_shortest=True))
     return EXIT_FAILED
-
-
-def _show_progress(told: int, count: int, failed: int) -> None:
-    if sys.stderr.isatty() and count > 1:
-        end = "\n" if told == count else ""
-        print(f"\r{told} of {count} seeds, {failed} failed", end=end, file=sys.stderr, flush=True)
 
 
 def _print(lines: Iterable[str]) -> None:
@@ -144,30 +152,30 @@ def _print(lines: Iterable[str]) -> None:
 
 def step_lines(failure: Failure[SetupT]) -> Iterator[str]:
     """One step of shrinking."""
-    told, end_s = failure.told, failure.orders.faults_end_s
+    result, end_s = failure.result, failure.options.faults_end_s
     until = "" if end_s == inf else f", faults until {end_s:.6f}"
-    yield f"seed {told.seed} fails, {menu_of(told)} on the menu{until}: {told.error}"
+    yield f"seed {result.seed} fails, {menu_words(result)} on the menu{until}: {result.error}"
 
 
-def menu_of(told: Told) -> str:
-    """The dishes of a menu, as ``--menu`` takes them."""
-    return ",".join(told.dishes) or NOTHING
+def menu_words(result: SeedResult) -> str:
+    """The menu of a run, as ``--menu`` takes it."""
+    return ",".join(result.faults) or NOTHING
 
 
 def failure_lines(
     story: Story[SetupT], failure: Failure[SetupT], *, is_shortest: bool = False
 ) -> Iterator[str]:
-    """All about a run that failed."""
-    told = failure.told
-    yield f"seed {told.seed} fails after {told.virtual_s:.6f} virtual seconds"
-    yield from told.where.splitlines()
-    yield from (told.failure or "").splitlines()
+    """A run that failed: its error, the last faults before it, and the command that repeats it."""
+    result = failure.result
+    yield f"seed {result.seed} fails after {result.virtual_s:.6f} virtual seconds"
+    yield from result.where.splitlines()
+    yield from (result.failure or "").splitlines()
     yield ""
-    yield f"what was done, {menu_of(told)} on the menu:"
-    hidden = max(0, len(told.events) - EVENTS_SHOWN_MAX)
+    yield f"what was done, {menu_words(result)} on the menu:"
+    hidden = max(0, len(result.events) - EVENTS_SHOWN_MAX)
     if hidden:
         yield f"  ({hidden} events before: --trace shows them)"
-    yield from (f"{at:12.6f}  {text}" for at, text in told.events[hidden:])
+    yield from (f"{at:12.6f}  {text}" for at, text in result.events[hidden:])
     yield ""
     yield f"again:   {replay_command(story, failure)} --trace"
     if not is_shortest:
@@ -175,22 +183,22 @@ def failure_lines(
 
 
 def replay_command(story: Story[SetupT], failure: Failure[SetupT]) -> str:
-    """The command that tells a run again, to the last byte."""
-    words = [*story.words(failure.setup), "--seed", str(failure.told.seed)]
-    if failure.orders.menu is not None:
-        words += ["--menu", menu_of(failure.told)]
-    if failure.orders.faults_end_s < inf:
-        words += ["--faults-end", repr(failure.orders.faults_end_s)]
+    """The command that repeats a run, to the last byte."""
+    words = [*story.words(failure.setup), "--seed", str(failure.result.seed)]
+    if failure.options.menu is not None:
+        words += ["--menu", menu_words(failure.result)]
+    if failure.options.faults_end_s < inf:
+        # ``repr`` keeps every digit: a fault may begin at exactly this time.
+        words += ["--faults-end", repr(failure.options.faults_end_s)]
     return shlex.join(words)
 
 
-def trace_lines(told: Told) -> Iterator[str]:
-    """What happened, in words, and each callback where that was recorded."""
-    if told.lines:
-        yield from told.lines
-    width = max((len(host) for _, host, _ in told.trace), default=0)
-    for at, host, text in told.trace:
+def trace_lines(result: SeedResult) -> Iterator[str]:
+    """Callbacks and deliveries where they were recorded, then what happened, in words."""
+    yield from result.lines
+    width = max((len(host) for _, host, _ in result.trace), default=0)
+    for at, host, text in result.trace:
         yield f"{at:12.6f}  {host or '*':{width}}  {text}"
-    if told.trace:
-        yield f"{told.virtual_s:12.6f}  the end, trace {told.digest}"
+    if result.trace:
+        yield f"{result.virtual_s:12.6f}  the end, trace {result.digest}"
         yield ""

@@ -15,30 +15,29 @@ from typing import Any
 
 from geminga_scenarios.cluster import SHAPES, Cluster, Shape, Sizes
 from geminga_scenarios.errors import NoScenario
+from geminga_scenarios.seed_run import RunOptions, SeedResult, run_seed
 from geminga_scenarios.simulated_cluster import SCENARIO, SimulatedCluster
-from geminga_scenarios.telling import Orders, Told, tell
 from geminga_scenarios.verdicts import raise_loop_failures
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import World
 
+# On how many bookies an entry is, where there are enough.
 COPIES = 3
 ScenarioFunction = Callable[[SimulatedCluster], Coroutine[Any, Any, object]]
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The cluster that a scenario runs on; None leaves a number to the seed.
-
-    ``time_limit_s``: the virtual seconds after which a scenario has failed.
-    """
+    """The cluster that a scenario runs on. What is None, the seed chooses."""
 
     bookies: int | None = None
     brokers: int | None = None
     proxies: int = 0
+    # A scenario that runs longer has failed; virtual seconds.
     time_limit_s: float = 3600.0
 
     def shape(self, seed: int) -> Shape:
-        """How the cluster of this seed looks; an entry is on three bookies, or on all."""
+        """The cluster of this seed; an entry is on three bookies, or on all of fewer."""
         shape = Random(f"{seed}/shape").choice(SHAPES)  # noqa: S311 -- chance, not secrecy
         if self.bookies is not None:
             copies = min(self.bookies, COPIES)
@@ -48,14 +47,15 @@ class Setup:
 
 
 def load(path: Path) -> ScenarioFunction:
-    """The scenario in a file, which runs anew: no seed sees what another left in its variables.
+    """Import the file and return its scenario. Raises ``NoScenario``.
 
-    Raises ``NoScenario``.
+    Each call executes the file again: no seed sees what another one left in its variables.
     """
     spec = spec_from_file_location(path.stem, path)
     if not path.is_file() or spec is None or spec.loader is None:
         raise NoScenario(f"{path} is no Python file")
     module = module_from_spec(spec)
+    # A scenario may import modules that stand beside it.
     if (folder := str(path.parent.resolve())) not in sys.path:
         sys.path.insert(0, folder)
     try:
@@ -69,31 +69,33 @@ def load(path: Path) -> ScenarioFunction:
 
 
 def run(path: Path, setup: Setup, seed: int) -> Outcome[None]:
-    """One run of the scenario. Raises what the scenario raises, and what went wrong unseen."""
-    main = partial(_live, load(path), setup.shape(seed))
-    return simulate(seed, main, time_limit_s=setup.time_limit_s)
+    """Run the scenario once. Raises what the scenario raises, and what failed in the background."""
+    scenario, shape = load(path), setup.shape(seed)
+
+    async def live() -> None:
+        async with World() as world:
+            processes = Cluster(world, shape)
+            await processes.open()
+            cluster = SimulatedCluster(world, processes)
+            # The scenario has a host of its own, whose process lives until the world ends.
+            host = world.host(SCENARIO)
+            host.start(lambda _: asyncio.Event().wait())
+            await host.run(scenario(cluster))
+            cluster.raise_failures()
+            raise_loop_failures(world)
+
+    return simulate(seed, live, time_limit_s=setup.time_limit_s)
 
 
-async def _live(scenario: ScenarioFunction, shape: Shape) -> None:
-    async with World() as world:
-        processes = Cluster(world, shape)
-        await processes.open()
-        cluster = SimulatedCluster(world, processes)
-        host = world.host(SCENARIO)
-        host.start(lambda _: asyncio.Event().wait())
-        await host.run(scenario(cluster))
-        cluster.raise_failures()
-        raise_loop_failures(world)
-
-
-def tell_scenario(path: Path, setup: Setup, seed: int, orders: Orders) -> Told:
-    """``tell`` for a scenario, for whichever process it is handed to. Raises ``NoScenario``."""
-    return tell(partial(run, path, setup), seed, orders)
+def run_scenario_seed(path: Path, setup: Setup, seed: int, options: RunOptions) -> SeedResult:
+    """``run_seed`` for a scenario; it can be pickled for another process. Raises ``NoScenario``."""
+    return run_seed(partial(run, path, setup), seed, options)
 
 
 def smaller_setups(setup: Setup, seed: int) -> list[Setup]:
-    """The clusters that are smaller than that of this seed, the smallest first."""
+    """The clusters that are smaller than the one of this seed, the smallest first."""
     shape = setup.shape(seed)
+    # Bookies and brokers: with one bookie, with just enough for three copies, with one to spare.
     sizes = ((1, 1), (1, 2), (3, 1), (3, 2), (4, 1), (4, 2))
     return [
         replace(setup, bookies=bookies, brokers=brokers)

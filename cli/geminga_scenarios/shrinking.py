@@ -1,8 +1,8 @@
-"""Finds the shortest menu with which a story still fails: fewer hosts, fewer dishes, less time.
+"""Finds the shortest run in which a story still fails: fewer hosts, fewer faults, less time.
 
-A dish that is left out changes every draw after it, so the seed may fail no longer though the dish
-had nothing to do with it: some other seeds are tried as well. Faults that end earlier are the same
-faults, so the last one that is needed is found by halving, with one seed.
+A fault that is left out changes every draw after it, so a seed may stop failing although that fault
+had nothing to do with the failure: some other seeds are tried as well. Faults that end earlier are
+the same faults, so the last one that is needed is found by bisection, with one seed.
 """
 
 from __future__ import annotations
@@ -12,78 +12,89 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from geminga_scenarios.telling import Orders, Told
+from geminga_scenarios.seed_run import RunOptions, SeedResult
 
 # Seeds that are tried with each shorter menu, the failing one first.
 SEEDS_TRIED = 8
 
 SetupT = TypeVar("SetupT")
-# What came of each of some seeds, on a cluster like this.
-TellSeeds = Callable[[SetupT, Iterable[int], Orders], Generator[Told]]
+# Runs some seeds on a cluster that is set up like this, and yields their results.
+RunSeeds = Callable[[SetupT, Iterable[int], RunOptions], Generator[SeedResult]]
 
 
 @dataclass(frozen=True, slots=True)
 class Failure(Generic[SetupT]):
-    """A run that failed, and how to have it again."""
+    """A run that failed, and what it takes to repeat it."""
 
-    told: Told
+    result: SeedResult
     setup: SetupT
-    orders: Orders
+    options: RunOptions
 
 
 def shrink(
-    tell: TellSeeds[SetupT], failure: Failure[SetupT], smaller: Sequence[SetupT]
+    run_seeds: RunSeeds[SetupT], failure: Failure[SetupT], smaller: Sequence[SetupT]
 ) -> Iterator[Failure[SetupT]]:
-    """Yield each shorter run that still fails in this way (with an error of the same class), the
-    shortest last. ``smaller`` are the smaller clusters, the smallest first."""
-    failure = replace(failure, orders=_with_menu(failure, failure.told.dishes))
+    """Yield each shorter run that still fails in the same way, the shortest last.
+
+    The same way is an error of the same class. ``smaller`` are the smaller clusters, the smallest
+    first.
+    """
+    # From here on the menu is given: what the seed drew for itself could not be shortened.
+    failure = replace(failure, options=_with_menu(failure, failure.result.faults))
     for setup in smaller:
-        if found := _first_failure(tell, failure, replace(failure, setup=setup)):
+        if found := _first_failure(run_seeds, failure, replace(failure, setup=setup)):
             yield (failure := found)
             break
+    # One fault after the other is left out. Where that worked, the rest is tried again: a fault
+    # that was needed beside another one may not be needed without it.
     is_shorter = True
     while is_shorter:
         is_shorter = False
-        for dish in failure.told.dishes:
-            rest = [each for each in failure.told.dishes if each != dish]
-            shorter = replace(failure, orders=_with_menu(failure, rest))
-            if found := _first_failure(tell, failure, shorter):
+        for fault in failure.result.faults:
+            rest = [each for each in failure.result.faults if each != fault]
+            shorter = replace(failure, options=_with_menu(failure, rest))
+            if found := _first_failure(run_seeds, failure, shorter):
                 is_shorter = True
                 yield (failure := found)
-    yield from _end_faults_earlier(tell, failure)
+    yield from _end_faults_earlier(run_seeds, failure)
 
 
-def _with_menu(failure: Failure[SetupT], dishes: Iterable[str]) -> Orders:
-    return replace(failure.orders, menu=frozenset(dishes))
+def _with_menu(failure: Failure[SetupT], faults: Iterable[str]) -> RunOptions:
+    return replace(failure.options, menu=frozenset(faults))
 
 
 def _first_failure(
-    tell: TellSeeds[SetupT], failure: Failure[SetupT], shorter: Failure[SetupT]
+    run_seeds: RunSeeds[SetupT], failure: Failure[SetupT], shorter: Failure[SetupT]
 ) -> Failure[SetupT] | None:
-    """The first of some seeds that fails as ``failure`` did, told as ``shorter`` says."""
-    seeds = range(failure.told.seed, failure.told.seed + SEEDS_TRIED)
-    with closing(tell(shorter.setup, seeds, shorter.orders)) as runs:
-        return next((replace(shorter, told=told) for told in runs if _is_like(told, failure)), None)
+    """Run some seeds as ``shorter`` says; return the first that fails as ``failure`` did."""
+    first = failure.result.seed
+    seeds = range(first, first + SEEDS_TRIED)
+    with closing(run_seeds(shorter.setup, seeds, shorter.options)) as results:
+        return next(
+            (replace(shorter, result=each) for each in results if _is_same(each, failure)), None
+        )
 
 
 def _end_faults_earlier(
-    tell: TellSeeds[SetupT], failure: Failure[SetupT]
+    run_seeds: RunSeeds[SetupT], failure: Failure[SetupT]
 ) -> Iterator[Failure[SetupT]]:
-    well_s = -1.0
+    """Bisect between the latest end of faults that did not fail and the earliest that did."""
+    passed_s = -1.0
     while True:
-        end_s = failure.orders.faults_end_s
-        moments = sorted({0.0, *(at for at, _ in failure.told.events)})
-        moments = [at for at in moments if well_s < at < end_s]
+        end_s = failure.options.faults_end_s
+        # Only the moments of events matter: an end between two of them changes nothing.
+        moments = sorted({0.0, *(at for at, _ in failure.result.events)})
+        moments = [at for at in moments if passed_s < at < end_s]
         if not moments:
             return
         middle_s = moments[(len(moments) - 1) // 2]
-        orders = replace(failure.orders, faults_end_s=middle_s)
-        (told,) = tell(failure.setup, [failure.told.seed], orders)
-        if _is_like(told, failure):
-            yield (failure := replace(failure, told=told, orders=orders))
+        options = replace(failure.options, faults_end_s=middle_s)
+        (result,) = run_seeds(failure.setup, [failure.result.seed], options)
+        if _is_same(result, failure):
+            yield (failure := replace(failure, result=result, options=options))
         else:
-            well_s = middle_s
+            passed_s = middle_s
 
 
-def _is_like(told: Told, failure: Failure[SetupT]) -> bool:
-    return told.failure is not None and told.error == failure.told.error
+def _is_same(result: SeedResult, failure: Failure[SetupT]) -> bool:
+    return result.failure is not None and result.error == failure.result.error

@@ -1,11 +1,10 @@
-"""What a scenario is given: a simulated cluster to connect to, and to harm."""
+"""The simulated cluster as a scenario sees it: it connects to it, and does it harm."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import Callable, Coroutine, Mapping
-from functools import partial
 from random import Random
 from typing import Any
 
@@ -15,25 +14,27 @@ from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.cluster.namespaces import Policies
 from geminga_scenarios.cluster import RESTART_S, SHORT_FAULTS, Cluster
 from geminga_scenarios.errors import NoSuchHost
-from geminga_simulation.faults import FaultInjector, FaultMenu
+from geminga_simulation.event_loop.incarnation import CURRENT
+from geminga_simulation.fault_injector import FaultInjector
+from geminga_simulation.fault_menu import FaultMenu
 from geminga_simulation.host import Host
-from geminga_simulation.incarnation import CURRENT
 from geminga_simulation.world import World
 
+# The function in a scenario's file, the host that it runs on, and its stream of chance.
 SCENARIO = "scenario"
 
 
 class SimulatedCluster:
-    """A cluster of bookies and brokers on simulated hosts, as a scenario sees it.
+    """A cluster of bookies and brokers on simulated hosts.
 
-    ``random`` is the source of all chance that a scenario needs, from the seed. Time is virtual:
-    ``asyncio.sleep`` takes none, ``asyncio.get_running_loop().time()`` shows it. ``world`` is
-    everything there is, for those who need more than the methods below.
+    Time is virtual: ``asyncio.sleep`` takes none, ``asyncio.get_running_loop().time()`` shows it.
     """
 
     def __init__(self, world: World, cluster: Cluster) -> None:
+        # Everything in the simulation, for scenarios that need more than the methods below.
         self.world = world
         self.service_url = cluster.service_url
+        # All the chance that a scenario needs, drawn from the seed.
         self.random: Random = world.loop.stream(SCENARIO)
         self._cluster = cluster
         self._menu_chance = world.loop.stream("menu")
@@ -42,10 +43,11 @@ class SimulatedCluster:
     # --- what a scenario does -----------------------------------------------------------------
 
     def connect(self, **options: Any) -> Opening[Client]:  # noqa: ANN401 -- those of the client
-        """A client on the host of whoever asks: ``async with cluster.connect() as client``.
+        """A client on the caller's host: ``async with cluster.connect() as client``.
 
-        Takes the options of ``geminga.connect``.
+        It takes the options of ``geminga.connect``.
         """
+        # The scenario and each program have a host; their code runs in its incarnation.
         host = self.world.host(CURRENT.get().name)
         return connect(
             self.service_url,
@@ -58,52 +60,51 @@ class SimulatedCluster:
     def start(self, name: str, program: Callable[[Client], Coroutine[Any, Any, object]]) -> None:
         """Run ``program(client)`` in a process of its own, on the host ``name``.
 
-        Faults strike it as they strike brokers: it may be killed at each ``await``, and then runs
-        from its beginning again, as a supervisor would have it, and as after a ``ClientError``.
-        Any other error of it fails the scenario.
+        Faults strike it as they strike brokers: it may be killed at each ``await``. It then runs
+        again from its beginning, as under a supervisor; so it does after a ``ClientError``. Any
+        other error of it fails the scenario.
         """
+
+        async def keep_running(host: Host) -> None:
+            while True:
+                try:
+                    async with self.connect() as client:
+                        await program(client)
+                        return
+                except ClientError:
+                    self.note(f"the program on {host.name} ends by an error and starts again")
+                    await asyncio.sleep(RESTART_S)
+
         host = self.world.host(name)
-        host.start(partial(self._keep_up, program))
+        host.start(keep_running)
         self._programs.append(host)
 
-    async def _keep_up(
-        self, program: Callable[[Client], Coroutine[Any, Any, object]], host: Host
-    ) -> None:
-        while True:
-            try:
-                async with self.connect() as client:
-                    await program(client)
-                    return
-            except ClientError:
-                self.note(f"the program on {host.name} ends by an error and starts again")
-                await asyncio.sleep(RESTART_S)
-
     def faults(self, menu: FaultMenu = SHORT_FAULTS) -> FaultInjector:
-        """Let faults come: ``async with cluster.faults(): ...``; all have ended when it is left.
+        """Faults while the block runs: ``async with cluster.faults(): ...``; then all have ended.
 
-        The seed draws a part of ``menu``, and when what happens to whom. The victims are bookies,
-        brokers, proxies and programs; links of all hosts break.
+        The seed draws which faults of ``menu`` come, when, and to which host. Bookies, brokers,
+        proxies and programs are struck; the links between all hosts break.
         """
         cluster = self._cluster
         victims = [*cluster.storage.bookies, *cluster.brokers, *cluster.proxies, *self._programs]
         return FaultInjector(self.world, menu.drawn(self._menu_chance), victims)
 
     def note(self, text: str) -> None:
-        """Write something down, to be read among the events where the scenario fails."""
+        """Add a line to the events that are shown when the scenario fails."""
         self.world.note(text)
 
     async def create_namespace(self, name: str, policies: Mapping[str, object]) -> None:
-        """Create ``tenant/namespace``; ``policies`` as Pulsar's REST shows them, such as
+        """Create ``tenant/namespace``; ``policies`` have the names of Pulsar's REST, such as
         ``{"message_ttl_in_seconds": 60}``."""
         record = Policies.decode(json.dumps(policies).encode())
         await self._cluster.create_namespace(NamespaceName(*name.split("/")), record)
 
     async def create_partitioned_topic(self, topic: str, partitions: int) -> None:
-        """Create a topic with so many partitions."""
+        """Create a topic with this many partitions."""
         async with self.world.host("setup").coordination() as setup:
             await PartitionedTopics(setup).create(TopicName.parse(topic), partitions)
 
-    # --- harm that a scenario chooses itself --------------------------------------------------
+    # --- faults that a scenario chooses itself ------------------------------------------------
 
     @property
     def hosts(self) -> list[str]:
@@ -115,7 +116,7 @@ class SimulatedCluster:
         self._host(name).kill()
 
     def crash(self, name: str) -> None:
-        """Cut a host's power: what its disks had not synced is lost, its streams are silent."""
+        """Cut a host's power: what its disks had not synced is lost, and its peers are not told."""
         self._host(name).crash(is_silent=True)
 
     def restart(self, name: str) -> None:
@@ -123,11 +124,11 @@ class SimulatedCluster:
         self._host(name).restart()
 
     def pause(self, name: str, seconds: float) -> None:
-        """Let the process of a host stand still for so long, as a SIGSTOP does."""
+        """Stop the process of a host for so many seconds, as SIGSTOP does."""
         self._host(name).pause(seconds)
 
     def partition(self, one: str, other: str) -> None:
-        """Let nothing through between two hosts (one may be ``zookeeper``), until ``heal``."""
+        """Cut the link between two hosts, of which one may be ``zookeeper``, until ``heal``."""
         self.world.partition(one, other)
 
     def heal(self, one: str, other: str) -> None:
@@ -140,10 +141,10 @@ class SimulatedCluster:
             raise NoSuchHost(name, self.hosts)
         return host
 
-    # --- for whoever runs the scenario --------------------------------------------------------
+    # --- for the code that runs the scenario --------------------------------------------------
 
     def raise_failures(self) -> None:
-        """Raise what ended a program of the scenario, if anything did."""
+        """Raise the first error that ended a program of the scenario, if any did."""
         for host in self._programs:
             for failure in host.failures:
                 raise failure

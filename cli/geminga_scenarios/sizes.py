@@ -1,11 +1,11 @@
-"""How large everything is that has a bound: each seed draws it, from production's size to one.
+"""How large caches, queues, buffers and files are: each seed draws it, from production's size to 1.
 
-Full caches, groups and buffers are rare where they are large, and so is what happens then. What
-FoundationDB does with its knobs is done here with configs: of each field below, three of four seeds
-keep the size that it has, the others take one of those in its line. In a quarter of the seeds every
-field keeps its size. A line ends with the smallest size with which a cluster still does its work,
-at whatever speed; a field that promises less where it is small (how many producers are remembered,
-say) has no line.
+Large caches and buffers are rarely full, so what happens when they are would rarely be tested. As
+FoundationDB draws its knobs, a seed draws sizes of configs: for each field below, three of four
+seeds keep the size that it has, the others take one of those in its line. In a quarter of the seeds
+every field keeps its size. A line ends with the smallest size with which a cluster still does its
+work, however slowly; a field with which a cluster promises less where it is small (such as the
+number of producers whose sequence ids are remembered) has no line.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from typing import Any, TypeVar
 from geminga_simulation.run_control import serves_sizes
 from geminga_simulation.world import World
 
+# That a seed keeps every size; that it keeps the size of one field, where it draws.
 DEFAULT_PROBABILITY = 0.25
 KEPT_PROBABILITY = 0.75
 KIB = 1024
 MIB = 1024 * KIB
 
-# By a field, or the way to it with dots: what it may be instead, from the largest to the smallest.
+# By a field, or its path with dots: the sizes it may have instead, from the largest to the
+# smallest.
 Knobs = Mapping[str, Sequence[int]]
 ConfigT = TypeVar("ConfigT")
 
@@ -56,7 +58,7 @@ LEDGERS: Knobs = {
     "write_buffer_bytes_high": (4 * KIB, 0),
     "unsent_bytes_max": (16 * KIB, 4 * KIB),
     "reads_in_flight_max": (5, 1),
-    "surplus_bytes_max": (4 * KIB, 0),
+    "read_ahead_bytes_max": (4 * KIB, 0),
     "recovery_batch_entries": (3, 1),
 }
 BROKER: Knobs = {
@@ -81,53 +83,60 @@ BROKER: Knobs = {
     "sessions.write_buffer_bytes_high": (2 * KIB, 0),
     "replication.pending_messages_max": (5, 1),
 }
-# Of brokers whose consumers acknowledge all that they get; others would get no more.
+# For brokers whose consumers acknowledge all that they receive. Others would soon hold as many as
+# they may, and receive nothing more.
 UNACKNOWLEDGED: Knobs = {
     "policies.unacknowledged.max_unacked_messages_per_consumer": (20, 1),
     "policies.unacknowledged.max_unacked_messages_per_subscription": (30, 3),
 }
 PROXY: Knobs = {"concurrent_lookup_requests_max": (3, 1), "lookup_redirects_max": (3, 2)}
-# What all producers of a client may hold: half of it takes a message of each, or they would be in
-# each other's way. And what a stream has under way unread.
+# The bytes that all producers of a client may hold together. Half of it has room for a message of
+# each producer: with less they would block each other.
 CLIENT_MEMORY_BYTES: Sequence[int] = (8 * KIB, 256)
-# How many brokers a client's lookup asks in a row. With two, a lookup that the leader sends on
-# comes to the owner only where it begins at the leader, which clients ask in its turn.
+# How many brokers a client's lookup asks in a row. With two, a lookup that the leader redirects
+# reaches the owner only where it began at the leader, which clients ask when its turn comes.
 CLIENT_REDIRECTS: Sequence[int] = (3, 2)
+# The bytes of a stream that are on their way or unread.
 WINDOW_BYTES: Sequence[int] = (8 * KIB, 4 * KIB, KIB)
 
 
 def drawn(config: ConfigT, knobs: Knobs, random: Random) -> ConfigT:
-    """``config`` with some of the fields of ``knobs`` changed."""
+    """Return ``config`` with some of the fields of ``knobs`` changed."""
     for field, values in knobs.items():
         if random.random() >= KEPT_PROBABILITY:
-            config = _with(config, field.split("."), random.choice(values))
+            config = _replaced(config, field.split("."), random.choice(values))
     return config
 
 
-def _with(config: Any, path: Sequence[str], value: int) -> Any:  # noqa: ANN401 -- any dataclass
+def _replaced(config: Any, path: Sequence[str], value: int) -> Any:  # noqa: ANN401 -- any dataclass
+    """``config`` with ``value`` in the field at ``path``, which may lie in a config inside it."""
     name, *rest = path
-    return replace(config, **{name: _with(getattr(config, name), rest, value) if rest else value})
+    inner = _replaced(getattr(config, name), rest, value) if rest else value
+    return replace(config, **{name: inner})
 
 
 class DrawnSizes:
-    """The sizes in one world: a draw is the same whenever it is asked for, and by whomever, so that
-    a process that is started again has what it had."""
+    """The sizes in one world.
+
+    A config has a stream of chance of its own: its sizes do not depend on what was drawn before, so
+    a process that is started again has those it had.
+    """
 
     def __init__(self, world: World) -> None:
         self._world = world
         is_default = world.loop.stream("sizes").random() < DEFAULT_PROBABILITY
+        # A run that is repeated with a given menu may leave the sizes out.
         self.are_drawn = serves_sizes(drawn=not is_default)
 
     def of(self, config: ConfigT, knobs: Knobs) -> ConfigT:
-        """``config`` as it is in this world."""
-        return drawn(config, knobs, self._chance(config)) if self.are_drawn else config
+        """``config`` with the sizes of this world."""
+        if not self.are_drawn:
+            return config
+        return drawn(config, knobs, self._world.loop.stream(f"sizes of {type(config).__name__}"))
 
     def number(self, name: str, default: int, others: Sequence[int]) -> int:
-        """A size that stands in no config."""
+        """A size that is no field of a config."""
         if not self.are_drawn:
             return default
         random = self._world.loop.stream(f"size of {name}")
         return default if random.random() < KEPT_PROBABILITY else random.choice(others)
-
-    def _chance(self, config: object) -> Random:
-        return self._world.loop.stream(f"sizes of {type(config).__name__}")

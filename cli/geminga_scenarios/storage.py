@@ -1,7 +1,7 @@
 """Bookies on simulated hosts.
 
-A bookie whose process ends by an error, or that takes no more entries since its journal failed, is
-started again after a while, as a supervisor or an operator would.
+A bookie whose process ends with an error is started again after a while, as a supervisor would do.
+So is one whose journal failed, which then refuses entries: an operator would replace the disk.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from geminga_autorecovery.autorecovery import AutoRecovery
 from geminga_autorecovery.config import AutoRecoveryConfig
 from geminga_bookie.bookie import Bookie
 from geminga_bookie.config import BookieConfig, GarbageConfig
-from geminga_bookie.storage.index import Index
-from geminga_bookie.storage.memory_store import MemoryStore
+from geminga_bookie.index.index import Index
+from geminga_bookie.index.memory_store import MemoryStore
 from geminga_ledger import LedgerConfig, Ledgers
 from geminga_protocol.records.bookies.bookie_info import READ_ONLY_PATH
 from geminga_protocol.records.ledgers.ledger_metadata import INSTANCE_ID_PATH
@@ -39,18 +39,20 @@ from geminga_simulation.host import Host
 from geminga_simulation.world import Site, World
 
 BOOKIE_PORT = 3181
+# How long a process that failed stays down.
 RESTART_S = 0.2
+# The status of a host whose bookie is open.
 SERVES = "serves"
-# Without faults each bookie serves after so long.
+# By then every bookie serves, if there are no faults.
 SERVING_S = 60.0
-# A bookie whose journal failed serves reads until somebody looks after its disk.
+# How often it is checked whether a bookie's journal has failed. Until then the bookie serves reads.
 REPAIR_S = 1.0
 # The index is flushed less often than files are synced, and each flush syncs several of its own.
 SYNCS_PER_FLUSH = 20
-# It is small, and mostly in memory: so many of its reads are reads of the disk.
+# The index is small and mostly in memory: this share of its reads goes to the disk.
 UNCACHED_SHARE = 0.1
 KIB = 1024
-# Small files, so that a short run rolls over, trims and checkpoints.
+# Small files and short intervals: a short run rolls files over, checkpoints, and collects garbage.
 SMALL_FILES = BookieConfig(
     port=BOOKIE_PORT,
     journal_file_bytes_max=32 * KIB,
@@ -67,7 +69,7 @@ SMALL_FILES = BookieConfig(
         major_compaction_threshold=0.9,
     ),
 )
-# Everything is looked at often and completely, and nobody waits long.
+# Auto-recovery checks everything often and completely, and retries soon.
 EAGER = AutoRecoveryConfig(
     auditor_periodic_bookie_check_interval_s=20.0,
     auditor_periodic_check_interval_s=5.0,
@@ -80,39 +82,15 @@ EAGER = AutoRecoveryConfig(
 )
 
 
-async def _failing(host: Host, bookie: Bookie) -> None:
-    """Return some time after the bookie ceased to take entries, or was asked to end."""
-    while not (bookie.storage.is_read_only or host.is_stopping):  # noqa: ASYNC110 -- a bookie has no event for it
-        await asyncio.sleep(REPAIR_S)
-
-
-def _sync_index(bookie: Host) -> None:
-    """The index lies on the ledger disk: where that fails to sync, so does the index."""
-    disk = bookie.device("ledgers")
-    probability = min(1.0, disk.conditions.sync_error_probability * SYNCS_PER_FLUSH)
-    error_number = disk.error_of("sync", probability)
-    if error_number:
-        raise OSError(error_number, "the index cannot be flushed")
-
-
-def _read_index(bookie: Host) -> None:
-    """Where the ledger disk cannot be read, the index cannot, unless it has it in memory."""
-    disk = bookie.device("ledgers")
-    error_number = disk.error_of("read", disk.conditions.read_error_probability * UNCACHED_SHARE)
-    if error_number:
-        raise OSError(error_number, "the index cannot be read")
-
-
 def _paths(name: str, count: int) -> tuple[Path, ...]:
     """Directories, each a device of its own: ``journal``, ``journal-1`` and so on."""
     return (Path(name), *(Path(f"{name}-{number}") for number in range(1, count)))
 
 
 class Storage:
-    """``count`` bookies in ``world``, at ``site`` if that is given; ``await open()`` first.
+    """``count`` bookies in ``world``, or at ``site``; ``open`` starts them.
 
-    ``sizes`` are those of this seed, and so is all that they bound from now on, as ``bookie`` says
-    else.
+    Their settings are those of ``bookie``, with the sizes that the seed draws (``sizes``).
     """
 
     def __init__(
@@ -126,8 +104,9 @@ class Storage:
         self.world = world
         self.place: World | Site = site or world
         self.bookies = [self.place.host(f"bookie-{number}") for number in range(count)]
+        # The index of each bookie, which survives its processes as a file would.
         self._indexes = {bookie: MemoryStore() for bookie in self.bookies}
-        # What each host's process served last.
+        # The last bookie that was open on each host; the host may have crashed since.
         self._served: dict[Host, Bookie] = {}
         self.sizes = sizes = DrawnSizes(world)
         journals = sizes.number("journals", 1, JOURNALS)
@@ -137,38 +116,54 @@ class Storage:
             journal_directories=_paths("journal", journals),
             ledger_directories=_paths("ledgers", ledger_directories),
         )
+        # Drawn here because every story has bookies, whatever else it has.
         network = world.network
         network.window_bytes_max = sizes.number("windows", network.window_bytes_max, WINDOW_BYTES)
-        # The ids of bookies that never come back.
+        # The ids of bookies that are never started again.
         self.lost: list[str] = []
 
     async def open(self) -> None:
-        """Write what a cluster has before its first bookie, and start the bookies."""
+        """Write what ZooKeeper holds before a cluster's first bookie, and start the bookies."""
         async with self.place.host("setup").coordination() as setup:
             await setup.create(INSTANCE_ID_PATH, b"simulated", make_parents=True)
-            # Where nobody made it, the first bookie that is read-only does.
+            # Without this node, the first bookie that becomes read-only creates it: both happen.
             if self.world.loop.stream("setup").random() < 0.5:
                 await setup.create(READ_ONLY_PATH, make_parents=True)
         for bookie in self.bookies:
-            self._watch_index(bookie)
+            self._attach_index(bookie)
             bookie.start(self._run_bookie)
 
-    def _watch_index(self, bookie: Host) -> None:
+    def _attach_index(self, bookie: Host) -> None:
+        """Let the index fail where the disk fails that it lies on, that of the ledgers."""
+
+        def flush() -> None:
+            disk = bookie.device("ledgers")
+            probability = min(1.0, disk.conditions.sync_error_probability * SYNCS_PER_FLUSH)
+            error_number = disk.error_of("sync", probability)
+            if error_number:
+                raise OSError(error_number, "the index cannot be flushed")
+
+        def read() -> None:
+            disk = bookie.device("ledgers")
+            probability = disk.conditions.read_error_probability * UNCACHED_SHARE
+            error_number = disk.error_of("read", probability)
+            if error_number:
+                raise OSError(error_number, "the index cannot be read")
+
         index = self._indexes[bookie]
-        index.on_flush = partial(_sync_index, bookie)
-        index.on_read = partial(_read_index, bookie)
+        index.on_flush, index.on_read = flush, read
 
     def forget_index(self, bookie: Host) -> None:
-        """The bookie's index is gone: what runs next on that host finds an empty one."""
+        """Lose the bookie's index: the next process on that host finds an empty one."""
         self._indexes[bookie] = MemoryStore()
-        self._watch_index(bookie)
+        self._attach_index(bookie)
 
     def indexes(self) -> list[Index]:
-        """What each bookie's index says now."""
+        """Every bookie's index, to be read at any time."""
         return [Index(store) for store in self._indexes.values()]
 
     def serving(self) -> list[tuple[Host, Bookie]]:
-        """The bookies that are open now, and their hosts."""
+        """The bookies that serve now, with their hosts."""
         return [
             (host, bookie)
             for host, bookie in self._served.items()
@@ -176,28 +171,32 @@ class Storage:
         ]
 
     def know(self, ledger_id: int) -> bool:
-        """Whether a bookie still has anything of a ledger."""
+        """Whether any bookie still knows the ledger."""
         return any(index.ledger(ledger_id) is not None for index in self.indexes())
 
     def lose(self, bookie: Host) -> None:
-        """The bookie dies, and nobody ever starts it again."""
+        """Crash the bookie, and never start it again."""
         self.lost.append(bookie.name)
         if bookie.is_running:
             bookie.crash(is_silent=True)
 
     def fill(self, bookie: Host, seconds: float, device: str = "journal") -> None:
-        """A disk of the bookie has no room for so long: it takes no entries, and stays readable.
-        With its ``ledgers`` full, it cannot compact either."""
+        """Fill a disk of the bookie for so many seconds.
+
+        The bookie refuses entries and stays readable; with its ``ledgers`` full, it cannot compact
+        either.
+        """
         disk = bookie.device(device)
         disk.conditions = replace(disk.conditions, full_probability=1.0)
         self.world.note(f"{disk.name} is full for {seconds:.6f} s")
-        self.world.later(seconds, partial(self._empty, disk))
 
-    def _empty(self, disk: SimulatedDisk) -> None:
-        disk.conditions = self.world.disk_conditions
+        def end() -> None:
+            disk.conditions = self.world.disk_conditions
+
+        self.world.later(seconds, end)
 
     def lie(self) -> None:
-        """A planted bug: from now on, syncs of journals return and make nothing safe."""
+        """Plant a bug: from now on, a sync of a journal returns and makes nothing durable."""
         for bookie in self.bookies:
             for journal in self.journals(bookie):
                 journal.is_lying = True
@@ -207,8 +206,11 @@ class Storage:
         return [bookie.device(str(path)) for path in self._config.journals]
 
     async def check_all_serve(self) -> None:
-        """Faults are over: every bookie that is not lost serves soon. One whose process does not
-        come up any more takes its copies with it, which the others may hide for long."""
+        """Once faults are over: wait until every bookie that is not lost serves.
+
+        A bookie that never comes up again takes its copies with it. Those of other bookies may hide
+        that for long, so stories check it. Raises ``InvariantViolated``.
+        """
         bookies = [each for each in self.bookies if each.name not in self.lost]
         try:
             async with asyncio.timeout(SERVING_S):
@@ -219,15 +221,17 @@ class Storage:
             raise InvariantViolated(f"without faults, bookies do not serve: {status}") from None
 
     def cut_power(self, seconds: float) -> None:
-        """Every bookie crashes at once, and is back in so many seconds."""
+        """Crash every bookie at once, and start them again after so many seconds."""
+
+        def start(bookie: Host) -> None:
+            # A fault may have started it in the meantime.
+            if not bookie.is_running and bookie.name not in self.lost:
+                bookie.restart()
+
         for bookie in self.bookies:
             if bookie.is_running:
                 bookie.crash()
-                self.world.later(seconds, partial(self._bring_up, bookie))
-
-    def _bring_up(self, bookie: Host) -> None:
-        if not bookie.is_running and bookie.name not in self.lost:
-            bookie.restart()
+                self.world.later(seconds, partial(start, bookie))
 
     async def _run_bookie(self, host: Host) -> None:
         while not host.is_stopping:
@@ -236,7 +240,9 @@ class Storage:
                 async with self._bookie(host) as bookie:
                     self._served[host] = bookie
                     host.status = SERVES
-                    await _failing(host, bookie)
+                    # A bookie turns read-only by itself once its journal has failed.
+                    while not (bookie.storage.is_read_only or host.is_stopping):  # noqa: ASYNC110 -- there is no event for it
+                        await asyncio.sleep(REPAIR_S)
                     host.status = "takes no more adds"
             except (GemingaError, OSError) as error:
                 host.status = f"could not start, or failed: {error!r}"
@@ -262,7 +268,7 @@ class Storage:
     async def ledgers(
         self, host: Host, config: LedgerConfig | None = None, network: Network | None = None
     ) -> AsyncGenerator[Ledgers]:
-        """The ledgers, for a process on ``host``, by its ``network`` if no other is given."""
+        """BookKeeper's client for a process on ``host``; it uses the host's network by default."""
         config = self.sizes.of(config or LedgerConfig(), LEDGERS)
         async with (
             host.coordination() as session,
@@ -272,7 +278,10 @@ class Storage:
 
 
 class RecoveringStorage(Storage):
-    """Bookies with auto-recovery in their processes. ``ledgers`` says how patient that is."""
+    """Bookies with auto-recovery in their processes.
+
+    ``ledgers`` are the timeouts of auto-recovery's own requests to bookies.
+    """
 
     def __init__(
         self,
@@ -286,12 +295,13 @@ class RecoveringStorage(Storage):
     ) -> None:
         super().__init__(world, count, site, bookie=bookie)
         self._ledger_options = ledgers
+        # The auto-recovery of every process there was, so that counts survive crashes.
         self.daemons: list[AutoRecovery] = []
         self._auto_recovery = self.sizes.of(config, AUTO_RECOVERY)
 
     @property
     def copied_entries(self) -> int:
-        """How many copies all daemons of all times have stored."""
+        """How many copies of entries auto-recovery has stored in the whole run."""
         return sum(each.worker_counters.entries_written for each in self.daemons)
 
     @asynccontextmanager
@@ -301,7 +311,7 @@ class RecoveringStorage(Storage):
 
     @asynccontextmanager
     async def recovery(self, host: Host, name: str) -> AsyncGenerator[None]:
-        """Auto-recovery in a process on ``host``, be it a bookie's or one of its own."""
+        """Auto-recovery in a process on ``host``, a bookie's or one of its own."""
         async with (
             host.coordination() as session,
             AutoRecovery(

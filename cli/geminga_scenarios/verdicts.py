@@ -1,4 +1,4 @@
-"""What every simulation test does with its seeds and with what the simulated world heard of."""
+"""What every simulation test does with its seeds, and with failures that the world has recorded."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from geminga_simulation.errors import InvariantViolated
 from geminga_simulation.simulate import Outcome
 from geminga_simulation.world import World
 
-# How a service logs that work of its own ended by an error that nobody handled.
+# The log events of a service whose own work ended by an error that nothing handled.
 UNHANDLED = ("background work failed", "task failed")
 
 ResultT = TypeVar("ResultT")
 
 
 def results(run: Callable[[int], Outcome[ResultT]], seeds: Iterable[int]) -> Iterator[ResultT]:
-    """What the story of each seed told; a failure names its seed."""
+    """Yield the result of each seed; an error names the seed that it comes from."""
     for seed in seeds:
         try:
             result = run(seed).result
@@ -27,7 +27,11 @@ def results(run: Callable[[int], Outcome[ResultT]], seeds: Iterable[int]) -> Ite
 
 
 def raise_failures(world: World) -> None:
-    """A process may end by an error that it has a name for; not by a broken promise or a bug."""
+    """Raise the first error that ended a host's process; then do as ``raise_loop_failures``.
+
+    Processes handle the errors that they have a name for, and start again. One that ends with an
+    error all the same has broken a promise, or has a bug.
+    """
     for host in world.hosts.values():
         for failure in host.failures:
             raise failure
@@ -35,7 +39,7 @@ def raise_failures(world: World) -> None:
 
 
 def raise_loop_failures(world: World) -> None:
-    """Nothing may fail where nobody waits for it, also where it then begins anew."""
+    """Raise the first failure that no code waited for, even where the work was started again."""
     for report in world.loop.failures:
         what = f"{report['host']}: {report['message']}"
         raise InvariantViolated(what) from report.get("exception")

@@ -1,7 +1,12 @@
 """Geminga's plugin for pytest: clusters, namespaces and clients as fixtures.
 
-pytest loads this module in every run where Geminga is installed, also in those that do not use it.
-So it imports nothing but pytest; the fixtures import what they need when a test asks for them.
+``clusters``    a running cluster, and ``geminga standalone`` as a process of the test
+``namespaces``  namespaces for tests, over REST
+``client``      the fixture that needs pytest-asyncio
+
+pytest loads this module in every run where Geminga is installed, even if no test uses it. So it
+imports nothing but pytest; the fixtures import what they need when a test asks for them. Nothing
+here may import a server: clusters run as processes, as a user runs them.
 """
 
 from __future__ import annotations
@@ -17,23 +22,23 @@ if TYPE_CHECKING:
     from pytest_geminga.clusters import Cluster, GeoCluster, StandaloneProcess
     from pytest_geminga.namespaces import Namespaces
 
-# Tests need no protection from power cuts, and wait less without it.
+# Tests need no protection from power cuts, and are faster without it.
 THROW_AWAY = ("--no-sync",)
 
 
 class StartCluster(Protocol):
-    """What ``geminga_cluster`` is: starts a cluster and returns when it is ready."""
+    """The type of ``geminga_cluster``: starts a cluster and returns when it is ready."""
 
     def __call__(self, *arguments: str, bookies: int = 1) -> StandaloneProcess:
-        """``arguments`` are options of ``geminga standalone``, behind those of ``geminga_args``."""
+        """Start one; ``arguments`` come after ``geminga_args``, as options of the standalone."""
         ...
 
 
 class StartGeo(Protocol):
-    """What ``geminga_geo`` is: starts clusters that replicate to each other."""
+    """The type of ``geminga_geo``: starts clusters that replicate to each other."""
 
     def __call__(self, count: int = 2) -> list[GeoCluster]:
-        """Return when all are ready, and replicate the topics of ``public/default``."""
+        """Start them; returns when all are ready and replicate the topics of ``public/default``."""
         ...
 
 
@@ -48,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--geminga-web-url",
         metavar="URL",
-        help="where that cluster answers REST (default: http://HOST:8080)",
+        help="the REST of that cluster (default: http://HOST:8080)",
     )
     parser.addini(
         "geminga_args",
@@ -58,7 +63,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Replace ``geminga_client`` by the real one if pytest-asyncio is in use."""
+    """Replace ``geminga_client`` by the real fixture if pytest-asyncio is in use."""
     if config.pluginmanager.has_plugin("asyncio"):
         config.pluginmanager.import_plugin("pytest_geminga.client")
 
@@ -67,10 +72,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def geminga_standalone(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
-    """A cluster that tests share and leave alive; it starts when the first test asks for it.
+    """A cluster that tests share, and must not harm; it starts when a test first asks for it.
 
     Each worker of pytest-xdist has its own, on free ports. Its ``service_url`` is for clients, its
-    ``web_url`` for REST. With ``--geminga-url`` it is a cluster that runs already.
+    ``web_url`` for REST. With ``--geminga-url`` it is a cluster that is already running.
     """
     from pytest_geminga.clusters import RunningCluster  # noqa: PLC0415 - as the module says
 
@@ -85,7 +90,7 @@ def geminga_standalone(
 
 @pytest.fixture
 def geminga_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StartCluster]:
-    """Starts clusters that only this test uses, and may harm: ``geminga_cluster(bookies=3)``.
+    """Starts clusters for this test alone, which may harm them: ``geminga_cluster(bookies=3)``.
 
     They end with the test.
     """
@@ -103,10 +108,10 @@ def geminga_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
 
 @pytest.fixture
 def geminga_geo(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StartGeo]:
-    """Starts clusters that only this test uses and that send each other the topics of
-    ``public/default``: ``one, two = geminga_geo(2)``.
+    """Starts clusters for this test alone: ``one, two = geminga_geo(2)``.
 
-    Each is small (a ZooKeeper, a bookie, a broker). They end with the test.
+    They replicate the topics of ``public/default`` to each other. Each is small (a ZooKeeper, a
+    bookie, a broker). They end with the test.
     """
     started: list[StandaloneProcess] = []
 
@@ -118,7 +123,7 @@ def geminga_geo(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Star
         names = [f"cluster-{number}" for number in range(1, count + 1)]
         words = ("--geo", ",".join(names), *SMALL)
         started.append(_start(request, data, *words, module=CLUSTER_UP))
-        clusters = [GeoCluster(name, data / name) for name in names]
+        clusters = [GeoCluster(data / name, name) for name in names]
         replicate({each.name: each.web_url for each in clusters})
         return clusters
 
@@ -131,7 +136,7 @@ def _geminga_namespaces(geminga_standalone: Cluster) -> Iterator[Namespaces]:  #
     from pytest_geminga.clusters import RunningCluster  # noqa: PLC0415 - as the module says
     from pytest_geminga.namespaces import Namespaces  # noqa: PLC0415 - as the module says
 
-    # A cluster of our own is removed with all its namespaces.
+    # Where the cluster is ours, its data is removed at the end, with all namespaces.
     is_kept = isinstance(geminga_standalone, RunningCluster)
     with Namespaces(geminga_standalone.web_url, are_deleted=is_kept) as namespaces:
         yield namespaces
@@ -139,7 +144,7 @@ def _geminga_namespaces(geminga_standalone: Cluster) -> Iterator[Namespaces]:  #
 
 @pytest.fixture
 def geminga_namespace(_geminga_namespaces: Namespaces) -> Iterator[str]:
-    """The name of a new namespace, ``public/test-…``, that only this test uses.
+    """The name of a new namespace for this test alone, ``public/test-…``.
 
     A topic in it is ``f"{geminga_namespace}/orders"``.
     """
@@ -157,7 +162,7 @@ def geminga_client() -> None:
 def _start(
     request: pytest.FixtureRequest, data: Path, *arguments: str, module: Sequence[str] = ()
 ) -> StandaloneProcess:
-    """Start what ``module`` says, ``geminga standalone`` if it says nothing."""
+    """Start ``module``, by default ``geminga standalone``; fails the test if it cannot run here."""
     from pytest_geminga.clusters import (  # noqa: PLC0415 - as the module says
         STANDALONE,
         StandaloneProcess,
@@ -178,8 +183,8 @@ def _start(
 
 
 def _end(request: pytest.FixtureRequest, clusters: list[StandaloneProcess]) -> None:
-    """Stop them, and remove their data, which is large, unless a test failed and it may say why."""
-    with ExitStack() as ending:  # one that does not stop keeps none of the others running
+    """Stop the clusters and remove their data, which is large; after a failed test it is kept."""
+    with ExitStack() as ending:  # a cluster that does not stop does not keep the others running
         for cluster in clusters:
             if not request.session.testsfailed:
                 ending.callback(cluster.remove_data)

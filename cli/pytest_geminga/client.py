@@ -1,5 +1,6 @@
-"""The fixture ``geminga_client``, of which pytest-asyncio has to know. The plugin loads it only in
-runs that have pytest-asyncio.
+"""The fixture ``geminga_client``, which needs pytest-asyncio.
+
+The plugin loads this module only in runs that have pytest-asyncio.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 async def geminga_client(geminga_standalone: Cluster) -> AsyncIterator[geminga.Client]:
     """A client of the shared cluster, open until the test ends.
 
-    It lives in the event loop of fixtures of one test: a test with another ``loop_scope`` opens a
-    client itself.
+    It lives in the event loop of the test's fixtures. A test with another ``loop_scope`` must open
+    a client itself.
     """
     import geminga  # noqa: PLC0415 - only runs that use it pay for the import
 

@@ -1,6 +1,7 @@
-"""Clusters for tests: one that runs already, and ``geminga standalone`` as a process of the test,
-started and watched the way a user would: command line, standard output, ``endpoints.json``,
-signals.
+"""Clusters for tests: one that is already running, or a standalone as a process of the test.
+
+The process is used as a user would use it: by its command line, standard output, ``endpoints.json``
+and signals.
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 from urllib.parse import urlsplit
 
+# What Python runs: the module, then its first arguments.
 STANDALONE = ("geminga_cli", "standalone")
 CLUSTER_UP = ("geminga_cli", "cluster", "up")
-# Of each of several clusters that run side by side.
+# Options of each of several clusters that run side by side.
 SMALL = ("--brokers", "1", "--bookies", "1", "--proxies", "0")
-# Most tests run no functions, and a worker takes as much memory as a broker.
+# Switched off unless a test asks for it: most tests run no functions, and a functions worker takes
+# as much memory as a broker.
 FUNCTIONS_WORKER = "--functions-worker"
-# How long things may take on a machine that is busy with much else; tests that measure say so.
+# Long enough for a busy machine. Tests that measure have limits of their own.
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
 RESTART_TIMEOUT_S = 90.0
@@ -38,7 +41,7 @@ FREE_PORTS = (
     *("--broker-port", "0", "--web-port", "0", "--bookie-port", "0", "--zookeeper-port", "0"),
 )
 WEB_PORT = 8080
-# What the metadata of the distribution says of a package that servers need.
+# A requirement of the extra ``server``, in the metadata of our distribution.
 OF_SERVERS = re.compile(r"^([\w.-]+).*;.*extra *== *['\"]server['\"]")
 
 
@@ -47,52 +50,58 @@ class Cluster(Protocol):
 
     @property
     def service_url(self) -> str:
-        """Where Pulsar clients connect."""
+        """The URL that Pulsar clients connect to."""
         ...
 
     @property
     def web_url(self) -> str:
-        """Where REST is answered."""
+        """The URL of REST."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RunningCluster:
-    """A cluster that ran before the tests and goes on after them."""
+    """A cluster that was started before the tests, and keeps running after them."""
 
     service_url: str
     web_url: str
 
     @classmethod
     def of(cls, service_url: str, web_url: str | None) -> Self:
-        """The cluster at ``service_url``; REST is on its first host if ``web_url`` is not given."""
+        """The cluster at ``service_url``; without ``web_url``, its REST is on the first host."""
         host = urlsplit(service_url.partition(",")[0]).hostname or ""
         shown = f"[{host}]" if ":" in host else host
         return cls(service_url, (web_url or f"http://{shown}:{WEB_PORT}").rstrip("/"))
 
 
-@dataclass(frozen=True, slots=True)
-class GeoCluster:
-    """One of several clusters that know each other."""
+@dataclass(slots=True)
+class LocalCluster:
+    """A cluster on this machine, which writes its addresses into its data directory."""
 
-    name: str
     data_directory: Path
 
     @property
     def endpoints(self) -> dict[str, Any]:
-        """The content of its ``endpoints.json`` now."""
+        """The content of ``endpoints.json`` now: it changes when a part is restarted."""
         content: dict[str, Any] = json.loads((self.data_directory / "endpoints.json").read_text())
         return content
 
     @property
     def service_url(self) -> str:
-        """Where Pulsar clients connect."""
+        """The URL that Pulsar clients connect to."""
         return str(self.endpoints["service_url"])
 
     @property
     def web_url(self) -> str:
-        """Where REST is answered."""
+        """The URL of REST."""
         return str(self.endpoints["web_service_url"])
+
+
+@dataclass(slots=True)
+class GeoCluster(LocalCluster):
+    """One of several clusters that replicate to each other."""
+
+    name: str
 
 
 def missing_distributions() -> list[str]:
@@ -105,7 +114,7 @@ def missing_distributions() -> list[str]:
 
 
 def is_installed(distribution: str) -> bool:
-    """Whether it is, of whatever version."""
+    """Whether the distribution is installed, in any version."""
     try:
         metadata.distribution(distribution)
     except metadata.PackageNotFoundError:
@@ -115,27 +124,29 @@ def is_installed(distribution: str) -> bool:
 
 @cache
 def lifeline() -> int:
-    """What every cluster gets as its standard input: a pipe whose other end only we hold.
+    """The standard input of every cluster: a pipe whose other end only this process holds.
 
-    The kernel closes that end when this process ends, also when it is killed. Then each cluster
-    stops by itself.
+    The kernel closes that end when this process ends, even if it is killed. Each cluster then stops
+    by itself.
     """
     entrance, _ = os.pipe()
     return entrance
 
 
 class StartFailed(AssertionError):
-    """The cluster did not say READY; the message has its last words."""
+    """The cluster did not print READY; the message has the end of its log."""
 
 
 @dataclass(slots=True)
-class StandaloneProcess:
-    """One running supervisor. ``output`` are the lines of its standard output so far."""
+class StandaloneProcess(LocalCluster):
+    """A running supervisor, and with it a cluster."""
 
-    data_directory: Path
     process: subprocess.Popen[str]
+    # The lines of its standard output so far.
     output: list[str] = field(default_factory=list[str])
+    # How many seconds it took to print READY.
     ready_s: float = 0.0
+    # Reads the output, so that the process never blocks on a full pipe.
     _reader: threading.Thread | None = field(default=None, init=False, repr=False)
 
     @classmethod
@@ -147,12 +158,11 @@ class StandaloneProcess:
         working_directory: Path | None = None,
         open_files: tuple[int, int] | None = None,
     ) -> Self:
-        """Start a standalone on ``data_directory``, free ports unless told, and wait for READY;
-        with a functions worker only where that is among the ``arguments``.
+        """Start a standalone on ``data_directory`` and wait for READY. Raises ``StartFailed``.
 
+        Its ports are free ones, and it has no functions worker, unless ``arguments`` say otherwise.
         ``module``, with the first arguments behind it, is what Python runs; ``open_files`` are its
-        soft and hard limit, those of the test where they are not given. Its log is beside the data.
-        Raises ``StartFailed``.
+        soft and hard limit, by default those of the test. Its log is written beside the data.
         """
 
         def limit() -> None:
@@ -174,7 +184,7 @@ class StandaloneProcess:
             text=True,
             cwd=working_directory,
             start_new_session=True,
-            # Threads or not: it makes one system call.
+            # Safe in a process with threads: it makes one system call.
             preexec_fn=limit,  # noqa: PLW1509
         )
         log.close()
@@ -197,6 +207,7 @@ class StandaloneProcess:
                     self.output.append(line.rstrip("\n"))
                     if line.startswith("READY "):
                         is_ready.set()
+            # At the end of the output as well: a process that failed should not cost the timeout.
             is_ready.set()
 
         self._reader = threading.Thread(target=read, daemon=True)
@@ -206,51 +217,35 @@ class StandaloneProcess:
             raise StartFailed(f"no READY; its log ends with:\n{self.log_tail()}")
 
     def log_tail(self, lines: int = 30) -> str:
-        """The last lines of its log."""
+        """The last lines of the log."""
         path = self.data_directory.parent / f"{self.data_directory.name}.log"
         return "\n".join(path.read_text().splitlines()[-lines:])
 
-    # Where everything is
-
-    @property
-    def endpoints(self) -> dict[str, Any]:
-        """The content of ``endpoints.json`` now."""
-        content: dict[str, Any] = json.loads((self.data_directory / "endpoints.json").read_text())
-        return content
-
-    @property
-    def service_url(self) -> str:
-        """Where Pulsar clients connect."""
-        return str(self.endpoints["service_url"])
-
-    @property
-    def web_url(self) -> str:
-        """Where REST is answered."""
-        return self.web_service_url
+    # --- addresses and processes --------------------------------------------------------------
 
     @property
     def web_service_url(self) -> str:
-        """The same, by its name in ``endpoints.json``."""
-        return str(self.endpoints["web_service_url"])
+        """The URL of REST, under its name in ``endpoints.json``."""
+        return self.web_url
 
     def pid_of(self, part: str) -> int:
         """The process id of ``broker``, ``bookie`` or ``zookeeper``."""
         return int(self.endpoints[part]["pid"])
 
     def metrics_url(self, part: str) -> str:
-        """Where the part's metrics are."""
+        """The URL of the part's metrics."""
         return str(self.endpoints[part]["metrics"])
 
-    # Doing it harm
+    # --- faults -------------------------------------------------------------------------------
 
     def kill_part(self, part: str) -> int:
-        """SIGKILL a part; returns the process id it had. The supervisor starts it again."""
+        """SIGKILL a part, which the supervisor starts again; returns the process id that it had."""
         pid = self.pid_of(part)
         os.kill(pid, signal.SIGKILL)
         return pid
 
     def wait_restarted(self, part: str, old_pid: int, timeout_s: float = RESTART_TIMEOUT_S) -> None:
-        """Return when ``endpoints.json`` names a new process of the part."""
+        """Wait until ``endpoints.json`` names a new process of the part."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             try:
@@ -262,7 +257,7 @@ class StandaloneProcess:
         raise AssertionError(f"{part} was not started again:\n{self.log_tail()}")
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> float:
-        """Ask it to stop; returns the seconds that took. Then all its output is there."""
+        """Stop the cluster; returns how many seconds that took. ``output`` is then complete."""
         begun = time.monotonic()
         if self.process.poll() is None:
             self.process.send_signal(number)
@@ -282,5 +277,5 @@ class StandaloneProcess:
         self.process.wait(STOP_TIMEOUT_S)
 
     def remove_data(self) -> None:
-        """Remove what the cluster kept, after its end; its log stays."""
+        """Remove the data of a cluster that has ended; its log stays."""
         shutil.rmtree(self.data_directory, ignore_errors=True)

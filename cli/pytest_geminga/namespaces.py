@@ -1,4 +1,4 @@
-"""Namespaces for tests: made in milliseconds, deleted behind the backs of the tests."""
+"""Namespaces for tests: created in milliseconds, deleted in the background."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ TENANT = "public"
 TIMEOUT_S = 30.0
 NAMESPACES = "/admin/v2/namespaces"
 TOPICS = "/admin/v2/persistent"
+# The status with which a cluster refuses to delete a namespace that has topics.
 NOT_ALLOWED = 405
-NOT_FOUND = 404
 
 
 class RestRefused(AssertionError):
-    """The cluster did not do what the fixture asked it to."""
+    """The cluster refused a request of a fixture."""
 
     def __init__(self, method: str, path: str, status: int, reason: str) -> None:
         super().__init__(f"{method} {path}: {status} {reason}")
@@ -30,43 +30,45 @@ class RestRefused(AssertionError):
 
 
 class RestUnreachable(AssertionError):
-    """There is no cluster where the fixture looks for one."""
+    """No cluster answers where the fixture looks for one."""
 
     def __init__(self, web_url: str, reason: str) -> None:
         super().__init__(
-            f"nothing answers REST at {web_url} ({reason}): say with --geminga-web-url where "
-            "the cluster does"
+            f"nothing answers REST at {web_url} ({reason}): give the URL of the cluster's REST "
+            "with --geminga-web-url"
         )
 
 
 class Namespaces:
-    """The namespaces of a test session in the cluster that answers REST at ``web_url``.
+    """The namespaces of a test session in the cluster whose REST is at ``web_url``.
 
-    One connection is kept open: a new one for each request would double the 2 ms that it takes to
-    create a namespace. ``are_deleted`` says whether a namespace that was given back is deleted, in
-    a thread, with its topics; leaving the context waits for that.
+    With ``are_deleted``, a namespace that was given back is deleted in a thread, with its topics;
+    leaving the context waits for that.
     """
 
     def __init__(self, web_url: str, *, are_deleted: bool) -> None:
         self._web_url = web_url
         self._are_deleted = are_deleted
+        # Kept open: a new one for each namespace would double the 2 ms that creating it takes.
         self._connection = _connect(web_url)
+        # One thread: deletions must not slow down the tests that run meanwhile.
         self._thread = ThreadPoolExecutor(1, "geminga namespaces")
         self._deletions: dict[str, Future[None]] = {}
 
     def create(self) -> str:
         """Create a namespace; returns ``tenant/namespace``. Raises ``RestRefused``."""
+        # Random: tests of several processes, and of former runs, share a cluster.
         name = f"{TENANT}/test-{uuid.uuid4().hex[:16]}"
         _request(self._connection, "PUT", f"{NAMESPACES}/{name}")
         return name
 
     def give_back(self, name: str) -> None:
-        """No test uses this one any more."""
+        """Delete a namespace that no test uses any more, if namespaces are deleted."""
         if self._are_deleted:
             self._deletions[name] = self._thread.submit(delete, self._web_url, name)
 
     def __enter__(self) -> Self:
-        # The first request loads code in the broker, which no test should wait for.
+        # The first request loads code in the broker: no test should be slowed by that.
         try:
             _request(self._connection, "GET", f"{NAMESPACES}/{TENANT}")
         except (OSError, HTTPException) as error:
@@ -88,7 +90,7 @@ class Namespaces:
 
 
 def delete(web_url: str, name: str) -> None:
-    """Delete a namespace and its topics, also where the cluster forbids to do so at once.
+    """Delete a namespace and its topics.
 
     Raises ``RestRefused``, ``OSError``, ``HTTPException``.
     """
@@ -98,6 +100,7 @@ def delete(web_url: str, name: str) -> None:
         except RestRefused as refused:
             if refused.status != NOT_ALLOWED:
                 raise
+            # The cluster forbids to delete a namespace that has topics: these go first.
         else:
             return
         for kind, suffix in (("/partitioned", "/partitions"), ("", "")):
@@ -114,8 +117,10 @@ def _connect(web_url: str) -> HTTPConnection:
 
 
 def replicate(web_urls: Mapping[str, str]) -> None:
-    """Have ``public/default`` replicated between clusters, whose REST is at these URLs by their
-    names, each message stored once in each. Raises ``RestRefused``."""
+    """Replicate ``public/default`` between clusters: by their names, the URLs of their REST.
+
+    With deduplication, so that each cluster stores a message once. Raises ``RestRefused``.
+    """
     names = json.dumps(list(web_urls))
     for web_url in web_urls.values():
         with closing(_connect(web_url)) as connection:
@@ -132,7 +137,8 @@ def _request(connection: HTTPConnection, method: str, path: str, body: str | Non
         connection.request(method, path, body, headers)
         answer = connection.getresponse()
     except (ConnectionError, HTTPException):
-        # The broker closed a connection that was idle for long. Asking again does no harm.
+        # The broker has closed a connection that was idle for long. Repeating a request does no
+        # harm.
         connection.close()
         connection.request(method, path, body, headers)
         answer = connection.getresponse()

@@ -1,18 +1,30 @@
 """Geminga's client library for Pulsar clusters, on asyncio.
 
+```python
 async with geminga.connect("pulsar://localhost:6650") as client:
     async with client.producer("orders") as producer:
         await producer.send(b"one more")
 
-What is exported here is the library, its errors included (``geminga.errors`` draws their tree);
-what its modules contain besides may change. Besides classes and functions these are:
+    async with client.consumer("orders", "billing") as consumer:
+        async for message in consumer:
+            print(message.value)
+            consumer.ack(message)
+```
+
+Read ``connect`` first, then ``Client``: it opens a ``Producer``, ``Consumer``, ``Reader`` or
+``TableView``. Programs without an event loop use ``geminga.sync``, which has the same classes;
+``geminga.arrow`` reads topics as Arrow tables. What is exported here is the library, its errors
+included (``ClientError`` is their root); what its modules contain besides may change.
+
+Besides classes and functions these are exported:
 
 - ``EARLIEST``, ``LATEST``: the ids before the first and behind the last message of any topic.
-- ``LOG_START``: the ``LogPosition`` before every message that there may be.
-- ``Router``: a function that chooses the partition of a ``RoutedMessage``, given how many there
-  are: an index from 0.
-- ``SendCallback``: a function that is told the id of a stored message and ``None``, or ``None`` and
-  the ``ClientError`` for which it is not stored as far as the client knows. It is called once.
+- ``LOG_START``: the ``LogPosition`` before the first message of any topic.
+- ``Router``: a function that chooses the partition of a message. It is called with a
+  ``RoutedMessage`` and the number of partitions, and returns an index from 0.
+- ``SendCallback``: a function that is called once for a message, with its id and ``None`` when it
+  is stored, or with ``None`` and the ``ClientError`` for which it is not, as far as the client
+  knows.
 - ``SubscriptionTypeName``, ``InitialPositionName``, ``ConsumerCryptoFailureAction``,
   ``TopicsMode``: the words that ``ConsumerOptions`` takes.
 
@@ -46,9 +58,9 @@ from geminga.consumers.options import (
 )
 from geminga.consumers.reader import Reader
 from geminga.consumers.table_view import TableView
-from geminga.decryption import PrivateKeyReader, PrivateKeys
-from geminga.encryption import Encryption, PublicKey, PublicKeyReader, PublicKeys
-from geminga.encryption_context import EncryptionContext, EncryptionKey
+from geminga.crypto.context import EncryptionContext, EncryptionKey
+from geminga.crypto.decryption import PrivateKeyReader, PrivateKeys
+from geminga.crypto.encryption import Encryption, PublicKey, PublicKeyReader, PublicKeys
 from geminga.errors import (
     BacklogQuotaExceeded,
     BrokerBusy,
@@ -87,15 +99,15 @@ from geminga.errors import (
     TopicTerminated,
     UnreadableMessage,
 )
-from geminga.log_position import LOG_START, LogPosition
-from geminga.messages import EARLIEST, LATEST, Message, MessageId
-from geminga.opening import Opening
-from geminga.producers.attributes import encode_attributes
-from geminga.producers.batches import Batching, SendCallback
+from geminga.lifecycle import Opening
+from geminga.message_ids import EARLIEST, LATEST, LOG_START, LogPosition, MessageId
+from geminga.messages import Message
 from geminga.producers.entry_producer import EntryProducer
 from geminga.producers.options import EntryProducerOptions, MessageOptions, ProducerOptions
+from geminga.producers.outgoing.attributes import encode_attributes
+from geminga.producers.outgoing.batches import Batching, SendCallback
+from geminga.producers.outgoing.routing import RoutedMessage, Router
 from geminga.producers.producer import Producer
-from geminga.producers.routing import RoutedMessage, Router
 from geminga.schemas import (
     AutoConsumeSchema,
     AutoProduceSchema,

@@ -1,6 +1,6 @@
-"""One HTTP request at a time, with what Python brings: in a thread, since requests are rare.
+"""HTTP requests by Python's own ``http.client``, each in a thread: requests are rare.
 
-A request that is cancelled or timed out leaves its thread, which ends with its socket's time-out.
+The thread of a request that was cancelled or timed out ends later, when its socket times out.
 """
 
 from __future__ import annotations
@@ -20,26 +20,28 @@ ANSWER_BYTES_MAX = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """What is asked of ``url``; ``body`` makes it a POST of a form."""
+    """One request: GET, or POST of a form."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    # The form, percent-encoded. Not in the ``repr``: it may hold a secret.
     body: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What was answered; ``location`` is where a redirect leads."""
+    """The answer to a request, of whatever status."""
 
     status: int
+    # Where a redirect leads.
     location: str | None
     body: bytes
 
 
 async def fetch(request: HttpRequest, tls: Tls, timeout_s: float) -> HttpAnswer:
-    """The answer to one request, of whatever status. Redirects are not followed.
+    """Send one request and return its answer. Redirects are not followed.
 
-    Raises ``NotConnected`` or ``TlsFailed``.
+    Raises ``NotConnected``, ``TlsFailed``, or ``ClientError`` for more than ``ANSWER_BYTES_MAX``.
     """
     host = urlsplit(request.url).netloc
     try:

@@ -1,4 +1,8 @@
-"""An event loop beside a program that has none: other threads have work done on it, and wait."""
+"""An event loop in a thread of its own, for programs that have none: what ``geminga.sync`` runs on.
+
+Other threads hand work over and wait for its result. The difficult part is ends: a caller that
+gives up (Ctrl-C, a time-out), a client that another thread closes, a program that forgets to close.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import concurrent.futures
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from geminga.errors import Closed
@@ -16,11 +21,12 @@ P = ParamSpec("P")
 
 
 class LoopThread:
-    """An event loop in a thread of its own, on which other threads have work done."""
+    """Runs coroutines for other threads, until it is stopped."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        # Held while work is handed over: what was handed over before the end is done or cancelled.
+        # Held while work is handed over, and while the loop is stopped: work that was handed over
+        # before the end is done or cancelled, and none is handed over afterwards.
         self._lock = threading.Lock()
         self._is_over = False
         # A daemon, so that a program that forgets to close its client ends all the same.
@@ -32,20 +38,27 @@ class LoopThread:
             runner.get_loop().run_forever()
 
     def run(self, work: Coroutine[Any, Any, AnswerT], timeout_s: float | None = None) -> AnswerT:
-        """Wait for the result of ``work``. Raises ``TimeoutError`` after ``timeout_s``."""
+        """Run ``work`` on the loop, and wait for its result.
+
+        Raises what ``work`` raises, ``TimeoutError`` after ``timeout_s``, ``Closed`` once the loop
+        is stopped, and ``RuntimeError`` in the loop's own thread, which would wait for itself.
+        """
         call = _Call(work, timeout_s)
         try:
             return self._hand_over(call).result()
         except concurrent.futures.CancelledError:
-            raise Closed("the client") from None  # by another thread, meanwhile
+            raise Closed("the client") from None  # by another thread, during the wait
         except BaseException:
-            # Ctrl-C ends the work, too, and may come before there is a future to cancel.
+            # Ctrl-C cancels the work, too. It may come before there is a future to cancel, so the
+            # work itself checks whether its caller has given up.
             call.is_given_up = True
             with suppress(RuntimeError):  # the loop is over
                 self._loop.call_soon_threadsafe(call.cancel)
             raise
 
     def _hand_over(self, call: _Call[AnswerT]) -> concurrent.futures.Future[AnswerT]:
+        """Begin the work on the loop. Work that cannot begin is closed, or Python would warn that
+        it was never awaited."""
         try:
             self._check_caller()
         except RuntimeError:
@@ -79,25 +92,26 @@ class LoopThread:
             raise RuntimeError("a callback of geminga.sync must not wait for the client it is of")
 
 
+@dataclass(slots=True, eq=False)
 class _Call(Generic[AnswerT]):
-    """Work that another thread waits for, or does no more."""
+    """Work that a thread waits for, or has given up."""
 
-    def __init__(self, work: Coroutine[Any, Any, AnswerT], timeout_s: float | None) -> None:
-        self.work = work
-        self.is_given_up = False
-        self._timeout_s = timeout_s
-        self._task: asyncio.Task[Any] | None = None
+    work: Coroutine[Any, Any, AnswerT]
+    timeout_s: float | None
+    # Set by the caller's thread, read by the loop's.
+    is_given_up: bool = False
+    task: asyncio.Task[Any] | None = None
 
     async def run(self) -> AnswerT:
-        """Do it, in the loop."""
-        self._task = asyncio.current_task()
+        """Do the work, in the loop."""
+        self.task = asyncio.current_task()
         if self.is_given_up:
             self.work.close()
             raise asyncio.CancelledError
-        async with asyncio.timeout(self._timeout_s):
+        async with asyncio.timeout(self.timeout_s):
             return await self.work
 
     def cancel(self) -> None:
-        """End it, in the loop; what is done stays done."""
-        if self._task is not None:
-            self._task.cancel()
+        """End the work, in the loop; what is done stays done."""
+        if self.task is not None:
+            self.task.cancel()

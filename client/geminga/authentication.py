@@ -1,8 +1,8 @@
-"""Who the client is: the methods that brokers know, and what a method of one's own has to do.
+"""Authentication of the client: Pulsar's usual methods, and the protocol for others.
 
 A method begins an exchange with each broker that the client connects to. The exchange gives what
-CONNECT carries, then answers whatever the broker asks: in the steps of its method, and for fresh
-credentials when those it showed have expired, also on a connection that is in use.
+CONNECT carries, then answers the broker's challenges: in the steps of its method, and for fresh
+credentials when those that it showed have expired, also on a connection that is in use.
 """
 
 from __future__ import annotations
@@ -12,70 +12,81 @@ import base64
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
-from geminga._http import HttpAnswer, HttpRequest, fetch
+from geminga._http import HttpRequest, fetch
 from geminga.errors import ClientError, CredentialsUnavailable
 from geminga.tls import Tls
 
-# A token is replaced when so much of its life is over, so that none expires on its way.
+# A token is replaced when so much of its life is over: none expires on its way to a broker.
 _USED_UP = 0.9
-# What is assumed where the authorization server does not tell how long a token lives.
+# How long a token lives, in seconds, where the authorization server does not say.
 _LIFE_S_DEFAULT = 300.0
 
 
 class AuthenticationExchange(Protocol):
-    """Shows one broker who the client is. Whatever its methods raise ends the attempt to connect,
-    as the reason of a ``CredentialsUnavailable``."""
+    """Shows one broker who the client is, on one connection.
+
+    Whatever its methods raise ends the attempt to connect, as the reason of a
+    ``CredentialsUnavailable``; a ``ClientError`` is raised as it is.
+    """
 
     async def begin(self) -> bytes:
-        """What CONNECT carries."""
+        """Return what CONNECT carries (``auth_data``)."""
         ...
 
     async def answer(self, challenge: bytes) -> bytes:
-        """The answer to what the broker asks. ``b"PulsarAuthRefresh"`` asks for fresh credentials:
-        what ``begin`` would give now."""
+        """Return the answer to a broker's challenge.
+
+        ``b"PulsarAuthRefresh"`` asks for fresh credentials: what ``begin`` would return now.
+        """
         ...
 
 
 class Authentication(Protocol):
-    """A method of authentication, for ``geminga.connect(..., authentication=...)``."""
+    """A method of authentication, for ``connect(..., authentication=...)``.
+
+    ``Token``, ``OAuth2``, ``Basic`` and ``MutualTls`` are such methods. A class of your own needs
+    these three members, and a plugin of the same name at the brokers.
+    """
 
     @property
     def name(self) -> str:
-        """What brokers call it."""
+        """The name by which brokers know the method (``auth_method_name``)."""
         ...
 
     def exchange(self, host: str) -> AuthenticationExchange:
-        """Begin with the broker at ``host``."""
+        """Begin an exchange with the broker at ``host``, for one connection."""
         ...
 
     async def http_headers(self) -> Mapping[str, str]:
-        """What lookups over HTTP carry."""
+        """Return the headers that lookups over HTTP carry."""
         ...
 
 
+@dataclass(frozen=True, slots=True)
 class _OneStep:
-    """An exchange whose answer to everything is what it has to show at that moment."""
+    """An exchange of one step: it shows the current credentials at each challenge."""
 
-    def __init__(self, show: Callable[[], Awaitable[bytes]]) -> None:
-        self._show = show
+    show: Callable[[], Awaitable[bytes]]
 
     async def begin(self) -> bytes:
-        return await self._show()
+        return await self.show()
 
     async def answer(self, challenge: bytes) -> bytes:
-        del challenge  # one-step methods are only asked for fresh credentials
-        return await self._show()
+        del challenge  # brokers challenge one-step methods for fresh credentials alone
+        return await self.show()
 
 
 class Token:
-    """A token, as JSON Web Tokens are: ``Token("eyJh...")``, or a function that returns one.
+    """A token, a JSON Web Token for example: ``Token("eyJh...")``, or a function that returns one.
 
-    The function is called for each connection, and whenever a broker asks for a fresh token. It
-    may be ``async``; one that is not runs in the event loop, and must not take long. White space
-    around a token is dropped, as files have it.
+    The function is called for each connection, and whenever a broker asks for a fresh token, so
+    ``Token(lambda: Path("token").read_text())`` follows a file. It may be ``async``; one that is
+    not runs in the event loop, and must not take long. White space around a token is dropped.
     """
 
     name = "token"
@@ -100,7 +111,8 @@ class Token:
 
 
 class Basic:
-    """A name and a password. They are sent as they are: use TLS."""
+    """A user name and a password: ``Basic("alice", "secret")``. Both are sent unencrypted unless
+    the connection has TLS."""
 
     name = "basic"
 
@@ -121,7 +133,8 @@ class Basic:
 
 
 class MutualTls:
-    """The client's certificate says who it is: ``Tls(certificate_file=...)`` of the same client."""
+    """The client's certificate: ``connect(url, tls=Tls(certificate_file=...),
+    authentication=MutualTls())``."""
 
     name = "tls"
 
@@ -131,7 +144,7 @@ class MutualTls:
         return _OneStep(self._show)
 
     async def http_headers(self) -> Mapping[str, str]:
-        """What lookups over HTTP carry: nothing, the connection says it."""
+        """None: the TLS handshake of the connection shows the certificate."""
         return {}
 
     async def _show(self) -> bytes:
@@ -139,12 +152,13 @@ class MutualTls:
 
 
 class OAuth2:
-    """Tokens from an OAuth 2.0 authorization server, for which the client shows its secret
-    (RFC 6749, 4.4: client credentials).
+    """Tokens from an OAuth 2.0 authorization server, by client credentials (RFC 6749, 4.4):
 
-    The server is found by ``<issuer_url>/.well-known/openid-configuration``. A token is used until
-    it is about to expire, or a broker asks for another. ``tls`` is for the authorization server,
-    which ``timeout_s`` bounds for each of its answers.
+        OAuth2("https://issuer.example", "client-id", "secret", audience="urn:pulsar")
+
+    ``<issuer_url>/.well-known/openid-configuration`` names the server's token endpoint. A token is
+    used until nine tenths of its life are over, or a broker asks for a fresh one. ``tls`` is for
+    the authorization server; each of its answers may take ``timeout_s``.
     """
 
     name = "token"
@@ -171,9 +185,10 @@ class OAuth2:
         self._form = urlencode({name: value for name, value in form.items() if value is not None})
         self._tls = tls or Tls()
         self._timeout_s = timeout_s
+        # The current token, and when it is due for replacement in seconds of the loop's clock.
         self._token = b""
         self._replace_at_s = 0.0
-        # Of many connections that are opened at a time, one asks for a token.
+        # Of many connections that are opened at the same time, one fetches the token for all.
         self._lock = asyncio.Lock()
 
     def exchange(self, host: str) -> AuthenticationExchange:
@@ -186,30 +201,28 @@ class OAuth2:
         return {"Authorization": f"Bearer {(await self.token()).decode()}"}
 
     async def token(self, refused: bytes | None = None) -> bytes:
-        """A token that is valid for a while yet, and not ``refused``."""
+        """A token that is not about to expire, and is another one than ``refused``."""
         loop = asyncio.get_running_loop()
         async with self._lock:
             if not self._token or self._token == refused or loop.time() >= self._replace_at_s:
-                self._token, life_s = await self._fetch_token()
+                configuration = f"{self._issuer_url}/.well-known/openid-configuration"
+                found = await self._ask(HttpRequest(configuration), "token_endpoint")
+                endpoint = HttpRequest(str(found["token_endpoint"]), body=self._form)
+                issued = await self._ask(endpoint, "access_token")
+                life_s = float(issued.get("expires_in") or _LIFE_S_DEFAULT)
+                self._token = str(issued["access_token"]).encode()
                 self._replace_at_s = loop.time() + _USED_UP * life_s
             return self._token
-
-    async def _fetch_token(self) -> tuple[bytes, float]:
-        found = await self._ask(
-            HttpRequest(f"{self._issuer_url}/.well-known/openid-configuration"), "token_endpoint"
-        )
-        endpoint = HttpRequest(str(found["token_endpoint"]), body=self._form)
-        issued = await self._ask(endpoint, "access_token")
-        return str(issued["access_token"]).encode(), float(
-            issued.get("expires_in") or _LIFE_S_DEFAULT
-        )
 
     async def _ask(self, request: HttpRequest, wanted: str) -> dict[str, Any]:
         """The JSON object that answers ``request``, with ``wanted`` in it."""
         answer = await fetch(request, self._tls, self._timeout_s)
-        document = _json_object(answer)
+        document: dict[str, Any] = {}
+        with suppress(ValueError):
+            parsed: object = json.loads(answer.body)
+            document = parsed if isinstance(parsed, dict) else {}
         if answer.status != 200 or not document.get(wanted):
-            # RFC 6749, 5.2
+            # RFC 6749, 5.2, names the two fields.
             reason = document.get("error_description") or document.get("error") or "no reason"
             raise CredentialsUnavailable(
                 self.name, f"{request.url} answers {answer.status} without {wanted}: {reason}"
@@ -217,35 +230,27 @@ class OAuth2:
         return document
 
 
+@dataclass(slots=True, eq=False)
 class _OAuth2Exchange:
-    """Remembers what it showed: a broker that asks again does not want that token any more."""
+    """Remembers the token that it showed: a broker that asks again no longer accepts that one."""
 
-    def __init__(self, method: OAuth2) -> None:
-        self._method = method
-        self._shown: bytes | None = None
+    method: OAuth2
+    shown: bytes | None = None
 
     async def begin(self) -> bytes:
-        self._shown = await self._method.token()
-        return self._shown
+        self.shown = await self.method.token()
+        return self.shown
 
     async def answer(self, challenge: bytes) -> bytes:
         del challenge
-        self._shown = await self._method.token(refused=self._shown)
-        return self._shown
-
-
-def _json_object(answer: HttpAnswer) -> dict[str, Any]:
-    try:
-        document: object = json.loads(answer.body)
-    except ValueError:
-        return {}
-    return document if isinstance(document, dict) else {}
+        self.shown = await self.method.token(refused=self.shown)
+        return self.shown
 
 
 async def credentials_of(name: str, work: Awaitable[bytes]) -> bytes:
-    """What a method of authentication has to show; it may be of the user's, and raise anything.
+    """The credentials that a method of authentication shows, or a ``ClientError`` if it has none.
 
-    Raises ``ClientError``.
+    A method may be a user's own, and raise anything.
     """
     try:
         return await work

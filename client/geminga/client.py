@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from random import Random
 from typing import Any, Self, TypeVar, Unpack, overload
 
-from geminga._channels.channel import Access, Channels, ClientOptions
-from geminga._closing import Closing
+from geminga._channels.registry import Access, Channels, ClientOptions
 from geminga._transport.connection import ConnectionOptions
 from geminga._transport.lookup import TopicsMode
 from geminga.authentication import Authentication, MutualTls
 from geminga.consumers.consumer import Consumer
+from geminga.consumers.dead_letters import LetterTopic
 from geminga.consumers.entry_reader import EntryReader, ReadAhead
 from geminga.consumers.factory import ConsumerFactory, Topics
-from geminga.consumers.letters import LetterTopic
 from geminga.consumers.options import (
     ConsumerOptions,
     ConsumerSettings,
@@ -26,23 +25,22 @@ from geminga.consumers.options import (
 from geminga.consumers.reader import Reader
 from geminga.consumers.table_view import TableView
 from geminga.errors import TopicNotFound
-from geminga.log_position import LOG_START, LogPosition
-from geminga.messages import EARLIEST, Message, MessageId
-from geminga.opening import Opening
+from geminga.lifecycle import AsyncClosable, Opening
+from geminga.message_ids import EARLIEST, LOG_START, LogPosition, MessageId
 from geminga.producers.entry_producer import EntryProducer
 from geminga.producers.options import EntryProducerOptions, ProducerOptions, ProducerSettings
 from geminga.producers.producer import Producer
-from geminga.producers.room import MEMORY_LIMIT_BYTES, MemoryLimit
+from geminga.producers.send_window import MEMORY_LIMIT_BYTES, MemoryLimit
 from geminga.schemas.auto import AutoProduceSchema
 from geminga.schemas.schema import BytesSchema, Schema, SchemaInfo, checked, info_of
 from geminga.tls import Tls
-from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_runtime.clock import Clock, SystemClock
 from geminga_runtime.network import AsyncioNetwork, Network
 
 ValueT = TypeVar("ValueT")
 
+# What ``connect`` has as defaults.
 DEFAULTS = ClientOptions()
 CONNECTION = DEFAULTS.connection
 
@@ -65,30 +63,40 @@ def connect(
     clock: Clock | None = None,
     random: Random | None = None,
 ) -> Opening[Client]:
-    """A client of the cluster at ``service_url``: ``async with connect(url) as client``, or
-    ``client = await connect(url)``.
+    """Make a client of the cluster at ``service_url``.
 
-    ``service_url`` is ``pulsar://host:port``, with more brokers after commas: any of them will do.
-    ``pulsar+ssl://host:port`` secures connections with ``tls``: what is trusted, and the client's
-    own certificate; without it, what the system trusts. ``authentication`` says who the client is:
-    ``Token``, ``OAuth2``, ``Basic``, ``MutualTls``, or a method of your own. ``http://host:port``
-    and ``https://host:port`` name the web services of brokers, which tell where topics are.
-    ``listener_name`` chooses among the addresses that brokers advertise.
-    A broker that is silent for ``ping_interval_s`` after a ping is given up. Between attempts to
-    attach a producer or consumer again the client waits ``reconnect_first_s``, then twice as long
-    each time, ``reconnect_limit_s`` at most. One that has tried for ``reconnect_timeout_s`` ends
-    with ``NotConnected`` when its next attempt fails; by default it tries for as long as it takes.
-    A lookup asks ``lookup_redirects_max`` brokers in a row at most, each named by the one before;
-    brokers need three.
-    All producers together hold up to ``memory_limit_bytes`` of messages that have no receipt yet.
-    Opening connects to no broker yet.
-    ``network``, ``clock`` and ``random`` are for tests and simulations.
+    `async with connect("pulsar://localhost:6650") as client:` closes it at the end of the block;
+    `client = await connect(...)` leaves that to ``client.close()``. Opening a client does not yet
+    connect to a broker.
 
-    Raises ``InvalidServiceUrl``, and ``ValueError`` or ``TypeError`` for options that cannot be or
-    that contradict each other.
+    - ``service_url``: ``pulsar://host:port``, with more brokers after commas, of which any will do;
+      ``pulsar+ssl://host:port`` with TLS. ``http://host:port`` and ``https://host:port`` name the
+      web services of brokers, and are used for lookups.
+    - ``tls``: which certificates are trusted, and the client's own; by default the system's.
+    - ``authentication``: how the client shows who it is: ``Token``, ``OAuth2``, ``Basic``,
+      ``MutualTls``, or a method of your own.
+    - ``listener_name``: which of the addresses that brokers advertise the client connects to.
+    - ``connect_timeout_s``: for a connection with its handshake.
+    - ``operation_timeout_s``: for a request and its answer, and for opening a producer or consumer.
+    - ``ping_interval_s``: the connection to a broker that is silent for so long after a ping is
+      closed.
+    - ``reconnect_first_s``, ``reconnect_limit_s``: the delay before a producer or consumer that
+      lost its broker attaches again; it doubles with each failed attempt, from the first up to the
+      limit.
+    - ``reconnect_timeout_s``: a producer or consumer that has tried for so long ends with
+      ``NotConnected`` when its next attempt fails; by default it never gives up.
+    - ``lookup_redirects_max``: how many brokers in a row a lookup follows; clusters need three.
+    - ``memory_limit_bytes``: how many bytes of messages without a receipt all producers together
+      hold.
+    - ``network``, ``clock``, ``random``: for tests and simulations.
+
+    Raises ``InvalidServiceUrl``, and ``ValueError`` or ``TypeError`` for options that are out of
+    range or contradict each other.
     """
+    # Before anything is opened: what cannot work is an error here, and not at the first connection.
     if isinstance(authentication, MutualTls) and (tls is None or tls.certificate_file is None):
         raise ValueError("MutualTls() needs tls=Tls(certificate_file=...), which says who you are")
+    # Callers without types pass a token as text, or a class instead of an instance.
     if authentication is not None and not hasattr(authentication, "exchange"):
         raise TypeError("authentication is a method, such as Token(...), MutualTls() or Basic(...)")
     more_than_0 = {
@@ -102,9 +110,9 @@ def connect(
     }
     for name, number in more_than_0.items():
         if number <= 0:
-            raise ValueError(f"{name} is more than 0, and not {number}")
+            raise ValueError(f"{name} must be more than 0, not {number}")
     if reconnect_timeout_s is not None and reconnect_timeout_s <= 0:
-        raise ValueError("reconnect_timeout_s is None or more than 0")
+        raise ValueError("reconnect_timeout_s must be None or more than 0")
     connection = ConnectionOptions(connect_timeout_s, ping_interval_s, operation_timeout_s)
     channels = Channels(
         service_url,
@@ -120,24 +128,23 @@ def connect(
         access=Access(tls, authentication, listener_name),
     )
     client = Client(channels, MemoryLimit(memory_limit_bytes), clock or SystemClock())
-    return Opening(_opened(client))
+    return Opening(client.__aenter__())
 
 
-async def _opened(client: Client) -> Client:
-    return await client.__aenter__()
-
-
-class Client(Closing):
+class Client(AsyncClosable):
     """The way into a Pulsar cluster, made by ``connect``.
 
-    All its producers and consumers share its connections: one to each broker.
+    Its producers and consumers share its connections, one to each broker, and are closed with it.
+    A client belongs to the event loop that opened it; ``geminga.sync.Client`` may be used by
+    several threads.
     """
 
     def __init__(self, channels: Channels, memory: MemoryLimit, clock: Clock) -> None:
         self._channels = channels
+        # Shared by all producers.
         self._memory = memory
         self._clock = clock
-        self._consumers = ConsumerFactory(channels, clock, self._open_box)
+        self._consumers = ConsumerFactory(channels, clock, self._open_letter_producer)
 
     @overload
     def producer(
@@ -152,14 +159,16 @@ class Client(Closing):
     def producer(
         self, topic: str, *, schema: Schema[Any] | None = None, **options: Unpack[ProducerOptions]
     ) -> Opening[Producer[Any]]:
-        """A producer on ``topic``: ``async with client.producer("orders") as producer``, or
-        ``producer = await client.producer("orders")``.
+        """Open a producer on ``topic``: `async with client.producer("orders") as producer:`, or
+        `producer = await client.producer("orders")`.
 
-        ``schema`` turns the values that are sent into bytes; without one, values are bytes. The
-        options are explained in ``ProducerOptions``. Opening waits until a broker has accepted the
-        producer, and raises ``InvalidTopicName``, or the ``ClientError`` for which none did. Raises
-        ``ValueError`` for an option that cannot be, ``MissingExtra`` for one that needs more
-        packages.
+        ``topic`` is a whole name such as ``persistent://tenant/namespace/orders``, or a short one
+        of ``public/default``. ``schema`` turns the values that are sent into bytes; without one,
+        values are bytes. ``ProducerOptions`` explains the options.
+
+        Raises ``ValueError`` or ``TypeError`` for an option or a schema that cannot be used,
+        ``MissingExtra`` for one that needs more packages. Opening waits until a broker has accepted
+        the producer, and raises ``InvalidTopicName``, or the ``ClientError`` for which none did.
         """
         encoder = checked(schema) or BytesSchema()
         settings = ProducerSettings.of(options, encoder.schema_info)
@@ -171,19 +180,16 @@ class Client(Closing):
         name = TopicName.parse(topic)
         kind: object = schema
         if isinstance(kind, AutoProduceSchema):
-            settings = replace(settings, schema=await self._schema_of(name))
+            # It stands for the topic's newest schema, if the topic has one.
+            try:
+                settings = replace(settings, schema=await self._channels.schema(name))
+            except TopicNotFound:
+                settings = replace(settings, schema=None)
         producer = Producer(
             self._channels, name, schema, settings, memory=self._memory, clock=self._clock
         )
         await producer.open()
         return producer
-
-    async def _schema_of(self, topic: TopicName) -> api.Schema | None:
-        """The topic's newest schema, ``None`` if it has none."""
-        try:
-            return await self._channels.schema(topic)
-        except TopicNotFound:
-            return None
 
     def entry_producer(
         self,
@@ -192,14 +198,18 @@ class Client(Closing):
         schema: SchemaInfo | None = None,
         **options: Unpack[EntryProducerOptions],
     ) -> Opening[EntryProducer]:
-        """A producer of entries that its owner cuts and numbers: ``async with
-        client.entry_producer("orders-partition-0", name="import-7") as producer``.
+        """Open a producer of entries that your program cuts and numbers itself: `async with
+        client.entry_producer("orders-partition-0", name="import-7") as producer:`.
 
-        ``topic`` has no partitions or is one. Values are bytes already; ``schema`` says what they
-        are. The options are explained in ``ProducerOptions``. Opening raises as ``producer`` does,
-        ``ProducerBusy`` where another producer has the name, and ``ValueError`` for a topic that
-        has partitions.
+        It is for programs that must store each message exactly once, also when they run again:
+        others want ``producer``. ``topic`` has no partitions, or is one partition of another.
+        Values are bytes already; ``schema`` says what they are. ``ProducerOptions`` explains the
+        options.
+
+        Opening raises what opening a ``producer`` raises, ``ProducerBusy`` where another producer
+        has the name, and ``ValueError`` for a topic that has partitions.
         """
+        # Without batching of its own: the program alone says where an entry begins and ends.
         settings = replace(ProducerSettings.of(options, schema), batching=None)
         return Opening(self._open_entry_producer(topic, settings))
 
@@ -241,18 +251,21 @@ class Client(Closing):
         schema: Schema[Any] | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> Opening[Consumer[Any]]:
-        """A consumer of ``topics`` for ``subscription``: ``async with client.consumer("orders",
-        "billing") as consumer``, or ``consumer = await client.consumer("orders", "billing")``.
+        """Open a consumer of ``topics`` for ``subscription``: `async with client.consumer("orders",
+        "billing") as consumer:`, or `consumer = await client.consumer("orders", "billing")`.
 
-        ``topics`` is one name or several, or a compiled regular expression that names of topics
-        match as a whole, ``tenant/namespace/...`` or within ``public/default``: also those that
-        are made later. A partitioned topic stands for all its partitions, those it gets later
-        included. What is found later is consumed from its first message on.
+        ``topics`` is one name, several names, or a compiled regular expression. An expression has
+        to match the whole name of a topic, as ``tenant/namespace/...`` or within
+        ``public/default``; it also finds topics that are created later. A partitioned topic stands
+        for all its partitions, those that it gets later included. Topics and partitions that are
+        found later are consumed from their first message on.
 
-        ``schema`` makes values of the bytes of messages; without one, values are bytes. The options
-        are explained in ``ConsumerOptions``. Opening waits until brokers have accepted the consumer
-        for every topic, and raises ``InvalidTopicName``, or the ``ClientError`` for which one did
-        not. Raises ``ValueError`` for an option that cannot be.
+        ``schema`` makes values of the bytes of messages; without one, values are bytes.
+        ``ConsumerOptions`` explains the options.
+
+        Raises ``ValueError`` or ``TypeError`` for an option or a schema that cannot be used.
+        Opening waits until brokers have accepted the consumer for every topic, and raises
+        ``InvalidTopicName``, or the ``ClientError`` for which one did not.
         """
         if not subscription:
             raise ValueError("a consumer needs a subscription with a name")
@@ -290,15 +303,16 @@ class Client(Closing):
         schema: Schema[Any] | None = None,
         **options: Unpack[ReaderOptions],
     ) -> Opening[Reader[Any]]:
-        """A reader of ``topics`` from ``start`` on: ``async with client.reader("orders") as
-        reader``, or ``reader = await client.reader("orders")``.
+        """Open a reader of ``topics`` from ``start`` on: `async with client.reader("orders") as
+        reader:`, or `reader = await client.reader("orders")`.
 
-        ``start`` is a message (the first one read is the one behind it, or with
-        ``start_inclusive`` that one), a publish time, ``EARLIEST`` or ``LATEST``; of several
-        topics, and of partitions, one of the last three. The options are explained in
-        ``ReaderOptions``. Opening waits until brokers have accepted the reader for every topic, and
-        raises ``InvalidTopicName``, or the ``ClientError`` for which one did not. Raises
-        ``ValueError`` for an option that cannot be.
+        ``start`` is ``EARLIEST``, ``LATEST``, a publish time, or the id of a message: the first
+        message read is the one behind it, or with ``start_inclusive`` that message itself. An id
+        is possible only for one topic without partitions. ``ReaderOptions`` explains the options.
+
+        Raises ``ValueError`` or ``TypeError`` for an option or a schema that cannot be used.
+        Opening waits until brokers have accepted the reader for every topic, and raises
+        ``InvalidTopicName``, or the ``ClientError`` for which one did not.
         """
         settings = ConsumerSettings.of(options)
         return Opening(
@@ -332,12 +346,13 @@ class Client(Closing):
         schema: Schema[Any] | None = None,
         **options: Unpack[TableViewOptions],
     ) -> Opening[TableView[Any]]:
-        """The newest value of every key of ``topics``, kept up to date: ``async with
-        client.table_view("prices") as prices``, or ``prices = await client.table_view("prices")``.
+        """Open a mapping of the keys of ``topics`` to their newest values, which is kept up to
+        date: `async with client.table_view("prices") as prices:`, or
+        `prices = await client.table_view("prices")`.
 
-        The options are explained in ``TableViewOptions``. Opening reads all that was published
-        until then, and raises ``InvalidTopicName``, or ``ClientError``. Raises ``ValueError`` for
-        an option that cannot be.
+        ``TableViewOptions`` explains the options. Raises ``ValueError`` or ``TypeError`` for an
+        option or a schema that cannot be used. Opening reads everything that was published before,
+        and raises ``InvalidTopicName``, or ``ClientError``.
         """
         settings = ConsumerSettings.of(options)
         return Opening(self._consumers.table_view(topics, settings, checked(schema)))
@@ -352,17 +367,19 @@ class Client(Closing):
         read_ahead_bytes: int = 16 * 1024 * 1024,
         timeout_s: float = 60.0,
     ) -> Opening[EntryReader]:
-        """The stored entries of ``topic`` from ``start`` to ``end``, which is not included:
-        ``async with client.entries("orders") as entries``, or ``await client.entries("orders")``.
+        """Open a reader of the stored entries of ``topic`` from ``start`` to ``end``, which is not
+        included: `async with client.entries("orders") as entries:`, or
+        `entries = await client.entries("orders")`.
 
-        For programs that move or analyse large parts of a log: others want a ``reader``. The topic
-        has no partitions, or is one partition of another. Without an ``end`` the range ends where
-        the topic ends when the reader is opened; an ``end`` that lies behind that means the same.
-        Up to ``read_ahead_messages`` and about ``read_ahead_bytes`` are fetched ahead. A read that
-        gets nothing for ``timeout_s`` fails, and no range ends short for that. Opening waits until
-        a broker has accepted the reader, and raises ``InvalidTopicName``, or the ``ClientError``
-        for which none did. Raises ``ValueError`` for limits that are not above 0, and for a topic
-        with partitions.
+        It is for programs that move or analyse large parts of a log: others want a ``reader``. The
+        topic has no partitions, or is one partition of another. Without an ``end`` the range ends
+        where the topic ends when the reader is opened; an ``end`` behind that means the same. Up to
+        ``read_ahead_messages`` and about ``read_ahead_bytes`` are fetched ahead. A read that gets
+        nothing for ``timeout_s`` seconds raises ``TimeoutError``: a range never ends early.
+
+        Raises ``ValueError`` for limits that are not above 0. Opening waits until a broker has
+        accepted the reader, and raises ``InvalidTopicName``, ``ValueError`` for a topic with
+        partitions, or the ``ClientError`` for which none did.
         """
         read_ahead = ReadAhead(read_ahead_messages, read_ahead_bytes, timeout_s)
         return Opening(self._open_entries(topic, start, end, read_ahead))
@@ -378,35 +395,41 @@ class Client(Closing):
         return reader
 
     async def schema(self, topic: str, version: bytes | None = None) -> SchemaInfo | None:
-        """The newest schema of ``topic``, or that ``version`` of it; ``None`` where there is none.
+        """The newest schema of ``topic``, or its ``version``; ``None`` where there is none.
 
-        Raises ``InvalidTopicName``, ``ClientError``, or ``ValueError`` for a schema of a type that
-        is not known here.
+        ``version`` is that of a message (``Message.schema_version``). Raises ``InvalidTopicName``,
+        ``ClientError``, or ``ValueError`` for a schema of an unknown type.
         """
         try:
             return info_of(await self._channels.schema(TopicName.parse(topic), version))
         except TopicNotFound:
             return None
 
-    async def _open_box(self, topic: LetterTopic) -> LetterProducer:
+    async def _open_letter_producer(self, topic: LetterTopic) -> Producer[bytes]:
+        """Open what publishes a consumer's letters to one topic."""
         if topic.subscription is not None:
             async with self.consumer(
                 topic.name, topic.subscription, type="shared", initial_position="earliest"
             ):
-                pass  # the subscription stays
+                pass  # closing the consumer leaves its subscription
         schema = BytesSchema(topic.schema)
-        return LetterProducer(await self.producer(topic.name, schema=schema, **topic.producer))
+        return await self.producer(topic.name, schema=schema, **topic.producer)
 
     async def partitions(self, topic: str) -> int:
         """How many partitions ``topic`` has; 0 if it is not partitioned.
 
-        Raises ``InvalidTopicName`` or ``ClientError``.
+        A topic that does not exist may be created by it, as its namespace says. Raises
+        ``InvalidTopicName`` or ``ClientError``.
         """
         return await self._channels.partitions(TopicName.parse(topic))
 
     async def topics(self, namespace: str, mode: TopicsMode = "persistent") -> list[str]:
-        """The whole names of the topics of ``namespace`` (``tenant/namespace``), partitions each by
-        itself. Raises ``InvalidTopicName`` or ``ClientError``."""
+        """The whole names of the topics of ``namespace`` (``tenant/namespace``), sorted, with each
+        partition by itself.
+
+        ``mode`` is ``"persistent"``, ``"non-persistent"`` or ``"all"``. Raises ``InvalidTopicName``
+        or ``ClientError``.
+        """
         name = str(NamespaceName.parse(namespace))
         found, _ = await self._channels.lookup.topics(name, mode, "")
         return sorted(found or [])
@@ -418,27 +441,3 @@ class Client(Closing):
     async def __aenter__(self) -> Self:
         await self._channels.__aenter__()
         return self
-
-
-class LetterProducer:
-    """A producer to which a consumer posts its letters."""
-
-    def __init__(self, producer: Producer[bytes]) -> None:
-        self._producer = producer
-
-    async def post(
-        self, message: Message[Any], properties: Mapping[str, str], delay_s: float | None
-    ) -> None:
-        """Publish the data of a message, with its keys and event time. Raises ``ClientError``."""
-        await self._producer.send(
-            None if message.is_null else message.data,
-            key=message.key if message.is_key_text else message.key_bytes,
-            ordering_key=message.ordering_key,
-            properties=properties,
-            event_time=message.event_time_ms,
-            deliver_after=delay_s,
-        )
-
-    async def close(self) -> None:
-        """Close the producer."""
-        await self._producer.close()

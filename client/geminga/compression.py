@@ -18,14 +18,15 @@ from geminga_protocol.pulsar import api_pb2 as api
 
 CompressionName = Literal["none", "lz4", "zlib", "zstd", "snappy"]
 
-# A few kilobytes can be made to unfold to gigabytes; a batch is made of at most 5 MiB by default.
+# A few kilobytes can be crafted to decompress to gigabytes. By default a batch holds at most 5 MiB.
 UNCOMPRESSED_BYTES_MAX = 128 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Compressor:
-    """Makes payloads smaller; ``type`` is what their metadata says of it."""
+    """One way to make payloads smaller."""
 
+    # What the metadata of a payload says of it.
     type: api.CompressionType.ValueType
     compress: Callable[[bytes], bytes]
 
@@ -43,6 +44,7 @@ def compressor(name: CompressionName) -> Compressor | None:
         raise ValueError(f"{name!r} is no compression: none, lz4, zlib, zstd or snappy")
     cramjam = _cramjam(name)
     if name == "lz4":
+        # The size is in the metadata of the payload, and not in front of the block.
         compress_block = cramjam.lz4.compress_block
         return Compressor(api.LZ4, lambda body: bytes(compress_block(body, store_size=False)))
     if name == "zstd":
@@ -55,7 +57,8 @@ def compressor(name: CompressionName) -> Compressor | None:
 def decompress(kind: api.CompressionType.ValueType, body: bytes, size_bytes: int) -> bytes:
     """What ``body`` was before it was compressed: ``size_bytes`` bytes, as its metadata says.
 
-    Raises ``UnreadableMessage``: it is damaged, has another size, or its package is missing.
+    Raises ``UnreadableMessage`` for a body that is damaged or leads to another size, and where the
+    package for its compression is not installed.
     """
     if kind == api.NONE:
         return body
@@ -63,6 +66,7 @@ def decompress(kind: api.CompressionType.ValueType, body: bytes, size_bytes: int
         raise UnreadableMessage(f"uncompressed it has {size_bytes} bytes")
     try:
         if kind == api.ZLIB:
+            # At most one byte too many: enough to see that the size is wrong.
             inflated = zlib.decompressobj().decompress(body, size_bytes + 1)
         else:
             inflated = _inflate(kind, body, size_bytes)
@@ -76,7 +80,7 @@ def decompress(kind: api.CompressionType.ValueType, body: bytes, size_bytes: int
 
 
 def _inflate(kind: api.CompressionType.ValueType, body: bytes, size_bytes: int) -> bytes:
-    """The same for those that are ``cramjam``'s: it writes as much as there is room for."""
+    """Decompress by ``cramjam``, which fails for more than ``size_bytes``."""
     names = {api.LZ4: "lz4", api.ZSTD: "zstd", api.SNAPPY: "snappy"}
     if kind not in names:
         raise UnreadableMessage(f"its compression, number {kind}, is not known")

@@ -1,30 +1,31 @@
-"""What can go wrong for a user of the client library.
+"""The errors that users of the client library see.
 
 GemingaError
 └── ClientError
-    ├── InvalidServiceUrl        the address given is none
+    ├── InvalidServiceUrl        the URL given to ``connect`` is no service URL
     ├── NotConnected             no broker could be reached in time
     │   └── ConnectionLost       the connection broke before the answer came
     ├── TlsFailed                a connection cannot be secured, or is not to be trusted
-    ├── CredentialsUnavailable   the client has nothing to show who it is
+    ├── CredentialsUnavailable   the method of authentication has no credentials
     ├── RequestTimedOut          the broker did not answer in time
-    ├── TooManyRequests          more requests are open than are kept
+    ├── TooManyRequests          as many requests are open on the connection as may be
     ├── RequestTooLarge          a request, with its schema, has more bytes than the broker takes
     ├── TooManyRedirects         each broker named another one as the owner
     ├── Closed                   the producer, consumer or client is closed
     ├── ProducerQueueFull        as many messages wait for their receipts as may
-    ├── MessageTooLarge          more bytes than the broker takes
+    ├── MessageTooLarge          a message has more bytes than the broker takes
     ├── SendTimedOut             no receipt came in time; the message may yet be stored
     ├── EncryptionFailed         a public key cannot be used to encrypt messages
     ├── MissingExtra             a package is not installed that this feature needs
-    ├── UnreadableMessage        a message that cannot be opened: damaged, or an unknown feature
-    │   └── DecryptionFailed         none of the consumer's keys opens it
+    ├── UnreadableMessage        a message is damaged, or uses a feature this client lacks
+    │   └── DecryptionFailed         none of the consumer's keys decrypts it
     ├── NotAcknowledgeable       this message id cannot be acknowledged in this way
     └── BrokerRefused            the broker answered with an error
         └── ...                  one class for each error that callers tell apart
 
-A refusal's ``retry`` says whether the same request may succeed later; ``is_final`` whether a
-producer or consumer that was attached before gives up for good when it is refused like that.
+``retry`` of an error's class says whether the same request may succeed later. ``is_final`` of a
+refusal says whether a producer or consumer that was attached before ends with it; it attaches again
+after any other.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class ClientError(GemingaError):
 
 
 class InvalidServiceUrl(ClientError):
-    """A service URL is not of the form ``scheme://host:port[,host:port...]``."""
+    """A service URL is not of the form ``scheme://host:port[,host:port...]``; ``url`` is it."""
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(f"{url!r} is no service URL: {reason}")
@@ -48,7 +49,7 @@ class InvalidServiceUrl(ClientError):
 
 
 class NotConnected(ClientError):
-    """No broker could be reached, or none that would talk to us."""
+    """No broker could be reached, or none that accepted the connection."""
 
     retry: ClassVar[bool] = True
 
@@ -58,16 +59,20 @@ class ConnectionLost(NotConnected):
 
 
 class TlsFailed(ClientError):
-    """A connection cannot be secured: a certificate or a file is wrong; the text says what to do.
+    """A connection cannot be secured: a certificate or a file is wrong. The text says what to do.
 
-    Trying again does not help, so that opening a producer or consumer fails at once. Those that
-    are open try again all the same: certificates are renewed.
+    Opening a producer or consumer fails at once, since trying again does not help. Those that are
+    open try again all the same: a certificate may be renewed.
     """
 
 
 class CredentialsUnavailable(ClientError):
-    """A method of authentication could not tell what to show a broker: a function for tokens
-    raised, or an authorization server refused. Those that are open try again."""
+    """The method of authentication has no credentials: a function for tokens raised, or an
+    authorization server refused.
+
+    Opening a producer or consumer fails at once; those that are open try again. ``method`` is the
+    name of the method.
+    """
 
     def __init__(self, method: str, reason: str) -> None:
         super().__init__(f"authentication {method!r} has no credentials to show: {reason}")
@@ -75,7 +80,7 @@ class CredentialsUnavailable(ClientError):
 
 
 class RequestTimedOut(ClientError):
-    """The broker did not answer within the operation's time."""
+    """The broker did not answer ``request`` within ``timeout_s`` seconds."""
 
     retry: ClassVar[bool] = True
 
@@ -86,7 +91,7 @@ class RequestTimedOut(ClientError):
 
 
 class TooManyRequests(ClientError):
-    """As many requests are open on this connection as are kept."""
+    """As many requests are open on the connection as may be: ``requests_max``."""
 
     retry: ClassVar[bool] = True
 
@@ -96,8 +101,10 @@ class TooManyRequests(ClientError):
 
 
 class RequestTooLarge(ClientError):
-    """A request has more bytes than the broker takes: of those that users shape, a schema is what
-    can be so large. It is not sent, since the broker would only close the connection."""
+    """A request has more bytes than the broker takes, mostly for its schema or properties.
+
+    It is not sent, since the broker would only close the connection.
+    """
 
     def __init__(self, request: str, request_bytes: int, request_bytes_max: int) -> None:
         super().__init__(
@@ -110,7 +117,7 @@ class RequestTooLarge(ClientError):
 
 
 class TooManyRedirects(ClientError):
-    """Looking for a topic's owner, each broker named another one."""
+    """In a lookup of a topic's owner each broker named another one, too many times in a row."""
 
     retry: ClassVar[bool] = True
 
@@ -120,7 +127,7 @@ class TooManyRedirects(ClientError):
 
 
 class Closed(ClientError):
-    """What is closed takes and gives nothing more."""
+    """The client, producer or consumer is closed; ``what`` names it."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} is closed")
@@ -128,9 +135,10 @@ class Closed(ClientError):
 
 
 class ProducerQueueFull(ClientError):
-    """As many messages wait for their receipts as may: of the producer, or in bytes of the client.
+    """As many messages wait for their receipts as may: ``pending_messages_max`` of the producer, or
+    ``memory_limit_bytes`` of the client.
 
-    ``await producer.ready()`` between calls of ``send_nowait`` waits until there are fewer.
+    ``await producer.ready()`` between calls of ``send_nowait`` avoids it.
     """
 
     retry: ClassVar[bool] = True
@@ -145,7 +153,7 @@ class ProducerQueueFull(ClientError):
 
 
 class MessageTooLarge(ClientError):
-    """A message has more bytes than the broker takes."""
+    """A message has more bytes than the broker takes, and chunking is off or of no help."""
 
     def __init__(self, message_bytes: int, message_bytes_max: int) -> None:
         super().__init__(
@@ -157,9 +165,10 @@ class MessageTooLarge(ClientError):
 
 
 class SendTimedOut(ClientError):
-    """No receipt came in time. The message may be stored all the same, now or later.
+    """No receipt came within ``timeout_s``. The message may be stored all the same, now or later.
 
-    Without a ``sequence_id`` it is certain that it is not: it was not sent for want of room.
+    Where ``sequence_id`` is ``None`` it is certain that it is not stored: it waited all the time
+    for other messages to be settled, and was not sent.
     """
 
     retry: ClassVar[bool] = True
@@ -172,7 +181,8 @@ class SendTimedOut(ClientError):
 
 
 class EncryptionFailed(ClientError):
-    """Messages cannot be encrypted for the owner of a key; nothing is sent unencrypted instead."""
+    """Messages cannot be encrypted for the owner of the key ``key_name``; none is sent unencrypted
+    instead."""
 
     def __init__(self, key_name: str, reason: str) -> None:
         super().__init__(f"the public key {key_name!r} cannot be used: {reason}")
@@ -180,7 +190,7 @@ class EncryptionFailed(ClientError):
 
 
 class MissingExtra(ClientError):
-    """A feature needs a package that is not installed with the bare client."""
+    """A feature needs packages that are not installed: ``pip install 'geminga[<extra>]'``."""
 
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(f"{feature} needs more packages: pip install 'geminga[{extra}]'")
@@ -200,8 +210,13 @@ class NotAcknowledgeable(ClientError):
 
 
 class BrokerRefused(ClientError):
-    """The broker answered with an error: ``server_error`` is its name in the protocol."""
+    """The broker answered with an error.
 
+    ``server_error`` is its name in the protocol (``ServerError``, PulsarApi.proto), ``message``
+    the broker's text. Errors without a class of their own are raised as this one.
+    """
+
+    # Does a producer or consumer that was attached before end when it is refused like this?
     is_final: ClassVar[bool] = False
 
     def __init__(self, server_error: str, message: str) -> None:
@@ -217,13 +232,13 @@ class BrokerFailed(BrokerRefused):
 
 
 class ServiceNotReady(BrokerRefused):
-    """The topic is moving between brokers, or the broker is just starting."""
+    """The topic is moving between brokers, or the broker is starting."""
 
     retry: ClassVar[bool] = True
 
 
 class BrokerBusy(BrokerRefused):
-    """The broker has too many requests in hand."""
+    """The broker has too many requests open."""
 
     retry: ClassVar[bool] = True
 
@@ -237,23 +252,23 @@ class NotAuthorized(BrokerRefused):
 
 
 class TopicNotFound(BrokerRefused):
-    """There is no such topic, and it is not made by asking for it."""
+    """The topic does not exist, and this request does not create it."""
 
     is_final: ClassVar[bool] = True
 
 
 class TopicTerminated(BrokerRefused):
-    """The topic takes no more messages, for ever."""
+    """The topic is terminated: it takes no more messages."""
 
     is_final: ClassVar[bool] = True
 
 
 class TopicNameRefused(BrokerRefused):
-    """The broker does not take this for a name of a topic."""
+    """The broker does not accept the name of the topic."""
 
 
 class SubscriptionNotFound(BrokerRefused):
-    """There is no such subscription."""
+    """The subscription does not exist."""
 
 
 class ConsumerBusy(BrokerRefused):
@@ -261,17 +276,17 @@ class ConsumerBusy(BrokerRefused):
 
 
 class ConsumerNotFound(BrokerRefused):
-    """The broker has just let go of the consumer, which comes back by itself."""
+    """The broker has just closed the consumer, which attaches again by itself."""
 
     retry: ClassVar[bool] = True
 
 
 class ProducerBusy(BrokerRefused):
-    """A producer of this name is there already, or the topic is taken exclusively."""
+    """Another producer has this name, or has exclusive access to the topic."""
 
 
 class ProducerFenced(BrokerRefused):
-    """Another producer took the topic over exclusively; this one must stop."""
+    """Another producer took over exclusive access to the topic; this one must stop."""
 
     is_final: ClassVar[bool] = True
 
@@ -283,13 +298,14 @@ class BacklogQuotaExceeded(BrokerRefused):
 
 
 class IncompatibleSchema(BrokerRefused):
-    """The schema does not go with those the topic has."""
+    """The schema is not compatible with those of the topic."""
 
 
 class NotAllowed(BrokerRefused):
-    """The broker does not do this, for anyone."""
+    """The broker does not allow this to any client."""
 
 
+# By the names of ``ServerError``: names that a newer protocol adds become ``BrokerRefused``.
 _REFUSALS: dict[str, type[BrokerRefused]] = {
     "UnknownError": BrokerFailed,
     "MetadataError": BrokerFailed,

@@ -1,12 +1,19 @@
 """The client for programs without an event loop: every call returns when it is done.
 
+```python
 with geminga.sync.connect("pulsar://localhost:6650") as client:
     with client.producer("orders") as producer:
         producer.send(b"one more")
+    with client.consumer("orders", "billing") as consumer:
+        for message in consumer:
+            print(message.value)
+            consumer.ack(message)
+```
 
-A client runs ``geminga``'s asyncio client on a loop in a thread of its own, and may be used by
-several threads. Ctrl-C ends a call that waits. What can be given here, and what is raised, is
-explained at the class of ``geminga`` that each class here stands for.
+A client runs the asyncio client of ``geminga`` on a loop in a thread of its own, and several
+threads may use it at the same time. Ctrl-C ends a call that waits. The classes of ``geminga`` with
+the same names explain the arguments and options, and which errors are raised; all calls besides
+raise ``Closed`` once the client is closed.
 """
 
 from __future__ import annotations
@@ -26,11 +33,12 @@ from geminga.consumers import table_view as table_views
 from geminga.consumers.factory import Topics
 from geminga.consumers.options import ConsumerOptions, ReaderOptions, TableViewOptions
 from geminga.errors import Closed
-from geminga.messages import EARLIEST, Message, MessageId
-from geminga.opening import Opening
+from geminga.lifecycle import Opening
+from geminga.message_ids import EARLIEST, MessageId
+from geminga.messages import Message
 from geminga.producers import producer as producers
-from geminga.producers.batches import SendCallback
 from geminga.producers.options import MessageOptions, ProducerOptions
+from geminga.producers.outgoing.batches import SendCallback
 from geminga.schemas.schema import Schema
 
 __all__ = ["Client", "Consumer", "Producer", "Reader", "TableView", "connect"]
@@ -39,8 +47,8 @@ ValueT = TypeVar("ValueT")
 P = ParamSpec("P")
 
 
-class _Closing(ABC):
-    """What a ``with`` block closes."""
+class _Closable(ABC):
+    """What a ``with`` block closes at its end."""
 
     @abstractmethod
     def close(self) -> None:
@@ -58,30 +66,27 @@ class _Closing(ABC):
         self.close()
 
 
-class Producer(_Closing, Generic[ValueT]):
-    """Publishes to a topic, as ``geminga.Producer`` does. Made by ``Client.producer``."""
+class Producer(_Closable, Generic[ValueT]):
+    """Publishes messages to a topic, as ``geminga.Producer`` does. Made by ``Client.producer``."""
 
     def __init__(self, loop: LoopThread, producer: producers.Producer[ValueT]) -> None:
         self._loop = loop
         self._producer = producer
-
-    @property
-    def topic(self) -> str:
-        """The whole name of its topic."""
-        return self._producer.topic
-
-    @property
-    def name(self) -> str:
-        """Its name, which the broker made up if the options have none."""
-        return self._producer.name
+        self.topic = producer.topic
+        """The whole name of the topic."""
+        self.name = producer.name
+        """The producer's name, chosen by the broker if the options have none."""
 
     @property
     def last_sequence_id(self) -> int:
-        """The sequence id of the last message that was stored, -1 if none was."""
+        """The sequence id of the last message that was sent; -1 before the first."""
         return self._loop.call(lambda: self._producer.last_sequence_id)
 
     def send(self, value: ValueT | None, **options: Unpack[MessageOptions]) -> MessageId:
-        """Publish a message, and return its id when it is stored."""
+        """Send a message, wait until it is stored, and return its id. ``None`` is a null value.
+
+        ``geminga.MessageOptions`` explains the options: ``producer.send(order, key="eu")``.
+        """
         return self._loop.run(self._producer.send(value, **options))
 
     def send_nowait(
@@ -90,10 +95,11 @@ class Producer(_Closing, Generic[ValueT]):
         callback: SendCallback | None = None,
         **options: Unpack[MessageOptions],
     ) -> None:
-        """Publish a message with its batch; waits only while too much is on its way.
+        """Send a message with its batch; waits only while too many messages are pending.
 
-        ``callback(message_id, error)`` runs in the thread of the client, and must neither take long
-        nor wait for it. Without one, the first error is raised by the next call, or by ``flush``.
+        ``callback(message_id, error)`` is called once, in the thread of the client: it must neither
+        take long nor call the client. Without one, the first error is raised by the next call of
+        ``send_nowait``, ``flush`` or ``close``.
         """
 
         async def work() -> None:
@@ -103,16 +109,16 @@ class Producer(_Closing, Generic[ValueT]):
         self._loop.run(work())
 
     def flush(self) -> None:
-        """Return when everything that was sent is stored, or raise why it is not."""
+        """Wait until everything that was sent is stored, or raise the first error."""
         self._loop.run(self._producer.flush())
 
     def close(self) -> None:
-        """Flush, then close. Closing twice is harmless."""
-        with suppress(Closed):  # with its client
+        """Wait for the receipts of what was sent, then close. Closing twice is harmless."""
+        with suppress(Closed):  # the client was closed before, and its producers with it
             self._loop.run(self._producer.close())
 
 
-class Consumer(_Closing, Generic[ValueT]):
+class Consumer(_Closable, Generic[ValueT]):
     """Receives messages, as ``geminga.Consumer`` does. Made by ``Client.consumer``."""
 
     def __init__(self, loop: LoopThread, consumer: consumers.Consumer[ValueT]) -> None:
@@ -121,43 +127,47 @@ class Consumer(_Closing, Generic[ValueT]):
 
     @property
     def topics(self) -> list[str]:
-        """The whole names of its topics at this moment, partitions each by itself."""
+        """The whole names of its current topics, each partition by itself, sorted."""
         return self._loop.call(lambda: self._consumer.topics)
 
     def receive(self, timeout_s: float | None = None) -> Message[ValueT]:
-        """The next message, waited for. Raises ``TimeoutError`` after ``timeout_s``, which takes no
-        message with it."""
+        """Wait for the next message and return it.
+
+        Raises ``TimeoutError`` when none has come after ``timeout_s`` seconds; no message is lost.
+        """
         return self._loop.run(self._consumer.receive(), timeout_s)
 
     def receive_many(
         self, max_messages: int = 100, max_wait_s: float = 0.1
     ) -> list[Message[ValueT]]:
-        """The next messages: as many as came within ``max_wait_s``, ``max_messages`` at most."""
+        """Return the next messages: ``max_messages``, or as many as have come within ``max_wait_s``
+        seconds, which may be none."""
         return self._loop.run(self._consumer.receive_many(max_messages, max_wait_s))
 
     def __iter__(self) -> Iterator[Message[ValueT]]:
-        """The messages, one after the other, until the consumer is closed."""
+        """Receive messages, one after the other, until the consumer is closed."""
         while (message := self._loop.run(_next(self._consumer))) is not None:
             yield message
 
     def ack(self, message: Message[Any] | MessageId) -> None:
-        """Acknowledge a message; the broker is told soon, with others."""
+        """Acknowledge a message: it need not be delivered again. The broker is told soon."""
         self._loop.call(self._consumer.ack, message)
 
     def ack_cumulative(self, message: Message[Any] | MessageId) -> None:
-        """Acknowledge a message and all before it."""
+        """Acknowledge a message and all before it in its topic."""
         self._loop.call(self._consumer.ack_cumulative, message)
 
     def nack(self, message: Message[Any] | MessageId) -> None:
-        """Have a message delivered again, later."""
+        """Refuse a message: it is delivered again after ``nack_delay_s``."""
         self._loop.call(self._consumer.nack, message)
 
     def ack_confirmed(self, *messages: Message[Any] | MessageId, cumulative: bool = False) -> None:
-        """Acknowledge messages, and return when the broker has noted it."""
+        """Acknowledge messages, and wait until the broker has stored that."""
         self._loop.run(self._consumer.ack_confirmed(*messages, cumulative=cumulative))
 
     def seek(self, to: MessageId | int | datetime) -> None:
-        """Go on at a message, or at a publish time."""
+        """Move the subscription to a message, or to a publish time (a ``datetime``, or milliseconds
+        since 1970-01-01 UTC)."""
         self._loop.run(self._consumer.seek(to))
 
     def unsubscribe(self) -> None:
@@ -165,12 +175,12 @@ class Consumer(_Closing, Generic[ValueT]):
         self._loop.run(self._consumer.unsubscribe())
 
     def close(self) -> None:
-        """Leave the subscription as it is. Closing twice is harmless."""
-        with suppress(Closed):  # with its client
+        """Leave the brokers; the subscription stays. Closing twice is harmless."""
+        with suppress(Closed):  # the client was closed before, and its consumers with it
             self._loop.run(self._consumer.close())
 
 
-class Reader(_Closing, Generic[ValueT]):
+class Reader(_Closable, Generic[ValueT]):
     """Reads topics, as ``geminga.Reader`` does. Made by ``Client.reader``."""
 
     def __init__(self, loop: LoopThread, reader: readers.Reader[ValueT]) -> None:
@@ -178,11 +188,14 @@ class Reader(_Closing, Generic[ValueT]):
         self._reader = reader
 
     def read(self, timeout_s: float | None = None) -> Message[ValueT]:
-        """The next message, waited for. Raises ``TimeoutError`` after ``timeout_s``."""
+        """Wait for the next message and return it.
+
+        Raises ``TimeoutError`` when none has come after ``timeout_s`` seconds.
+        """
         return self._loop.run(self._reader.read(), timeout_s)
 
     def __iter__(self) -> Iterator[Message[ValueT]]:
-        """The messages, one after the other, until the reader is closed."""
+        """Read messages, one after the other, until the reader is closed."""
         while (message := self._loop.run(_next(self._reader))) is not None:
             yield message
 
@@ -191,19 +204,21 @@ class Reader(_Closing, Generic[ValueT]):
         return self._loop.run(self._reader.has_message_available())
 
     def seek(self, to: MessageId | int | datetime) -> None:
-        """Go on at a message, or at a publish time."""
+        """Move the reader to a message, or to a publish time (a ``datetime``, or milliseconds since
+        1970-01-01 UTC)."""
         self._loop.run(self._reader.seek(to))
 
     def close(self) -> None:
-        """Read no more. Closing twice is harmless."""
-        with suppress(Closed):  # with its client
+        """Leave the brokers. Closing twice is harmless."""
+        with suppress(Closed):  # the client was closed before, and its readers with it
             self._loop.run(self._reader.close())
 
 
-class TableView(_Closing, Mapping[str, ValueT], Generic[ValueT]):
-    """The newest values of keys, as ``geminga.TableView`` has them. Made by ``Client.table_view``.
+class TableView(_Closable, Mapping[str, ValueT], Generic[ValueT]):
+    """A mapping of keys to their newest values, as ``geminga.TableView``. Made by
+    ``Client.table_view``.
 
-    Going over it gives the keys that there were when that began.
+    Iterating over it gives the keys that the table had when the iteration began.
     """
 
     def __init__(self, loop: LoopThread, view: table_views.TableView[ValueT]) -> None:
@@ -224,22 +239,24 @@ class TableView(_Closing, Mapping[str, ValueT], Generic[ValueT]):
         self._loop.run(self._view.refresh())
 
     def close(self) -> None:
-        """Follow the topics no more. Closing twice is harmless."""
-        with suppress(Closed):  # with its client
+        """Leave the brokers; the table cannot be read any more once its client is closed. Closing
+        twice is harmless."""
+        with suppress(Closed):  # the client was closed before, and its views with it
             self._loop.run(self._view.close())
 
 
 async def _next(
     source: consumers.Consumer[ValueT] | readers.Reader[ValueT],
 ) -> Message[ValueT] | None:
-    """The next message, ``None`` at the end: a future cannot hold a ``StopAsyncIteration``."""
+    """The next message, ``None`` at the end: asyncio's futures cannot hold an exception that ends
+    an iteration."""
     try:
         return await anext(source)
     except StopAsyncIteration:
         return None
 
 
-class Client(_Closing):
+class Client(_Closable):
     """The way into a Pulsar cluster, as ``geminga.Client`` is. Made by ``connect``."""
 
     def __init__(self, loop: LoopThread, client: geminga.client.Client) -> None:
@@ -247,6 +264,7 @@ class Client(_Closing):
         self._client = client
 
     def _opened(self, opening: Callable[[], Opening[Any]]) -> Any:  # noqa: ANN401  # its kind
+        # Begun in the loop's thread: what is opened finds its loop there.
         async def work() -> object:
             return await opening()
 
@@ -265,7 +283,7 @@ class Client(_Closing):
     def producer(
         self, topic: str, *, schema: Schema[Any] | None = None, **options: Unpack[ProducerOptions]
     ) -> Producer[Any]:
-        """A producer on ``topic``, once a broker has accepted it."""
+        """Open a producer on ``topic``: returns when a broker has accepted it."""
         client = self._client
         return Producer(
             self._loop, self._opened(lambda: client.producer(topic, schema=schema, **options))
@@ -299,7 +317,8 @@ class Client(_Closing):
         schema: Schema[Any] | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> Consumer[Any]:
-        """A consumer of ``topics``, once brokers have accepted it for each."""
+        """Open a consumer of ``topics`` for ``subscription``: returns when brokers have accepted it
+        for each topic."""
         client = self._client
         opened = self._opened(
             lambda: client.consumer(topics, subscription, schema=schema, **options)
@@ -337,7 +356,8 @@ class Client(_Closing):
         schema: Schema[Any] | None = None,
         **options: Unpack[ReaderOptions],
     ) -> Reader[Any]:
-        """A reader of ``topics`` from ``start`` on."""
+        """Open a reader of ``topics`` from ``start`` on: returns when brokers have accepted it for
+        each topic."""
         client, inclusive = self._client, start_inclusive
         opened = self._opened(
             lambda: client.reader(
@@ -371,7 +391,8 @@ class Client(_Closing):
         schema: Schema[Any] | None = None,
         **options: Unpack[TableViewOptions],
     ) -> TableView[Any]:
-        """The newest value of every key of ``topics``, as far as they were published until now."""
+        """Open a mapping of the keys of ``topics`` to their newest values: returns when it has
+        everything that was published before."""
         client = self._client
         return TableView(
             self._loop, self._opened(lambda: client.table_view(topics, schema=schema, **options))
@@ -391,8 +412,11 @@ class Client(_Closing):
 
 
 def _connecting(open_client: Callable[P, Opening[geminga.client.Client]]) -> Callable[P, Client]:
+    """A function that has the parameters of ``geminga.connect``, for type checkers too."""
+
     def connect_in_thread(*args: P.args, **options: P.kwargs) -> Client:
-        """A client of the cluster at ``service_url``, with the options of ``geminga.connect``."""
+        """Make a client of the cluster at ``service_url``, with the options of
+        ``geminga.connect``; close it by ``with`` or ``close``."""
 
         async def work() -> geminga.client.Client:
             return await open_client(*args, **options)

@@ -1,4 +1,4 @@
-"""TLS: what a client trusts and how it shows who it is, and what a handshake that failed means."""
+"""TLS: what a client trusts, how it shows who it is, and what a failed handshake means."""
 
 from __future__ import annotations
 
@@ -22,19 +22,22 @@ CERTIFICATE_WANTED = (
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How connections to ``pulsar+ssl://`` and ``https://`` are secured.
+    """How connections to ``pulsar+ssl://`` and ``https://`` are secured (``tls`` of ``connect``):
 
-    Files are in PEM form, and read anew for each connection: a certificate that is replaced needs
-    no new client.
+        Tls(trust_file="ca.pem", certificate_file="me.pem", key_file="me-key.pem")
 
-    - ``trust_file``: the certificates of those who may sign a broker's; by default the system's.
-    - ``certificate_file``, ``key_file``: the client's own certificate and its key, where brokers
-      ask for one. The key may stand in the file of the certificate.
+    Files are in PEM form. Each connection reads them again, so that a certificate may be replaced
+    while the client runs.
+
+    - ``trust_file``: the certificates of the authorities that may sign a broker's; by default the
+      system's.
+    - ``certificate_file``, ``key_file``: the client's own certificate and its key, for brokers that
+      ask for one. The key may be in the file of the certificate.
     - ``key_password``: what the key is encrypted with.
-    - ``checks_hostname``: whether the broker's certificate has to be for the host that the client
+    - ``checks_hostname``: whether the broker's certificate must be for the host that the client
       connects to.
-    - ``allows_untrusted``: whether any certificate will do: the connection is then private from
-      those who only listen.
+    - ``allows_untrusted``: whether any certificate will do. Such a connection is safe from hosts
+      that only listen, and not from one that poses as the broker.
     - ``ciphers``: OpenSSL's list of ciphers for TLS 1.2; by default Python's.
 
     Raises ``ValueError`` for options that contradict each other.
@@ -56,9 +59,9 @@ class Tls:
             raise ValueError("allows_untrusted trusts every certificate: leave trust_file out")
 
     def context(self) -> ssl.SSLContext:
-        """What a connection is secured with, from the files as they are now.
+        """Make what secures a connection, from the files as they are now: it blocks.
 
-        Reads files. Raises ``TlsFailed`` for one that cannot be used.
+        Raises ``TlsFailed`` for a file that cannot be used, or a list without a known cipher.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # TLS 1.2 at least
         context.check_hostname = self.checks_hostname and not self.allows_untrusted
@@ -79,56 +82,52 @@ class Tls:
                 context.set_ciphers(self.ciphers)
             except ssl.SSLError as error:
                 raise TlsFailed(f"no cipher of {self.ciphers!r} is known to OpenSSL") from error
-        self._load_certificate(context)
+        if self.certificate_file is not None:
+            try:
+                # Always with a password: without one OpenSSL asks for it at the terminal.
+                context.load_cert_chain(
+                    self.certificate_file, self.key_file, password=self.key_password or ""
+                )
+            except (OSError, ValueError) as error:
+                key = "the key in it"
+                if self.key_file is not None:
+                    key = f"key_file {os.fspath(self.key_file)!r}"
+                if self.key_password is not None:
+                    key += " and key_password"
+                raise TlsFailed(
+                    f"certificate_file {os.fspath(self.certificate_file)!r} cannot be used with "
+                    f"{key}: {error}; both have to be in PEM form and belong together"
+                ) from error
         return context
-
-    def _load_certificate(self, context: ssl.SSLContext) -> None:
-        if self.certificate_file is None:
-            return
-        try:
-            # Always with a password: without one OpenSSL asks for it at the terminal.
-            context.load_cert_chain(
-                self.certificate_file, self.key_file, password=self.key_password or ""
-            )
-        except (OSError, ValueError) as error:
-            raise TlsFailed(
-                f"certificate_file {os.fspath(self.certificate_file)!r} cannot be used with "
-                f"{self._key_words()}: {error}; both have to be in PEM form and belong together"
-            ) from error
-
-    def _key_words(self) -> str:
-        where = (
-            "the key in it" if self.key_file is None else f"key_file {os.fspath(self.key_file)!r}"
-        )
-        return where if self.key_password is None else f"{where} and key_password"
 
 
 def handshake_failed(host: str, error: ssl.SSLError) -> TlsFailed:
-    """What is wrong between this client and ``host``, and what can be done about it."""
-    return TlsFailed(f"TLS with {host} failed: {_meaning(host, error)}")
-
-
-def _meaning(host: str, error: ssl.SSLError) -> str:
+    """The error for a handshake that failed, which says what can be done about it."""
+    reason = (error.reason or str(error)).lower().replace("_", " ")
     if isinstance(error, ssl.SSLCertVerificationError):
+        # The client does not accept the broker's certificate.
+        meaning = f"its certificate is refused: {error.verify_message}"
         if error.verify_code in _OTHER_HOST:
-            return (
+            meaning = (
                 f"its certificate is for another host: connect by a name that the certificate "
                 f"holds instead of {host}, or set checks_hostname=False ({error.verify_message})"
             )
-        if error.verify_code in (_EXPIRED, _NOT_YET_VALID):
-            return (
+        elif error.verify_code in (_EXPIRED, _NOT_YET_VALID):
+            meaning = (
                 "its certificate is not valid at this time: it has to be renewed, or a clock is "
                 f"wrong ({error.verify_message})"
             )
-        if error.verify_code in _UNKNOWN_ISSUERS:
-            return (
+        elif error.verify_code in _UNKNOWN_ISSUERS:
+            meaning = (
                 "its certificate is signed by an authority that is not trusted here: name the "
                 f"authority's certificate with trust_file ({error.verify_message})"
             )
-        return f"its certificate is refused: {error.verify_message}"
-    reason = (error.reason or str(error)).lower().replace("_", " ")
-    if "wrong version number" in reason or "record layer failure" in reason:
-        return f"no TLS is spoken there: use its TLS port, or a URL without TLS ({reason})"
-    if "alert" in reason:
-        return f"it refuses this client: {reason}; {CERTIFICATE_WANTED}"
-    return reason
+    elif "wrong version number" in reason or "record layer failure" in reason:
+        # The bytes that came are no TLS.
+        meaning = f"no TLS is spoken there: use its TLS port, or a URL without TLS ({reason})"
+    elif "alert" in reason:
+        # The broker ended the handshake, mostly for the client's certificate.
+        meaning = f"it refuses this client: {reason}; {CERTIFICATE_WANTED}"
+    else:
+        meaning = reason
+    return TlsFailed(f"TLS with {host} failed: {meaning}")

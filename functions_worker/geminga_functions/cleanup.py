@@ -23,7 +23,7 @@ from geminga_protocol.pulsar.errors import InvalidTopicName
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.service import Service
 from geminga_server.errors import ServerUnreachable
-from geminga_server.rest_calls import RestCall, RestCalls
+from geminga_server.http.rest_calls import RestCall, RestCalls
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from annotated_types import Gt
 from geminga_functions.runtime.config import RuntimeConfig
 from geminga_server.config import INLINE, Port, Upstream
 from geminga_server.config.part import LogLevel
-from geminga_server.tls_config import TlsConfig, context_at_start
+from geminga_server.tls.config import TlsConfig, context_at_start
 
 if TYPE_CHECKING:  # it takes 20 ms to load, and `--help` needs none of it
     from ssl import SSLContext

@@ -13,7 +13,7 @@ import json
 import logging
 
 from geminga_server.errors import ServerUnreachable
-from geminga_server.rest_calls import RestAnswer, RestCall, RestCalls
+from geminga_server.http.rest_calls import RestAnswer, RestCall, RestCalls
 
 log = logging.getLogger(__name__)
 

@@ -27,17 +27,17 @@ from geminga_protocol.pulsar.features import SERVER_VERSION
 from geminga_runtime.clock import SystemClock
 from geminga_server.authorization import Resource
 from geminga_server.config.loading import load_config
-from geminga_server.control import PartCommands, obeying_supervisor
-from geminga_server.http import AsgiApp, HttpServer, Receive, Scope, Send
+from geminga_server.control.client import PartCommands, obeying_supervisor
+from geminga_server.control.supervision import part_name
+from geminga_server.http.rest_calls import HttpCalls
+from geminga_server.http.server import AsgiApp, HttpServer, Receive, Scope, Send
 from geminga_server.logging import configure_logging
 from geminga_server.memory import tune_memory
 from geminga_server.metrics import LoopLag, PartMetrics, part_app
 from geminga_server.open_files import open_files
 from geminga_server.ports import free_port, require_distinct
-from geminga_server.rest_calls import HttpCalls
 from geminga_server.run import StopRequest, run_part
-from geminga_server.supervision import part_name
-from geminga_server.tls import accepting_tls
+from geminga_server.tls.renewal import accepting_tls
 
 log = logging.getLogger(__name__)
 

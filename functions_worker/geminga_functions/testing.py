@@ -43,8 +43,8 @@ from geminga_functions.tested_topics import (
 )
 from geminga_protocol.functions.functions_pb2 import EARLIEST, FunctionDetails
 from geminga_runtime.clock import SystemClock
-from geminga_simulation.clock import SimulatedClock
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 __all__ = ["Input", "Run", "Stored", "run"]
 

@@ -30,9 +30,9 @@ from geminga_functions.state.open_states import OpenStates
 from geminga_protocol.functions.functions_pb2 import FunctionMetaData
 from geminga_runtime.clock import Clock
 from geminga_runtime.service import Service
+from geminga_server.config.service_urls import urls_in
 from geminga_server.errors import ServerUnreachable
-from geminga_server.rest_calls import BrokerCalls, RestCall, RestCalls
-from geminga_server.service_urls import urls_in
+from geminga_server.http.rest_calls import BrokerCalls, RestCall, RestCalls
 
 log = logging.getLogger(__name__)
 

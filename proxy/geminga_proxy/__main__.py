@@ -1,4 +1,4 @@
-"""``python -m geminga_proxy``: a proxy told by the environment alone."""
+"""``python -m geminga_proxy``: a proxy with its settings from the environment alone."""
 
 from __future__ import annotations
 

@@ -1,92 +1,56 @@
-"""The brokers that a proxy knows: those registered in ZooKeeper, or those given as URLs.
+"""The brokers that a proxy knows: those registered in ZooKeeper, or those that the settings name.
 
-Everyone else takes the ``view`` as it is now and asks nobody. It outlives ZooKeeper: while that is
-away, or restarts, the brokers go on serving, and the proxy goes on with the brokers it saw last.
+The rest of the proxy reads ``view`` as it is at the moment, and never waits for ZooKeeper. While
+ZooKeeper is away, or restarts, the brokers go on serving, and the proxy goes on with the brokers it
+saw last.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
+from contextlib import AsyncExitStack
 from typing import Protocol
 
 from geminga_cluster.brokers import LivingBrokers
 from geminga_protocol.records.cluster.brokers import LocalBrokerData
 from geminga_protocol.records.errors import MalformedRecord
+from geminga_proxy.addresses.broker_view import BrokerView
 from geminga_proxy.config import ProxyConfig
-from geminga_proxy.errors import TargetRefused
-from geminga_proxy.targets import Target
 from geminga_runtime.coordination import Coordination, CoordinationError
 from geminga_runtime.service import Service
 
 log = logging.getLogger(__name__)
 
-# Brokers write their load every few seconds, and each write makes the view stale: so long it is
-# gathered what changes. A broker that is just starting is found so much later.
+# Brokers write their load every few seconds, and each write makes the view stale. Changes that come
+# within this time are read together; a broker that is just starting is found so much later.
 GATHER_S = 0.1
-# After ZooKeeper could not be asked.
+# After a failure of ZooKeeper's.
 RETRY_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerView:
-    """The brokers there are.
-
-    ``service_urls`` are asked what clients ask; ``web_urls`` get REST requests. ``targets`` are all
-    addresses of living brokers, None where they are not known.
-    """
-
-    service_urls: tuple[str, ...] = ()
-    web_urls: tuple[str, ...] = ()
-    targets: frozenset[Target] | None = None
-
-    @classmethod
-    def of_records(cls, records: Iterable[LocalBrokerData], *, is_tls: bool = False) -> BrokerView:
-        """The view of the brokers that registered themselves with ``records``; with ``is_tls`` by
-        their addresses with TLS."""
-        service_urls: list[str] = []
-        web_urls: list[str] = []
-        targets: set[Target] = set()
-        for record in records:
-            listeners = record.advertised_listeners.values()
-            if is_tls:
-                service_url, web_url = record.pulsar_service_url_tls, record.web_service_url_tls
-                advertised = [each.broker_service_url_tls for each in listeners]
-            else:
-                service_url, web_url = record.pulsar_service_url, record.web_service_url
-                advertised = [each.broker_service_url for each in listeners]
-            if service_url:
-                service_urls.append(service_url)
-            if web_url:
-                web_urls.append(web_url)
-            for url in filter(None, (service_url, *advertised)):
-                with suppress(TargetRefused):  # of an address that cannot be, there is no client
-                    targets.add(Target.parse(url))
-        return cls(tuple(service_urls), tuple(web_urls), frozenset(targets))
-
-
 class Brokers(Protocol):
-    """Who knows the brokers."""
+    """What knows the brokers: one of the two classes below."""
 
     @property
     def view(self) -> BrokerView:
-        """The brokers there are, as far as is known now."""
+        """The brokers that are known now."""
         ...
 
 
 class ListedBrokers:
-    """Brokers, or a balancer before them, as the settings name them."""
+    """Brokers, or a balancer in front of them, as the settings name them."""
 
     def __init__(self, config: ProxyConfig) -> None:
         self.view = BrokerView(config.service_urls, config.web_urls)
 
 
 class RegisteredBrokers(Service):
-    """The brokers in ZooKeeper, followed by watches. Open, it has looked once; where ZooKeeper
-    could not be asked, it goes on trying, and the view is the last one (at first an empty one)."""
+    """The brokers in ZooKeeper, followed by watches.
+
+    Entering reads them once. Where ZooKeeper cannot be reached, it is retried in the background,
+    and the view is the last one, at first an empty one.
+    """
 
     def __init__(self, coordination: Coordination, *, is_tls: bool = False) -> None:
         """``is_tls``: take the brokers' addresses with TLS, and only brokers that have them."""
@@ -94,6 +58,7 @@ class RegisteredBrokers(Service):
         self._is_tls = is_tls
         self.view = BrokerView(targets=frozenset())
         self._living = LivingBrokers(coordination)
+        # Something in ZooKeeper has changed since the view was made.
         self._stale = asyncio.Event()
         self._living.follow(self._stale.set)
 
@@ -105,16 +70,26 @@ class RegisteredBrokers(Service):
     async def _follow(self) -> None:
         while True:
             await self._stale.wait()
+            # What changes during this pause is read together.
             await asyncio.sleep(GATHER_S)
             if not await self._look():
                 await asyncio.sleep(RETRY_S)
 
     async def _look(self) -> bool:
-        """Read what is stale; whether ZooKeeper could be asked."""
+        """Read what is stale; False where ZooKeeper could not be reached."""
         # Cleared before reading: what changes meanwhile is read again.
         self._stale.clear()
+        records: list[LocalBrokerData] = []
         try:
-            records = await self._records()
+            for broker_id in await self._living.ids():
+                try:
+                    record = await self._living.get(broker_id)
+                except MalformedRecord as error:
+                    extra = {"broker": broker_id, "why": str(error)}
+                    log.warning("broker left out: its record cannot be read", extra=extra)
+                    continue
+                if record is not None:  # else the broker has gone meanwhile
+                    records.append(record)
         except CoordinationError as error:
             log.info("brokers not looked for: the last view holds", extra={"why": str(error)})
             self._stale.set()
@@ -124,16 +99,3 @@ class RegisteredBrokers(Service):
             self.view = view
             log.info("brokers found", extra={"brokers": list(view.service_urls)})
         return True
-
-    async def _records(self) -> list[LocalBrokerData]:
-        records: list[LocalBrokerData] = []
-        for broker_id in await self._living.ids():
-            try:
-                record = await self._living.get(broker_id)
-            except MalformedRecord as error:
-                extra = {"broker": broker_id, "why": str(error)}
-                log.warning("broker left out: its record cannot be read", extra=extra)
-                continue
-            if record is not None:
-                records.append(record)
-        return records

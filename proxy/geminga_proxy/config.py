@@ -1,4 +1,4 @@
-"""What a proxy is told, by file, environment or options."""
+"""The settings of a proxy, from a file, the environment or options."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 from annotated_types import Ge, Gt, Le
 
 from geminga_server.config import INLINE, INTERNAL, ConnectionConfig, PartConfig, Port, Upstream
-from geminga_server.service_urls import urls_in
-from geminga_server.tls_config import TlsConfig, client_context
+from geminga_server.config.service_urls import urls_in
+from geminga_server.tls.config import TlsConfig, client_context
 
 if TYPE_CHECKING:  # it takes 20 ms to load, and `--help` needs none of it
     from ssl import SSLContext
@@ -50,7 +50,7 @@ class TargetConfig:
     broker_proxy_read_timeout_s: Annotated[
         float, Gt(0), Upstream("brokerProxyReadTimeoutMs", 0.001)
     ] = 75.0
-    """How long a broker may be silent before its connection counts as dead; brokers ping their
+    """How long a broker may send nothing before its connection counts as dead; brokers ping their
     clients every half a minute."""
 
 
@@ -63,12 +63,11 @@ class WebConfig:
     )
     """How many requests are forwarded at once; more are refused."""
     http_proxy_timeout_s: Annotated[float, Gt(0), Upstream("httpProxyTimeout")] = 300.0
-    """How long a broker that took a request may neither take nor say anything."""
+    """How long nothing may come from, or go to, a broker that took a request."""
     http_input_replay_bytes_max: Annotated[int, Ge(0), Upstream("httpInputMaxReplayBufferSize")] = (
         5 * 1024 * 1024
     )
-    """How much of a request's body is kept, to be sent again where a broker redirects to another
-    one."""
+    """How much of a request's body is kept, to be sent again where a broker redirects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +81,7 @@ class BrokerTlsConfig:
     trust_file: Annotated[str, Upstream("brokerClientTrustCertsFilePath")] = ""
     """The certificates of the authorities that sign those of brokers; empty: the system's."""
     certificate_file: Annotated[str, Upstream("brokerClientCertificateFilePath")] = ""
-    """The certificate that brokers are shown; empty: none."""
+    """The certificate that is presented to brokers; empty: none."""
     key_file: Annotated[str, Upstream("brokerClientKeyFilePath")] = ""
     """Its key, not encrypted; empty: it stands in the file of the certificate."""
     check_hostname: Annotated[bool, Upstream("tlsHostnameVerificationEnabled")] = True
@@ -124,8 +123,7 @@ class ProxyConfig(PartConfig):
     bind_address: Annotated[str, Upstream("bindAddress")] = "127.0.0.1"
     """Where it listens; 0.0.0.0 is everywhere."""
     advertised_address: Annotated[str, Upstream("advertisedAddress")] = ""
-    """What the proxy says in its log, and to a supervisor, that clients connect to; empty: the bind
-    address."""
+    """The address of the proxy in its log and for a supervisor; empty: the bind address."""
     port: Annotated[Port, Upstream("servicePort")] = 6650
     """The port of the Pulsar protocol; 0 takes a free one."""
     web_port: Annotated[Port, Upstream("webServicePort")] = 8080
@@ -145,12 +143,12 @@ class ProxyConfig(PartConfig):
     web: Annotated[WebConfig, INLINE] = field(default_factory=WebConfig)
     ha_proxy_protocol_enabled: Annotated[bool, Upstream("haProxyProtocolEnabled")] = False
     """A connection may begin with a header of the PROXY protocol, by which a balancer (HAProxy,
-    NGINX) says where its client is; only where all clients come through such balancers, for it is
-    believed."""
+    NGINX) gives its client's address. The header is believed: only for proxies whose clients all
+    come through such balancers."""
     keepalive_s: Annotated[float, Gt(0), Upstream("keepAliveIntervalSeconds")] = 30.0
-    """How often a silent client that asks for topics is asked for a sign of life; after two it is
-    cut off. Also how long a client may take to say CONNECT. A broker asks clients that are joined
-    to it itself."""
+    """How often a silent client that asks for topics is pinged; after two intervals without a sign
+    of life it is cut off. Also how long a client may take to send CONNECT. Clients that are joined
+    to a broker are pinged by it."""
     concurrent_lookup_requests_max: Annotated[
         int, Ge(1), Upstream("maxConcurrentLookupRequests")
     ] = 50_000

@@ -3,10 +3,10 @@
     STARTED ──CONNECT─────────────────────▶ ASKING    asks for topics, for as long as it stays
        │    └─CONNECT proxy_to_broker_url─▶ JOINING ──the broker answers──▶ spliced to its broker
 
-The proxy answers CONNECT itself where a client asks for topics. Where it names a broker, its
-CONNECT goes there, and what the broker answers comes back: versions, limits, challenges and
-refusals are between those two. Nothing else is sent to an address that has not answered as a broker
-does.
+The proxy answers CONNECT itself where a client asks for topics. Where the client names a broker,
+its CONNECT goes there, and the broker's answer comes back: versions, limits, challenges and
+refusals are between those two. From then on a ``Splice`` has both transports, and nothing here is
+called any more.
 """
 
 from __future__ import annotations
@@ -34,40 +34,42 @@ from geminga_protocol.pulsar.commands import (
     parse_command,
 )
 from geminga_protocol.pulsar.features import PROXY_FEATURES, SERVER_VERSION, agreed_version
+from geminga_proxy.addresses.targets import Target, TargetRules
+from geminga_proxy.broker_handshake import BrokerHandshake
 from geminga_proxy.brokers import Brokers
 from geminga_proxy.config import ProxyConfig
 from geminga_proxy.errors import TargetRefused
-from geminga_proxy.lookups import QUESTIONS, Lookups
+from geminga_proxy.lookups import FORWARDED_COMMANDS, Lookups
 from geminga_proxy.splice import Splice, Splices
-from geminga_proxy.targets import Target, TargetRules
 from geminga_runtime.network import Network
 from geminga_server.connection_limits import ConnectionLimits, Limit
 
 log = logging.getLogger(__name__)
 
-# Questions are names and patterns; the longest that clients and brokers say before they are joined
+# Requests are names and patterns. The longest that clients and brokers send before they are joined
 # are credentials (a token with many claims, a chain of certificates: tens of KiB).
 FRAME_BYTES_MAX = 128 * 1024
-# Questions of one client that wait for answers; then it is not read. A client with thousands of
-# topics asks for as many at once.
-QUESTIONS_MAX = 1_000
-# What brokers say first. An ERROR ends the connection, which the splice carries too.
-FIRST_ANSWERS = frozenset({BaseCommand.CONNECTED, BaseCommand.AUTH_CHALLENGE, BaseCommand.ERROR})
+# Requests of one client that wait for brokers' answers; with as many its socket is not read. A
+# client with thousands of topics asks for all of them at once.
+REQUESTS_MAX = 1_000
 
 
 class State(Enum):
     """How far a connection is."""
 
+    # Its CONNECT is not whole yet.
     STARTED = auto()
+    # It asks for topics.
     ASKING = auto()
+    # The broker that it named is being connected to.
     JOINING = auto()
+    # Joined, so that this is no longer its protocol; or refused, or lost.
     ENDED = auto()
-    """Joined, so that this is no longer its protocol; refused or lost."""
 
 
 @dataclass(slots=True)
 class ConnectionCounts:
-    """Connections of clients since the start, and how many of these were refused."""
+    """Connections of clients since the start, and how many of them were refused."""
 
     made: int = 0
     rejected: int = 0
@@ -86,7 +88,7 @@ class ConnectionContext:
     rules: TargetRules
     spawn: Callable[[Coroutine[Any, Any, object], str], asyncio.Task[object]]
     counts: ConnectionCounts = field(default_factory=ConnectionCounts)
-    # Those that are not joined; in the order of coming.
+    # Connections that are not joined, in the order in which they came.
     open: dict[ClientConnection, None] = field(default_factory=dict)
 
 
@@ -96,14 +98,21 @@ class ClientConnection(asyncio.Protocol):
     def __init__(self, context: ConnectionContext) -> None:
         self._context = context
         self._state = State.STARTED
-        self._early = bytearray()  # before CONNECT is whole
+        # What came before CONNECT was whole.
+        self._early = bytearray()
+        # What comes after it, where the client asks for topics.
         self._frames = FrameReader(FRAME_BYTES_MAX)
         self._transport: asyncio.Transport
+        # A balancer's header of the PROXY protocol may come first.
         self._is_header_due = context.config.ha_proxy_protocol_enabled
+        # The client's address, by which connections are limited.
         self._host = ""
         self._is_admitted = False
+        # What is due next: CONNECT, a sign of life, or the end of an orderly close.
         self._timer: asyncio.TimerHandle | None = None
+        # Something came since the last PING.
         self._is_heard = True
+        # The client does not take its answers.
         self._is_slow = False
         # What works for this client, and ends with it.
         self._tasks: set[asyncio.Task[object]] = set()
@@ -122,9 +131,13 @@ class ClientConnection(asyncio.Protocol):
             self._set_timer(self._close, "it did not say CONNECT in time")
 
     def _admit(self, host: str) -> bool:
-        """Count the connection as one from ``host``: of the peer at first, then of whom a balancer
-        speaks for. One too many is refused, in upstream's words."""
+        """Count the connection as one from ``host``; False where it is one too many.
+
+        That is the peer's address first, then the client's, where the peer is a balancer that says
+        it. A refusal has upstream's words.
+        """
         limits = self._context.limits
+        # The balancer's address no longer counts once the client's is known.
         if self._is_admitted:
             limits.leave(self._host)
         self._host = host
@@ -143,22 +156,23 @@ class ClientConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
         del exc
+        # Also called where the client goes while it is being joined: the task is cancelled then.
         self._leave()
         if self._is_admitted:
             self._context.limits.leave(self._host)
 
     def pause_writing(self) -> None:
-        """The client does not read its answers: it is asked for no more questions."""
+        """The client does not take its answers: take no more of its requests."""
         self._is_slow = True
         self._review_reading()
 
     def resume_writing(self) -> None:
-        """It caught up."""
+        """The client takes its answers again."""
         self._is_slow = False
         self._review_reading()
 
     def data_received(self, data: bytes) -> None:
-        """Handle what is whole now."""
+        """Take the commands that are whole now; garbage closes the connection."""
         self._is_heard = True
         try:
             if self._state is State.STARTED:
@@ -167,16 +181,19 @@ class ClientConnection(asyncio.Protocol):
             elif self._state is State.ASKING:
                 buffer, bounds = self._frames.feed(data)
                 for start, end in bounds:
-                    self._asked(parse_command(buffer, start, end)[0])
+                    self._take(parse_command(buffer, start, end)[0])
         except WireError as error:
             self._close(str(error))
 
     # CONNECT
 
     def _begin(self) -> None:
-        """Look for CONNECT. What comes behind it is not looked at before it is known whose it is:
-        a broker takes larger frames."""
+        """Look for CONNECT at the beginning of what came.
+
+        What follows is not parsed here: it may be meant for a broker, which takes larger frames.
+        """
         early = self._early
+        # The balancer's header comes before everything else, and may come in pieces.
         if self._is_header_due:
             header = read_proxy_header(bytes(early))
             if header is None:
@@ -191,22 +208,23 @@ class ClientConnection(asyncio.Protocol):
         if frame_bytes > FRAME_BYTES_MAX:
             raise OversizedFrame(frame_bytes, FRAME_BYTES_MAX)
         end = FRAME_SIZE_BYTES + frame_bytes
-        if len(early) >= end:
-            connect, rest = bytes(early[:end]), bytes(early[end:])
-            early.clear()
-            command, _ = parse_command(connect, FRAME_SIZE_BYTES, end)
-            self._connect(command, rest)
-
-    def _connect(self, command: BaseCommand, rest: bytes) -> None:
+        if len(early) < end:
+            return
+        frame, rest = bytes(early[:end]), bytes(early[end:])
+        early.clear()
+        command, _ = parse_command(frame, FRAME_SIZE_BYTES, end)
         if command.type != BaseCommand.CONNECT:
             raise WireError("the first command must be CONNECT")
         connect = command.connect
         if connect.proxy_to_broker_url:
+            # Nothing is read until a splice does: what the client sends meanwhile is the broker's.
             self._state = State.JOINING
             self._transport.pause_reading()
-            self._run(self._join(connect, rest), "join a broker")
+            self._keep(self._context.spawn(self._join(connect, rest), "join a broker"))
             return
         self._state = State.ASKING
+        # The proxy asks for no credentials: it only tells where topics are. A broker that a client
+        # is joined to authenticates the client itself.
         version = agreed_version(connect.protocol_version)
         self._transport.write(encode_connected(version, None, PROXY_FEATURES))
         self._set_timer(self._check_alive)
@@ -214,12 +232,19 @@ class ClientConnection(asyncio.Protocol):
             self.data_received(rest)
 
     async def _join(self, connect: api.CommandConnect, rest: bytes) -> None:
-        """Connect to the broker that the client named, and splice the two."""
+        """Connect to the broker that the client named, and splice the two.
+
+        Of a failure the client is told little: a stranger could learn from it what else there is in
+        the proxy's network.
+        """
         context, named = self._context, connect.proxy_to_broker_url
+        # For the broker this is a client like any other, but for the proxy's version in its
+        # CONNECT.
         connect.ClearField("proxy_to_broker_url")
         connect.proxy_version = SERVER_VERSION
         handshake = BrokerHandshake(
-            encode_command(BaseCommand(type=BaseCommand.CONNECT, connect=connect))
+            encode_command(BaseCommand(type=BaseCommand.CONNECT, connect=connect)),
+            frame_bytes_max=FRAME_BYTES_MAX,
         )
         try:
             target = Target.parse(named)
@@ -229,6 +254,7 @@ class ClientConnection(asyncio.Protocol):
                     lambda: handshake, target.host, target.port
                 )
                 answer = await handshake.answer
+        # The two messages are upstream's.
         except TargetRefused as error:
             self._refuse(api.ServiceNotReady, "Target broker cannot be validated.", str(error))
         except (OSError, WireError) as error:  # a TimeoutError is an OSError
@@ -239,23 +265,24 @@ class ClientConnection(asyncio.Protocol):
             handshake.abort()
             raise
         else:
-            self._splice(broker, to_broker=rest, to_client=answer)
+            # Either may have gone while the answer was on its way to this task.
+            client = self._transport
+            if client.is_closing() or broker.is_closing():
+                broker.abort()
+                self._close("the broker closed the connection")
+                return
+            self._leave()
+            # It stays counted until the splice ends.
+            leave = partial(context.limits.leave, self._host)
+            splice = Splice(client, broker, context.splices, on_end=leave)
+            splice.begin(to_broker=rest, to_client=answer)
 
-    def _splice(self, broker: asyncio.Transport, *, to_broker: bytes, to_client: bytes) -> None:
-        client = self._transport
-        if client.is_closing() or broker.is_closing():
-            broker.abort()
-            self._close("the broker closed the connection")
-            return
-        self._leave()
-        leave = partial(self._context.limits.leave, self._host)
-        Splice(client, broker, self._context.splices, on_end=leave).begin(to_broker, to_client)
+    # Requests of a client that asks for topics
 
-    # Questions
-
-    def _asked(self, command: BaseCommand) -> None:
+    def _take(self, command: BaseCommand) -> None:
+        """Answer a command of a client that asks for topics, or have a broker answer it."""
         kind = command.type
-        if kind in QUESTIONS:
+        if kind in FORWARDED_COMMANDS:
             task = self._context.lookups.ask(command, self._transport.write)
             if task is not None:
                 self._keep(task)
@@ -272,16 +299,17 @@ class ClientConnection(asyncio.Protocol):
             self._transport.write(refusal)
 
     def _review_reading(self) -> None:
+        """Read the client's socket, or stop reading it, as holds now."""
         if self._state is State.ASKING and not self._transport.is_closing():
-            if self._is_slow or len(self._tasks) >= QUESTIONS_MAX:
+            if self._is_slow or len(self._tasks) >= REQUESTS_MAX:
                 self._transport.pause_reading()
             else:
                 self._transport.resume_reading()
 
     def _check_alive(self) -> None:
-        """Every keep-alive interval: ask, and give up on a client that said nothing since. One that
-        is not read since it waits for so many answers cannot be heard."""
-        if not self._is_heard and len(self._tasks) < QUESTIONS_MAX:
+        """Send a PING every keep-alive interval; cut off a client that sent nothing since."""
+        # A client whose socket is not read, because it waits for so many answers, cannot be heard.
+        if not self._is_heard and len(self._tasks) < REQUESTS_MAX:
             log.info("client cut off: no sign of life", extra={"client": self._host})
             self._transport.abort()
             return
@@ -311,11 +339,12 @@ class ClientConnection(asyncio.Protocol):
         self._timer = loop.call_later(self._context.config.keepalive_s, self._transport.abort)
 
     def _leave(self) -> None:
-        """Nothing is done for the client any more."""
+        """Stop everything that is done for the client here."""
         self._state = State.ENDED
         self._context.open.pop(self, None)
         if self._timer is not None:
             self._timer.cancel()
+        # The task that joins the client to its broker calls this itself, and must not end by it.
         current = asyncio.current_task()
         for task in list(self._tasks):
             if task is not current:
@@ -329,63 +358,11 @@ class ClientConnection(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._context.config.keepalive_s, act, *arguments)
 
-    def _run(self, work: Coroutine[Any, Any, object], name: str) -> None:
-        self._keep(self._context.spawn(work, name))
-
     def _keep(self, task: asyncio.Task[object]) -> None:
         self._tasks.add(task)
         task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
-        if len(self._tasks) == QUESTIONS_MAX - 1:
+        if len(self._tasks) == REQUESTS_MAX - 1:
             self._review_reading()
-
-
-class BrokerHandshake(asyncio.Protocol):
-    """The broker's side until it has answered ``connect``: ``answer`` is all that it said by then,
-    of which the first frame is one that brokers answer CONNECT with."""
-
-    def __init__(self, connect: bytes) -> None:
-        self._connect = connect
-        self._transport: asyncio.Transport | None = None
-        self._frames = FrameReader(FRAME_BYTES_MAX)
-        self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The broker took the connection."""
-        self._transport = cast("asyncio.Transport", transport)
-        self._transport.write(self._connect)
-
-    def data_received(self, data: bytes) -> None:
-        """Wait for a whole frame, and look at it."""
-        assert self._transport is not None
-        if self.answer.done():
-            return
-        try:
-            buffer, bounds = self._frames.feed(data)
-            if not bounds:
-                return
-            command, _ = parse_command(buffer, *bounds[0])
-        except WireError as error:
-            self._fail(error)
-            return
-        self._transport.pause_reading()
-        if command.type in FIRST_ANSWERS:
-            self.answer.set_result(buffer)
-        else:
-            self._fail(WireError("no broker answers CONNECT like that"))
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The broker closed the connection."""
-        if not self.answer.done():
-            self._fail(exc or ConnectionResetError("the broker closed it"))
-
-    def _fail(self, error: Exception) -> None:
-        self.answer.set_exception(error)
-        self.answer.exception()  # nothing may wait for it any more, which is no error
-
-    def abort(self) -> None:
-        """Give the connection up, if there is one."""
-        if self._transport is not None:
-            self._transport.abort()

@@ -3,11 +3,11 @@
 ::
 
     GemingaError
-    ├── NoBroker            the proxy knows no broker that it could ask
-    ├── NoWorker            of the processes that serve clients none does
-    └── TargetRefused       a client named a broker that this proxy connects no client to
+    ├── NoBroker            the proxy knows no broker now
+    ├── NoWorker            none of the worker processes serves clients now
+    └── TargetRefused       a client named an address that it may not be connected to
 
-``geminga_server.errors`` has what goes wrong with requests that are forwarded.
+What goes wrong with forwarded requests is in ``geminga_server.errors``.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from geminga_runtime.errors import GemingaError
 
 
 class NoBroker(GemingaError):
-    """The proxy knows no broker that it could ask; brokers may come back."""
+    """The proxy knows no broker now; brokers may come back."""
 
     code: ClassVar[str] = "ServiceNotReady"
     retry: ClassVar[bool] = True
 
 
 class NoWorker(GemingaError):
-    """Of the processes that serve clients none does; the next ones are on their way."""
+    """None of the worker processes serves clients now; they are being started again."""
 
     code: ClassVar[str] = "ServiceNotReady"
     retry: ClassVar[bool] = True
 
 
 class TargetRefused(GemingaError):
-    """A client named a broker that this proxy connects no client to."""
+    """A client named an address that it may not be connected to."""
 
     code: ClassVar[str] = "ServiceNotReady"
 

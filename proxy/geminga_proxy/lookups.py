@@ -1,10 +1,10 @@
-"""What clients ask before they know their broker, asked of a broker in their place: which broker
-serves a topic, its partitions, its schemas, the topics of a namespace.
+"""What clients ask before they know their broker, forwarded to a broker.
 
-Questions and answers are handed on as they are, so that what brokers will say one day gets through
-too; only the answer of a lookup is the proxy's own. Brokers are asked in turn over connections that
-all clients share. One that cannot be reached, or stands still, is passed over; what brokers refuse
-is refused.
+That is which broker serves a topic, a topic's partitions and schemas, and the topics of a
+namespace. Requests and answers are forwarded as they are, so that fields which brokers add one day
+get through too; only the answer to a lookup is the proxy's own. Brokers take turns, over
+connections that all clients share. A broker that cannot be reached, or does not answer in time, is
+passed over; what a broker refuses is refused.
 """
 
 from __future__ import annotations
@@ -31,24 +31,25 @@ from geminga_runtime.service import Service
 
 log = logging.getLogger(__name__)
 
-# Brokers that one question is tried at: where so many cannot be reached, the next will not help.
+# Brokers that one request is tried at: where so many cannot be reached, the next will not help.
 BROKERS_TRIED_MAX = 5
-# A broker that let a question's share of the time pass is asked after all others for so long: each
+# A broker that did not answer in its share of the time is tried after all others for so long: each
 # of its turns would cost a client that share again. Longer than a client waits for an answer.
 STILL_S = 60.0
+# Upstream's words.
 TOO_MANY = "Too many concurrent lookup and partitionsMetadata requests"
 
 
 @dataclass(slots=True)
 class RequestCounts:
-    """How many questions of one kind came, and how many of these were refused as too many."""
+    """How many requests of one kind came, and how many of them were refused as too many."""
 
     asked: int = 0
     rejected: int = 0
 
 
-# The questions that are handed on, with the names that they are counted under.
-QUESTIONS: Mapping[int, str] = {
+# The requests that are forwarded, with the names that they are counted under.
+FORWARDED_COMMANDS: Mapping[int, str] = {
     BaseCommand.LOOKUP: "lookup",
     BaseCommand.PARTITIONED_METADATA: "partitions_metadata",
     BaseCommand.GET_TOPICS_OF_NAMESPACE: "get_topics_of_namespace",
@@ -57,20 +58,24 @@ QUESTIONS: Mapping[int, str] = {
 
 
 class Lookups(Service):
-    """Answers clients' questions by asking brokers; ``counts`` are by names of ``QUESTIONS``."""
+    """Answers clients' requests by asking brokers."""
 
     def __init__(self, brokers: Brokers, network: Network, config: ProxyConfig) -> None:
         super().__init__()
-        self.counts = {name: RequestCounts() for name in QUESTIONS.values()}
+        # By the names in ``FORWARDED_COMMANDS``.
+        self.counts = {name: RequestCounts() for name in FORWARDED_COMMANDS.values()}
         self._brokers = brokers
         self._is_tls = config.broker_tls.enabled
         self._requests_max = config.concurrent_lookup_requests_max
         self._redirects_max = config.lookup_redirects_max
         self._timeout_s = config.operation_timeout_s
         self._open_requests = 0
+        # Which broker is tried first, counted on with each request.
         self._turn = 0
-        # With as many tries as there may be, the last one has twice its share.
+        # How long one try may take, except the last: with as many tries as there may be, that one
+        # has twice its share.
         self._share_s = config.operation_timeout_s / (BROKERS_TRIED_MAX + 1)
+        # Brokers that did not answer in time, by URL, and until when they are tried last.
         self._still_until: dict[str, float] = {}
         self._pool = ConnectionPool(
             network,
@@ -87,9 +92,12 @@ class Lookups(Service):
     def ask(
         self, command: BaseCommand, answer: Callable[[bytes], None]
     ) -> asyncio.Task[object] | None:
-        """Have ``answer`` called with the frame that answers ``command``, one of ``QUESTIONS``;
-        where too many are open, at once. The task may be cancelled when the client has gone."""
-        counts = self.counts[QUESTIONS[command.type]]
+        """Call ``answer`` with the frame that answers ``command``, one of ``FORWARDED_COMMANDS``.
+
+        Where too many requests are open, it is refused at once, and there is no task. The task may
+        be cancelled when the client is gone.
+        """
+        counts = self.counts[FORWARDED_COMMANDS[command.type]]
         counts.asked += 1
         if self._open_requests >= self._requests_max:
             counts.rejected += 1
@@ -97,6 +105,7 @@ class Lookups(Service):
             return None
         self._open_requests += 1
         task = self.spawn(self._answer(command, answer), name="ask a broker")
+        # Not in the task itself: one that is cancelled before it begins never runs.
         task.add_done_callback(self._answered)
         return task
 
@@ -104,15 +113,21 @@ class Lookups(Service):
         self._open_requests -= 1
 
     async def _answer(self, command: BaseCommand, answer: Callable[[bytes], None]) -> None:
-        """Ask, and answer whatever comes of it."""
+        """Ask brokers, and answer whatever comes of it."""
+        # A copy: it gets a number of its own on each connection to a broker.
         asked = BaseCommand()
-        asked.CopyFrom(command)  # it gets a number of its own on each connection
+        asked.CopyFrom(command)
         try:
             async with asyncio.timeout(self._timeout_s):
                 if command.type == BaseCommand.LOOKUP:
                     frame = await self._owner(asked, command.lookupTopic.request_id)
                 else:
-                    frame = _handed_on(await self._ask_any(asked), command)
+                    found = await self._ask_any(asked)
+                    # Under the number that the client gave its request.
+                    number = getattr(command, PART_NAMES[command.type]).request_id
+                    getattr(found, PART_NAMES[found.type]).request_id = number
+                    frame = encode_command(found)
+        # What a broker refused, it is answered with; everything else is a reason to try again.
         except BrokerRefused as error:
             frame = _refused(command, ServerError.Value(error.server_error), error.message)
         except (ClientError, NoBroker) as error:
@@ -122,8 +137,9 @@ class Lookups(Service):
         answer(frame)
 
     async def _owner(self, command: BaseCommand, request_id: int) -> bytes:
-        """Look a topic up, along redirects; the client comes back through the proxy."""
-        # The proxy reaches brokers where they reach each other, however its clients call them.
+        """Look up a topic's owner, along redirects; the client is to come through the proxy."""
+        # The listener's name is for clients that reach brokers themselves. The proxy reaches them
+        # where they reach each other.
         command.lookupTopic.ClearField("advertised_listener_name")
         answer = await self._ask_any(command)
         for _ in range(self._redirects_max):
@@ -144,8 +160,11 @@ class Lookups(Service):
         raise NotConnected("Reached max number of redirections")
 
     async def _ask_any(self, command: BaseCommand) -> BaseCommand:
-        """Ask the broker whose turn it is; where it cannot be reached, or lets its share of the
-        time pass, those after it. The last one has what is left of the question's time."""
+        """Ask the broker whose turn it is, then those after it, until one answers.
+
+        A broker is passed over where it cannot be reached, or does not answer in its share of the
+        time. The last one has what is left of the request's time.
+        """
         urls = self._in_turn()
         if not urls:
             raise NoBroker("no broker is there")
@@ -161,35 +180,29 @@ class Lookups(Service):
         return await self._ask(urls[-1], command)
 
     def _in_turn(self) -> list[str]:
-        """The brokers that one question is tried at, in this order: those that stand still last."""
+        """The brokers that one request is tried at, those that did not answer lately last."""
         now_s = asyncio.get_running_loop().time()
         urls = self._brokers.view.service_urls
         self._still_until = {
             url: until
             for url, until in self._still_until.items()
-            if now_s < until and url in urls  # brokers that are gone must not add up
+            if now_s < until and url in urls  # brokers that are gone must not accumulate
         }
         self._turn += 1
         first = self._turn % max(len(urls), 1)
+        # A stable sort: brokers keep their turns among those that answer, and among the others.
         turns = sorted((*urls[first:], *urls[:first]), key=self._still_until.__contains__)
         return turns[:BROKERS_TRIED_MAX]
 
     async def _ask(self, url: str, command: BaseCommand) -> BaseCommand:
         (address, *_) = parse_service_url(url)
-        # Where connections are secured the network does it, for lookups and splices alike.
+        # Where connections to brokers use TLS, the network adds it, for lookups and splices alike.
         address = replace(address, is_tls=False)
         connection = await self._pool.get(Route(address))
         return await connection.request(command)
 
 
-def _handed_on(answer: BaseCommand, command: BaseCommand) -> bytes:
-    """A broker's answer under the number that the client gave its question."""
-    number = getattr(command, PART_NAMES[command.type]).request_id
-    getattr(answer, PART_NAMES[answer.type]).request_id = number
-    return encode_command(answer)
-
-
 def _refused(command: BaseCommand, error: ServerError.ValueType, message: str) -> bytes:
     refusal = encode_refusal(command, error, message)
-    assert refusal is not None, "questions have request ids"
+    assert refusal is not None, "these requests have ids"
     return refusal

@@ -1,7 +1,7 @@
-"""What a proxy tells Prometheus, under the names of Pulsar's proxy.
+"""A proxy's metrics, under the names of Pulsar's proxy.
 
-Numbers are read when somebody scrapes; those of workers, as they last reported them. Dashboards
-know the counters with and without ``_total``, as Pulsar's proxy shows both.
+Numbers are read at each scrape; those of workers, as they last reported them. Counters are shown
+with and without ``_total``, as Pulsar's proxy does, because dashboards use both.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
 PREFIX = "pulsar_proxy_"
-# What samples are labelled with where several processes do the work.
+# The label of samples where several processes do the work.
 WORKER_LABEL = "worker"
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyNumbers:
-    """The numbers of one process, by the names that Prometheus knows."""
+    """The numbers of one process, by the names of their metrics."""
 
     gauges: Mapping[str, float]
     counters: Mapping[str, float]
 
     @classmethod
     def of(cls, proxy: Proxy) -> ProxyNumbers:
-        """Those of an open proxy, now."""
+        """The numbers of an open proxy, now."""
         connections, carried = proxy.context.counts, proxy.splices.counts
         counters: dict[str, float] = {
             f"{PREFIX}new_connections": connections.made,
@@ -50,10 +50,11 @@ class ProxyNumbers:
 
 
 def families(by_worker: Mapping[str, ProxyNumbers]) -> Iterable[Metric]:
-    """All families, for one scrape; a proxy that is one process is the worker called ""."""
+    """Yield all families, for one scrape; a proxy of one process is the worker called ""."""
     labelled = [
         ({WORKER_LABEL: worker} if worker else {}, numbers) for worker, numbers in by_worker.items()
     ]
+    # A family comes once, with a sample for each worker: Prometheus takes no second one.
     gauges = dict.fromkeys(name for _, numbers in labelled for name in numbers.gauges)
     counters = dict.fromkeys(name for _, numbers in labelled for name in numbers.counters)
     for name in gauges:

@@ -1,7 +1,7 @@
 """A proxy as a process: config, logs, ZooKeeper where it is used, the proxy itself, its REST side.
 
-Reads aloud as the order of starting. The supervisor is told ``ready`` when the proxy listens; it
-serves as soon as there is a broker, and again whenever brokers come back.
+``serve`` is the order of starting. The supervisor is notified when the proxy listens; clients are
+served as soon as there is a broker, and again whenever brokers come back.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from geminga_runtime.network import AsyncioNetwork
 from geminga_server.authorization import Resource
 from geminga_server.config.loading import load_config
 from geminga_server.connection_limits import connections_allowed
-from geminga_server.control import PartCommands, obeying_supervisor
+from geminga_server.control.client import PartCommands, obeying_supervisor
+from geminga_server.control.supervision import part_name
 from geminga_server.errors import ServerStartError
-from geminga_server.http import HttpServer
+from geminga_server.http.server import HttpServer
 from geminga_server.logging import configure_logging
 from geminga_server.memory import tune_memory
 from geminga_server.metrics import LoopLag, PartMetrics, part_app
 from geminga_server.open_files import OpenFiles, open_files
 from geminga_server.ports import free_port, require_distinct
 from geminga_server.run import StopRequest, run_part
-from geminga_server.supervision import part_name
-from geminga_server.tls import accepting_tls
+from geminga_server.tls.renewal import accepting_tls
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -46,7 +46,7 @@ PART = "proxy"
 
 
 def main(file: Path | None, flags: Mapping[str, object]) -> int:
-    """Run a proxy until it is told to stop; returns the process's exit code."""
+    """Run a proxy until it is told to stop; return the process's exit code."""
     config = load_config(ProxyConfig, PART, file=file, flags=flags)
     require_distinct({f"--{name.replace('_', '-')}": port for name, port in config.ports.items()})
     configure_logging(part_name(PART), level=config.log_level, is_json=config.log_json)
@@ -54,15 +54,17 @@ def main(file: Path | None, flags: Mapping[str, object]) -> int:
 
 
 async def serve(config: ProxyConfig, stop: StopRequest) -> None:
-    """Open everything, say so, and wait to be told to stop."""
+    """Open everything, announce it, and wait for the order to stop."""
     tune_memory()
     files = open_files()
+    # A port that is taken is found out before anything is opened.
     config = with_ports(config)
     metrics = PartMetrics(PART)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(LoopLag(metrics))
         brokers = await known_brokers(config, stack, stop)
         tls = await accepting_tls(config.tls, stack)
+        # With several workers this process takes no clients itself.
         if config.workers > 1:
             workers = await stack.enter_async_context(Workers(config, brokers))
             metrics.register(lambda: families(workers.reports))
@@ -72,6 +74,7 @@ async def serve(config: ProxyConfig, stop: StopRequest) -> None:
             proxy = await stack.enter_async_context(make_proxy(config, brokers, tls))
             metrics.register(lambda: families({"": ProxyNumbers.of(proxy)}))
             check_health = proxy.check_health
+        # REST and metrics are this process's in both cases.
         app = part_app(metrics, check_health=check_health, resource=Resource.cluster(PART))
         network = AsyncioNetwork(connect_tls=tls_to_brokers(config.broker_tls))
         forwarding = Forwarding(app, brokers, network, config)
@@ -87,13 +90,13 @@ async def serve(config: ProxyConfig, stop: StopRequest) -> None:
         if tls is not None:
             address = config.bind_address, config.web_port_tls
             await stack.enter_async_context(HttpServer(forwarding, *address, beside=http, tls=tls))
+        # Last: a supervisor sends clients from here on.
         await announce(stack, config, PartCommands(shutdown=stop.ask, check_health=check_health))
         await stop.wait()
 
 
 async def known_brokers(config: ProxyConfig, stack: AsyncExitStack, stop: StopRequest) -> Brokers:
-    """The brokers as the settings name them, or in ZooKeeper, which is asked until ``stack`` is
-    closed."""
+    """The brokers that the settings name, or those in ZooKeeper, until ``stack`` closes."""
     if config.service_urls:
         return ListedBrokers(config)
     zookeeper = await stack.enter_async_context(config.zookeeper_client(SystemClock(), stop))
@@ -105,7 +108,7 @@ async def known_brokers(config: ProxyConfig, stack: AsyncExitStack, stop: StopRe
 def make_proxy(
     config: ProxyConfig, brokers: Brokers, tls: SSLContext | None, *, shares_ports: bool = False
 ) -> Proxy:
-    """The proxy of this process, to be entered."""
+    """Make the proxy of this process, to be entered."""
     return Proxy(
         config,
         brokers=brokers,
@@ -117,8 +120,11 @@ def make_proxy(
 
 
 def tls_to_brokers(config: BrokerTlsConfig) -> Callable[[], SSLContext] | None:
-    """What secures each connection to a broker; None where they are plain. Raises
-    ``ServerStartError`` where files cannot be used."""
+    """What secures each connection to a broker; None where connections are plain.
+
+    Reads the files once, so that a mistake in them is found at the start and not by the first
+    client. Raises ``ServerStartError``.
+    """
     if not config.enabled:
         return None
     try:
@@ -129,8 +135,7 @@ def tls_to_brokers(config: BrokerTlsConfig) -> Callable[[], SSLContext] | None:
 
 
 def with_ports(config: ProxyConfig) -> ProxyConfig:
-    """``config`` with the ports that it has got. Raises ``ServerStartError`` where one cannot be
-    listened on."""
+    """``config`` with free ports in place of 0. Raises ``ServerStartError`` where one is taken."""
     ports = {name: free_port(config.bind_address, port) for name, port in config.ports.items()}
     return replace(
         config,
@@ -142,8 +147,8 @@ def with_ports(config: ProxyConfig) -> ProxyConfig:
 
 
 def with_connections(config: ProxyConfig, files: OpenFiles) -> ProxyConfig:
-    """``config`` with the clients for whom there is room: a client that is joined to a broker takes
-    two files."""
+    """``config`` with as many clients as the limit on open files leaves room for."""
+    # A client that is joined to a broker takes two files.
     halved = replace(files, own=files.own + files.clients // 2)
     allowed = connections_allowed(config.connections, halved)
     connections = replace(config.connections, connections_max=allowed.connections_max)
@@ -151,7 +156,7 @@ def with_connections(config: ProxyConfig, files: OpenFiles) -> ProxyConfig:
 
 
 async def announce(stack: AsyncExitStack, config: ProxyConfig, commands: PartCommands) -> None:
-    """Tell the supervisor, if there is one, that the proxy serves; from then on obey it."""
+    """Log and, to a supervisor, report that the proxy serves; obey the supervisor from then on."""
     host = config.advertised_address or config.bind_address
     web = f"http://{host}:{config.web_port}"
     addresses = {

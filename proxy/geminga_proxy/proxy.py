@@ -10,22 +10,23 @@ import asyncio
 import logging
 from contextlib import AsyncExitStack
 
+from geminga_proxy.addresses.targets import Target, TargetRules
 from geminga_proxy.brokers import Brokers
 from geminga_proxy.config import ProxyConfig
 from geminga_proxy.connection import ClientConnection, ConnectionContext
 from geminga_proxy.errors import NoBroker
 from geminga_proxy.lookups import Lookups
 from geminga_proxy.splice import Splices
-from geminga_proxy.targets import Target, TargetRules
 from geminga_runtime.network import Listener, Network
 from geminga_runtime.service import Service
 from geminga_server.connection_limits import ConnectionLimits
 
 log = logging.getLogger(__name__)
 
-# How often silent splices are looked for: often enough that the read timeout is kept by a tenth.
+# How often silent splices are looked for: a tenth of the default read timeout, so that they end at
+# most that much late.
 REVIEW_S = 7.5
-# Brokers that are told of the end get so long to let go of the clients' producers and consumers.
+# When the proxy ends, brokers get so long to release the clients' producers and consumers.
 LET_GO_TIMEOUT_S = 1.0
 
 
@@ -40,13 +41,14 @@ class Proxy(Service):
         network: Network,
         tls_network: Network | None = None,
     ) -> None:
-        """``network`` listens for plain connections, and opens those to brokers, which it secures
-        where the settings say so; ``tls_network`` listens for those that clients secure."""
+        """``network`` listens for plain connections and opens those to brokers, with TLS where the
+        settings say so; ``tls_network`` listens for clients' connections with TLS."""
         super().__init__()
-        assert not config.tls.is_on or tls_network is not None, "TLS would be told, and not served"
+        assert not config.tls.is_on or tls_network is not None, "TLS would be announced, not served"
         self.config = config
         self._network = network
         self._tls_network = tls_network
+        # For plain connections. Nothing asks for the port of the other one.
         self._listener: Listener | None = None
         self.splices = Splices(config.targets.broker_proxy_read_timeout_s)
         self.lookups = Lookups(brokers, network, config)
@@ -63,7 +65,7 @@ class Proxy(Service):
 
     @property
     def port(self) -> int:
-        """Where it listens, once it is open."""
+        """The port of plain connections, once the proxy is open."""
         assert self._listener is not None, "the proxy is not open"
         return self._listener.port
 
@@ -79,12 +81,13 @@ class Proxy(Service):
 
     async def _open(self, stack: AsyncExitStack) -> None:
         await stack.enter_async_context(self.lookups)
+        # Closed in the opposite order: listeners first, then clients, last the way to brokers.
         stack.push_async_callback(self._close_connections)
         config = self.config
         self._listener = await self._listen(stack, self._network, config.port)
         if self._tls_network is not None:
             await self._listen(stack, self._tls_network, config.port_tls)
-        self.spawn_every(REVIEW_S, self._review, name="review splices")
+        self.spawn_every(REVIEW_S, self._review_splices, name="review splices")
 
     async def _listen(self, stack: AsyncExitStack, network: Network, port: int) -> Listener:
         listener = await network.listen(
@@ -93,12 +96,16 @@ class Proxy(Service):
         stack.push_async_callback(listener.close)
         return listener
 
-    async def _review(self) -> None:
+    async def _review_splices(self) -> None:
         self.splices.review(REVIEW_S)
 
     async def _close_connections(self) -> None:
-        """Brokers' sides first: a client comes back through another proxy at once, and must find
-        its producer's name and its exclusive subscription free."""
+        """Close the brokers' sides of all splices, then the clients'.
+
+        A client comes back through another proxy at once, and must find its producer's name and its
+        exclusive subscription free.
+        """
+        # Those that are not joined have nothing at a broker.
         for connection in list(self.context.open):
             connection.close()
         splices = list(self.splices.open)
@@ -112,8 +119,11 @@ class Proxy(Service):
 
 
 def rules_of(config: ProxyConfig, brokers: Brokers) -> TargetRules:
-    """What clients may be connected to. Where brokers are given as URLs, and no ports, the ports in
-    the URLs: their other brokers listen on the same."""
+    """Which addresses clients may be connected to, by the settings.
+
+    Where the settings name brokers by URLs, and no ports, the ports in the URLs are allowed: the
+    other brokers of the cluster listen on the same.
+    """
     ports = frozenset(config.targets.broker_proxy_allowed_target_ports)
     if not ports and brokers.view.targets is None:
         ports = frozenset(Target.parse(url).port for url in brokers.view.service_urls)

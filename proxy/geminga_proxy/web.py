@@ -1,25 +1,25 @@
-"""REST through the proxy: ``/admin`` and ``/lookup`` are forwarded to brokers, those of functions
-to their workers; ``/metrics`` and ``/health`` are the proxy's own.
+"""REST through the proxy.
 
-Any broker answers any request, or redirects to the one that does. Clients cannot reach that one, so
-the proxy follows redirects.
+Requests below ``/admin`` and ``/lookup`` are forwarded to brokers, those about functions to
+functions workers; ``/metrics`` and ``/health`` are the proxy's own. Any broker answers any request,
+or redirects to the broker that does. Clients cannot reach that one, so the proxy follows redirects.
 """
 
 from __future__ import annotations
 
 from geminga_proxy.brokers import Brokers
 from geminga_proxy.config import ProxyConfig
-from geminga_proxy.errors import NoBroker
 from geminga_runtime.network import Network
-from geminga_server.http import AsgiApp, Receive, Scope, Send
-from geminga_server.http_forwarding import TO_WORKERS, Forwarder, ForwardingLimits, refuse
+from geminga_server.http.forwarding import TO_WORKERS, Forwarder, ForwardingLimits, refuse
+from geminga_server.http.server import AsgiApp, Receive, Scope, Send
 
 FORWARDED = ("/admin", "/lookup")
+# Brokers that one request is tried at: where so many cannot be reached, the next will not help.
 BROKERS_TRIED_MAX = 5
 
 
 class Forwarding(Forwarder):
-    """An ASGI application that forwards; what it does not forward is ``own``'s to answer."""
+    """An ASGI application that forwards requests; ``own`` answers all others."""
 
     def __init__(
         self, own: AsgiApp, brokers: Brokers, network: Network, config: ProxyConfig
@@ -34,7 +34,9 @@ class Forwarding(Forwarder):
         self._brokers = brokers
         self._requests_max = config.web.concurrent_http_requests_max
         self._worker_urls = config.worker_web_urls
+        # Which URL is tried first, counted on with each request.
         self._turn = 0
+        # Requests that are being forwarded.
         self._open_requests = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -46,20 +48,17 @@ class Forwarding(Forwarder):
         if self._open_requests >= self._requests_max:
             await refuse(send, 503, "too many requests are being forwarded: try again")
             return
-        self._open_requests += 1
-        try:
-            await self.forward(scope, receive, send, self._urls_for(path)[:BROKERS_TRIED_MAX])
-        except NoBroker as error:
-            await refuse(send, 503, str(error))
-        finally:
-            self._open_requests -= 1
-
-    def _urls_for(self, path: str) -> list[str]:
-        """Whom to ask, in this order: those that are one another's like take turns."""
         urls = self._brokers.view.web_urls
         if self._worker_urls and path.startswith(TO_WORKERS):
             urls = self._worker_urls
         if not urls:
-            raise NoBroker("no broker is there that answers REST")
+            await refuse(send, 503, "no broker is there that answers REST")
+            return
+        # Brokers take turns, and so do functions workers.
         self._turn = (self._turn + 1) % len(urls)
-        return [*urls[self._turn :], *urls[: self._turn]]
+        in_turn = [*urls[self._turn :], *urls[: self._turn]]
+        self._open_requests += 1
+        try:
+            await self.forward(scope, receive, send, in_turn[:BROKERS_TRIED_MAX])
+        finally:
+            self._open_requests -= 1

@@ -1,4 +1,4 @@
-"""One of several processes that are one proxy; ``workers`` starts it, and says what it is told."""
+"""One of several processes that are one proxy; ``workers`` starts it and says how they talk."""
 
 from __future__ import annotations
 
@@ -9,41 +9,39 @@ import pickle
 import sys
 from contextlib import AsyncExitStack, suppress
 from dataclasses import asdict
+from typing import cast
 
 from geminga_proxy.config import ProxyConfig
 from geminga_proxy.metrics import ProxyNumbers
 from geminga_proxy.part import PART, known_brokers, make_proxy, with_connections
-from geminga_proxy.proxy import Proxy
 from geminga_proxy.workers import REPORT_S
+from geminga_server.control.supervision import part_name
 from geminga_server.logging import configure_logging
 from geminga_server.memory import tune_memory
 from geminga_server.open_files import open_files
 from geminga_server.run import StopRequest, run_part
-from geminga_server.supervision import part_name
-from geminga_server.tls import accepting_tls
+from geminga_server.tls.renewal import accepting_tls
 
-# A pipe takes so much (POSIX's PIPE_BUF) whole or not at all.
+# A pipe takes up to so many bytes (Linux's PIPE_BUF) at once or not at all: no report is cut.
 REPORT_BYTES_MAX = 4096
 
 
 def main() -> int:
-    """Serve until told to stop, or until the parent is gone; returns the process's exit code."""
-    name, config = _settings()
+    """Serve until told to stop, or until the parent is gone; return the process's exit code."""
+    # The first thing on standard input, written by our parent.
+    name, config = cast(tuple[str, ProxyConfig], pickle.load(sys.stdin.buffer))  # noqa: S301 - ours
     configure_logging(
         f"{part_name(PART)}-worker-{name}", level=config.log_level, is_json=config.log_json
     )
     return run_part(lambda stop: serve(config, stop))
 
 
-def _settings() -> tuple[str, ProxyConfig]:
-    return pickle.load(sys.stdin.buffer)  # type: ignore[no-any-return]  # noqa: S301 - the parent's
-
-
 async def serve(config: ProxyConfig, stop: StopRequest) -> None:
-    """Open the proxy, and report its numbers from then on."""
+    """Open the proxy, then report its numbers every second."""
     tune_memory()
     loop = asyncio.get_running_loop()
-    # Nothing more comes: it is readable when the parent, and with it the other end, is gone.
+    # Nothing more comes on it, so it becomes readable when its other end is closed: when the parent
+    # is gone, however it ended.
     loop.add_reader(sys.stdin, stop.ask, "the parent is gone")
     config = with_connections(config, open_files())
     async with AsyncExitStack() as stack:
@@ -51,20 +49,17 @@ async def serve(config: ProxyConfig, stop: StopRequest) -> None:
         tls = await accepting_tls(config.tls, stack)
         proxy = make_proxy(config, brokers, tls, shares_ports=True)
         await stack.enter_async_context(proxy)
+        # A parent that does not read must not stop the proxy.
         os.set_blocking(sys.stdout.fileno(), False)
         while True:
-            _report(proxy)
+            numbers = asdict(ProxyNumbers.of(proxy))
+            numbers["counters"]["geminga_proxy_worker_cpu_seconds_total"] = sum(os.times()[:2])
+            line = json.dumps(numbers).encode() + b"\n"
+            assert len(line) <= REPORT_BYTES_MAX
+            # A parent that is paused misses reports. Standard input tells when it is gone.
+            with suppress(BlockingIOError, BrokenPipeError):
+                os.write(sys.stdout.fileno(), line)
             await asyncio.sleep(REPORT_S)
-
-
-def _report(proxy: Proxy) -> None:
-    numbers = asdict(ProxyNumbers.of(proxy))
-    numbers["counters"]["geminga_proxy_worker_cpu_seconds_total"] = sum(os.times()[:2])
-    line = json.dumps(numbers).encode() + b"\n"
-    assert len(line) <= REPORT_BYTES_MAX
-    # A parent that is paused misses reports; that one is gone, standard input says.
-    with suppress(BlockingIOError, BrokenPipeError):
-        os.write(sys.stdout.fileno(), line)
 
 
 if __name__ == "__main__":

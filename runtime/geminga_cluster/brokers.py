@@ -1,7 +1,7 @@
-"""The living brokers of a cluster, whoever asks: their ids, and where each is reached.
+"""The living brokers of a cluster: their ids, and where each is reached.
 
 A living broker has an ephemeral node ``/loadbalance/brokers/<host:web port>`` with its addresses
-and its load. The brokers write these nodes themselves; everybody else reads them here.
+and its load. The brokers write these nodes themselves; they are read here.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class LivingBrokers:
         self._records = Watched(coordination, self._read)
 
     def follow(self, on_stale: Callable[[], None]) -> None:
-        """Call ``on_stale`` when brokers that were asked for here came, went or wrote their records
-        anew, or may have."""
+        """Call ``on_stale`` when what was read here has changed, or may have: brokers that came or
+        went, or their records."""
         for watched in (self._names, self._records):
             watched.follow(lambda _: on_stale())
 
@@ -33,11 +33,11 @@ class LivingBrokers:
         return sorted(await self._names.get(BROKERS_PATH) or ())
 
     async def get(self, broker_id: str) -> LocalBrokerData | None:
-        """A broker's addresses and its load as it last reported it; None where it is gone."""
+        """A broker's addresses and its last reported load; None where it is gone."""
         return await self._records.get(broker_path(broker_id))
 
     async def _read(self, path: str, on_change: OnChange) -> LocalBrokerData:
-        """The record. Others run while it is decoded: that of 1,000 bundles takes 6 ms."""
+        """The record, decoded in parts between which other tasks run: 1,000 bundles take 6 ms."""
         value, _ = await self._coordination.get(path, on_change=on_change)
         parts = LocalBrokerData.decode_in_parts(value)
         while True:

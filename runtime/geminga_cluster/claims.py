@@ -1,8 +1,8 @@
-"""Ephemeral nodes that say "mine": claimed, recognised, and taken over from our own past.
+"""Claims: ephemeral nodes that say who owns something, taken over from an earlier life of ours.
 
-A part that was killed leaves its ephemeral nodes behind until its old session times out. They carry
-its own id, and its data directory is locked by the living part, so nobody else can be behind them:
-they are replaced at once instead of waited for. A node with anybody else's id is left alone.
+A part that was killed leaves its ephemeral nodes behind until its old session times out. They have
+its own id, and the living part holds the lock of its data directory, so no other process can own
+them: they are replaced at once. A node with any other id is left alone.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from geminga_runtime.coordination import (
     VersionMismatch,
 )
 
-# Each round means that somebody changed the node between two of our steps; more than this many in
-# a row is a quarrel that waiting does not settle.
+# Each round means that the node was changed between two of our steps. More of them in a row mean
+# that two processes fight over the node, which more attempts do not settle.
 ROUNDS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """How a claim ended: the node as it stands, and whether it is this session's."""
+    """The outcome of a claim: the node as it is, and whether it is this session's."""
 
     value: bytes
     stat: NodeStat
@@ -45,15 +45,16 @@ async def claim(
     is_stale: Callable[[bytes], bool],
     on_change: OnChange,
 ) -> Claim:
-    """Create ``path`` as this session's ephemeral node, or say whose it is.
+    """Create ``path`` as this session's ephemeral node, or return the node that is there.
 
-    ``is_stale(value)`` tells a node of our own past. ``on_change`` is called at least once after
-    the node changed or vanished, and may be called without need: look again, then decide. Raises
+    ``is_stale(value)`` recognises a node of an earlier life. ``on_change`` is called at least once
+    after the node changed or vanished, and sometimes without need: read again, then decide. Raises
     ``RecordContended`` after ``ROUNDS_MAX`` interrupted rounds, and ``CoordinationError``.
     """
     for _ in range(ROUNDS_MAX):
         with suppress(NodeExists):
             await coordination.create(path, value, ephemeral=True, make_parents=True)
+        # Read also what was just created, for its watch. It may be gone again.
         try:
             found, stat = await coordination.get(path, on_change=on_change)
         except NodeMissing:
@@ -62,13 +63,10 @@ async def claim(
             return Claim(found, stat, is_ours=True)
         if not is_stale(found):
             return Claim(found, stat, is_ours=False)
-        await _replace(coordination, path, value, stat)
+        # In one transaction, so that no other process sees the node missing and claims it. If it
+        # was changed meanwhile, this does nothing, and the next round sees the change.
+        with suppress(NodeMissing, NodeExists, VersionMismatch):
+            await coordination.transaction(
+                [Delete(path, stat.version), Create(path, value, is_ephemeral=True)]
+            )
     raise RecordContended(f"node {path} keeps changing while it is being claimed")
-
-
-async def _replace(coordination: Coordination, path: str, value: bytes, stat: NodeStat) -> None:
-    """Put our node where our past one stands; silently not, if it changed meanwhile."""
-    with suppress(NodeMissing, NodeExists, VersionMismatch):
-        await coordination.transaction(
-            [Delete(path, stat.version), Create(path, value, is_ephemeral=True)]
-        )

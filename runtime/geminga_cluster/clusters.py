@@ -17,7 +17,7 @@ from geminga_runtime.coordination import Coordination, NodeExists, NodeMissing
 
 
 class Clusters:
-    """The registered clusters. ``global``, which is no cluster, is neither shown nor touched."""
+    """The registered clusters. ``global``, which is no cluster, is hidden and never changed."""
 
     def __init__(self, coordination: Coordination) -> None:
         self._coordination = coordination
@@ -25,7 +25,7 @@ class Clusters:
 
     def follow(self, on_changed: Callable[[str | None], None]) -> None:
         """Call ``on_changed`` with the name of a cluster whose record has changed since it was
-        read, or may have; with None when that is so of all."""
+        read, or may have; with None when all may have."""
 
         def stale(path: str | None) -> None:
             on_changed(None if path is None else path.rpartition("/")[2])
@@ -34,7 +34,7 @@ class Clusters:
 
     @staticmethod
     def _path(name: str) -> str:
-        """The cluster's node. Raises ``ClusterNotFound`` for what cannot be a cluster's name."""
+        """The cluster's node. Raises ``ClusterNotFound`` for a name that no cluster can have."""
         if name == GLOBAL_CLUSTER or not is_entity_name(name):
             raise ClusterNotFound(name)
         return cluster_path(name)
@@ -75,7 +75,7 @@ class Clusters:
             self._records.forget(path)
 
     async def delete(self, name: str) -> None:
-        """Forget a cluster. Raises ``ClusterNotFound``."""
+        """Delete a cluster's record. Raises ``ClusterNotFound``."""
         path = self._path(name)
         try:
             await self._coordination.delete(path)

@@ -1,8 +1,8 @@
-"""One of many leads: whoever holds an ephemeral node that all of them watch.
+"""Leader election: the leader is the candidate whose session holds an ephemeral node.
 
 A candidate claims the node when it opens, and again whenever the node is gone. It leads from the
-moment the node is its session's until it closes, until the node is another's, or until the session
-is in doubt: that is told before ZooKeeper could give the node to another candidate.
+moment that the node is its session's until it closes, the node is another session's, or its own
+session is in doubt: that is reported before ZooKeeper could give the node to another candidate.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 RecordT = TypeVar("RecordT", bound=JsonRecord)
 OnLeading = Callable[[bool], None]
-"""Called with whether this candidate leads now, whenever that has changed."""
+"""Called with whether this candidate leads, whenever that changes."""
 
 
 class LeaderElection(Service, Generic[RecordT]):
@@ -39,8 +39,8 @@ class LeaderElection(Service, Generic[RecordT]):
         is_past: Callable[[RecordT], bool],
         on_leading: OnLeading,
     ) -> None:
-        """``record`` says who this candidate is, as it stands in the node ``path``; ``is_past``
-        tells the record of an earlier life of this candidate, whose node it takes over."""
+        """``record`` identifies this candidate in the node ``path``; ``is_past`` recognises the
+        record of an earlier life of it, whose node it takes over."""
         super().__init__()
         self._coordination = coordination
         self._path = path
@@ -48,18 +48,17 @@ class LeaderElection(Service, Generic[RecordT]):
         self._decode = type(record).decode
         self._is_past = is_past
         self._on_leading = on_leading
+        # Whether this candidate leads.
+        self.is_leader = False
         self._leader = watched_values(coordination, self._decode)
-        self._is_leader = False
-        self._doubts = 0  # tells an answer that came before the last doubt
+        # Counts doubts of the session. A claim that was made before the last doubt proves nothing:
+        # ZooKeeper may have given the node to another candidate since.
+        self._doubts = 0
+        # One attempt at a time: a second one would see the node of the first.
         self._running = asyncio.Lock()
 
-    @property
-    def is_leader(self) -> bool:
-        """Whether this candidate leads."""
-        return self._is_leader
-
     async def leader(self) -> RecordT | None:
-        """Who leads; None in the moment between two leaders. Raises ``CoordinationError``."""
+        """The leader's record; None between two leaders. Raises ``CoordinationError``."""
         return await self._leader.get(self._path)
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -68,7 +67,7 @@ class LeaderElection(Service, Generic[RecordT]):
         await self._run()
 
     async def _run(self) -> None:
-        """Become the leader if there is none; in any case learn when there is none again."""
+        """Become the leader if there is none. In any case the claim leaves a watch on the node."""
         async with self._running:
             doubts = self._doubts
             node = await claim(
@@ -81,8 +80,8 @@ class LeaderElection(Service, Generic[RecordT]):
             self._set_leading(is_leader=node.is_ours and doubts == self._doubts)
 
     def _set_leading(self, *, is_leader: bool) -> None:
-        if self._is_leader != is_leader:
-            self._is_leader = is_leader
+        if self.is_leader != is_leader:
+            self.is_leader = is_leader
             self._on_leading(is_leader)
 
     def _run_again_soon(self) -> None:
@@ -90,7 +89,7 @@ class LeaderElection(Service, Generic[RecordT]):
             self.spawn(self._run_again(), name=f"elect the leader of {self._path}")
 
     async def _run_again(self) -> None:
-        """Run again; a lost connection may break it off, and then it runs when that is back."""
+        """Claim again. If the connection is lost meanwhile, this runs again when it is back."""
         try:
             await self._run()
         except GemingaError as error:
@@ -104,8 +103,9 @@ class LeaderElection(Service, Generic[RecordT]):
             self._run_again_soon()
 
     async def _withdraw(self) -> None:
-        """On closing: the others need not wait for the session's end to elect another leader."""
-        if self._is_leader:
+        """Delete the node on closing: others need not wait until the session has timed out."""
+        if self.is_leader:
+            # First: another candidate may lead as soon as the node is gone.
             self._set_leading(is_leader=False)
             with suppress(CoordinationError):
                 await self._coordination.delete(self._path)

@@ -1,6 +1,6 @@
-"""What can be missing, there already, or wrong among clusters, tenants, namespaces and topics.
+"""Errors about clusters, tenants, namespaces and topics: missing, existing already, or invalid.
 
-``code`` is the name of Pulsar's ``ServerError`` a client is told. The texts are Pulsar's: admin
+``code`` is the name of Pulsar's ``ServerError`` that a client gets. The texts are Pulsar's: admin
 tools show them to people, and tests of client libraries compare them.
 
 GemingaError
@@ -22,7 +22,7 @@ from geminga_runtime.errors import GemingaError
 
 
 class MetadataError(GemingaError):
-    """The records of the cluster do not have it, have it already, or do not allow it."""
+    """The metadata of the cluster lacks it, has it already, or does not allow it."""
 
     code: ClassVar[str] = "MetadataError"
 
@@ -44,7 +44,7 @@ class ClusterExists(MetadataError):
 
 
 class TenantNotFound(MetadataError):
-    """No such tenant. Clients are told what they are told for a missing topic."""
+    """No such tenant. Clients get the same code as for a missing topic."""
 
     code: ClassVar[str] = "TopicNotFound"
 
@@ -70,7 +70,7 @@ class TenantNotEmpty(MetadataError):
 
 
 class NamespaceNotFound(MetadataError):
-    """No such namespace. Clients are told what they are told for a missing topic."""
+    """No such namespace. Clients get the same code as for a missing topic."""
 
     code: ClassVar[str] = "TopicNotFound"
 
@@ -119,7 +119,7 @@ class TooFewPartitions(MetadataError):
 
 
 class RecordContended(MetadataError):
-    """Others changed a record each time between our reading and our writing; try again."""
+    """A record was changed, at each attempt, between our read and our write; try again."""
 
     code: ClassVar[str] = "ServiceNotReady"
     retry: ClassVar[bool] = True
@@ -136,7 +136,7 @@ class NotInitialized(MetadataError):
         self.cluster = cluster
 
 
-# What REST answers each with, whichever server is asked.
+# The status of each over REST, at every server.
 REST_STATUSES: Mapping[type[GemingaError], int] = {
     ClusterNotFound: 404,
     TenantNotFound: 404,

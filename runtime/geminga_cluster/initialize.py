@@ -1,22 +1,24 @@
 """A new cluster's first records in ZooKeeper, as upstream's metadata setup writes them.
 
-On an empty ZooKeeper all nodes are created in one transaction: one round trip, and no half. Where
-some are there (a BookKeeper's, a Java cluster's, our own of an earlier attempt) the missing ones
-are added and the cluster is entered into the tenants and namespaces that lack it. The cluster's own
-record comes last: where it stands, everything does, and repeating is harmless.
+On an empty ZooKeeper all nodes are created in one transaction: in one round trip, all or none.
+Where some exist (BookKeeper's, those of a Java cluster, or of our own earlier attempt) the missing
+ones are added, and the cluster is entered into the tenants and namespaces that lack it. The
+cluster's own record comes last: where it exists, everything does. Repeating is harmless.
 
 Where clusters share a configuration store, it gets the clusters, tenants, policies and partitioned
-topics, once the rest stands in the cluster's own ZooKeeper.
+topics, after the cluster's own ZooKeeper got the rest.
 
 Facts: ``PulsarClusterMetadataSetup`` (tenants ``public`` and ``pulsar``, their namespaces of 16
 bundles, the coordinators' topic), ``PulsarWorkerService`` (``public/functions``: its messages are
-kept for ever, its bundles are the broker's default number) and BookKeeper's ``initNewCluster``.
+retained without limit, its bundles are the broker's default number) and BookKeeper's
+``initNewCluster``.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from geminga_cluster.errors import NotInitialized
@@ -45,22 +47,24 @@ from geminga_runtime.coordination import (
 )
 
 BUNDLES_OF_FIRST_NAMESPACES = 16
-# The broker's setting defaultNumberOfNamespaceBundles: what a namespace gets that asks for none.
+# The default of the broker's setting defaultNumberOfNamespaceBundles, for namespaces that are
+# created without a number of bundles.
 BUNDLES_DEFAULT = 4
 TRANSACTION_COORDINATORS = 16
-# Each means that another process changed a record between our reading and our writing it; of
-# brokers that start together all but one find the records complete by then.
+# An attempt fails when another process changes a record between our read and our write. Of brokers
+# that start together, one completes the records at each attempt.
 ATTEMPTS_MAX = 5
 FOREVER = RetentionPolicies(time_minutes=-1, size_mib=-1)
 
 _FUNCTIONS = "public/functions"
-# The namespaces that each cluster has a part in.
-_ENTERED: tuple[str, ...] = ("public/default", "pulsar/system", _FUNCTIONS)
+# The first tenants and namespaces, into which each cluster is entered.
+_TENANTS = ("public", "pulsar")
+_NAMESPACES: tuple[str, ...] = ("public/default", "pulsar/system", _FUNCTIONS)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterUrls:
-    """Where other clusters reach this one; an empty URL means "not served"."""
+    """The URLs by which other clusters reach this one; empty: it does not serve that protocol."""
 
     service_url: str
     broker_service_url: str
@@ -86,26 +90,30 @@ async def initialize_cluster_metadata(
     instance_id: str,
     replace_urls: bool = False,
 ) -> None:
-    """Write what a cluster starts with; nothing that is there is changed, but for what is missing.
+    """Write the records that a cluster starts with. Existing records stay as they are, except that
+    the cluster is entered into them.
 
     ``configuration`` is the configuration store, where that is not the cluster's ZooKeeper.
     ``instance_id`` is a new UUID, used if BookKeeper has none yet. With ``replace_urls`` a known
-    cluster gets the URLs given: for a cluster whose ports may have changed. Brokers that start
-    together do this at the same time: where another process changes the same records, it is
-    repeated, ``ATTEMPTS_MAX`` times at most. Raises ``CoordinationError``.
+    cluster gets these URLs, for ports that may have changed. Brokers that start together do this at
+    the same time: when another process changes the same records, it is repeated, at most
+    ``ATTEMPTS_MAX`` times. Raises ``CoordinationError``.
     """
     local, nodes = _local_nodes(instance_id), _configuration_nodes(cluster, urls)
     if configuration is None or configuration is coordination:
-        configuration, nodes, entered = coordination, local | nodes, _ENTERED
+        configuration, nodes, entered = coordination, local | nodes, _NAMESPACES
     else:
-        # All functions workers of clusters that share their topics would be one group of workers.
-        entered = tuple(name for name in _ENTERED if name != _FUNCTIONS)
+        # If clusters shared this namespace, all their functions workers would form one group.
+        entered = tuple(name for name in _NAMESPACES if name != _FUNCTIONS)
         await _create_all(coordination, local)
     for attempt in range(1, ATTEMPTS_MAX + 1):
         try:
             if await _create_all(configuration, nodes, but_last=True):
                 return
-            await _enter(configuration, cluster, entered)
+            await asyncio.gather(
+                *(_enter_tenant(configuration, name, cluster) for name in _TENANTS),
+                *(_enter_namespace(configuration, name, cluster) for name in entered),
+            )
             await _create(configuration, cluster_path(cluster), nodes[cluster_path(cluster)])
         except VersionMismatch:
             if attempt == ATTEMPTS_MAX:
@@ -122,13 +130,13 @@ async def is_initialized(coordination: Coordination, cluster: str) -> bool:
 
 
 async def check_initialized(coordination: Coordination, cluster: str) -> None:
-    """Raise ``NotInitialized``, which says what to do, unless the cluster is there."""
+    """Raise ``NotInitialized``, which says what to do, unless the cluster exists."""
     if not await is_initialized(coordination, cluster):
         raise NotInitialized(cluster)
 
 
 def _local_nodes(instance_id: str) -> dict[str, bytes]:
-    """What stands in the cluster's own ZooKeeper: path → value, parents before children."""
+    """The nodes of the cluster's own ZooKeeper: path → value, parents before children."""
     return _with_parents(
         {
             LAYOUT_PATH: LedgerLayout().encode(),
@@ -147,14 +155,18 @@ def _local_nodes(instance_id: str) -> dict[str, bytes]:
 
 
 def _configuration_nodes(cluster: str, urls: ClusterUrls) -> dict[str, bytes]:
-    """What stands in the configuration store, the same way; the cluster's own record last."""
+    """The nodes of the configuration store, the same way; the cluster's own record is the last."""
+    tenant = TenantInfo(allowed_clusters=(cluster,))
+    bundles = BundlesData.equal(BUNDLES_OF_FIRST_NAMESPACES)
+    policies = Policies(replication_clusters=(cluster,), bundles=bundles)
+    functions = replace(policies, bundles=BundlesData.equal(BUNDLES_DEFAULT), retention=FOREVER)
     return _with_parents(
         {
             cluster_path(GLOBAL_CLUSTER): ClusterData().encode(),
-            **{tenant_path(name): record.encode() for name, record in _tenants(cluster).items()},
+            **{tenant_path(name): tenant.encode() for name in _TENANTS},
             **{
-                policies_path(name): record.encode()
-                for name, record in _namespaces(cluster).items()
+                policies_path(name): (functions if name == _FUNCTIONS else policies).encode()
+                for name in _NAMESPACES
             },
             partitioned_topic_path(
                 "pulsar/system", "persistent", "transaction_coordinator_assign"
@@ -165,37 +177,21 @@ def _configuration_nodes(cluster: str, urls: ClusterUrls) -> dict[str, bytes]:
 
 
 def _with_parents(values: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The nodes with those above them, which have no value unless they are given one."""
     nodes: dict[str, bytes] = {}
     for path, value in values.items():
-        for parent in _parents(path):
-            nodes.setdefault(parent, b"")
+        parts = path.split("/")[1:]
+        for count in range(1, len(parts)):
+            nodes.setdefault("/" + "/".join(parts[:count]), b"")
         nodes[path] = value
     return nodes
-
-
-def _tenants(cluster: str) -> Mapping[str, TenantInfo]:
-    record = TenantInfo(allowed_clusters=(cluster,))
-    return {"public": record, "pulsar": record}
-
-
-def _namespaces(cluster: str) -> Mapping[str, Policies]:
-    bundles = BundlesData.equal(BUNDLES_OF_FIRST_NAMESPACES)
-    policies = Policies(replication_clusters=(cluster,), bundles=bundles)
-    functions = replace(policies, bundles=BundlesData.equal(BUNDLES_DEFAULT), retention=FOREVER)
-    return {"public/default": policies, "pulsar/system": policies, _FUNCTIONS: functions}
-
-
-def _parents(path: str) -> list[str]:
-    """``/a/b/c`` → ``/a``, ``/a/b``."""
-    parts = path.split("/")[1:]
-    return ["/" + "/".join(parts[:count]) for count in range(1, len(parts))]
 
 
 async def _create_all(
     coordination: Coordination, nodes: Mapping[str, bytes], *, but_last: bool = False
 ) -> bool:
-    """Create the nodes in one transaction; where some are there, those that are missing, level by
-    level, ``but_last`` without the last one. Whether none was there."""
+    """Create the nodes in one transaction and return True. If some exist, create the missing ones
+    level by level, with ``but_last`` without the last one, and return False."""
     try:
         await coordination.transaction([Create(path, value) for path, value in nodes.items()])
     except NodeExists:
@@ -210,22 +206,13 @@ async def _create_all(
     return True
 
 
-async def _enter(coordination: Coordination, cluster: str, namespaces: Sequence[str]) -> None:
-    """Enter the cluster into the tenants and these namespaces, where it is not."""
-    await asyncio.gather(
-        *(_enter_tenant(coordination, name, cluster) for name in _tenants(cluster)),
-        *(_enter_namespace(coordination, name, cluster) for name in namespaces),
-    )
-
-
 async def _create(coordination: Coordination, path: str, value: bytes) -> None:
-    try:
+    with suppress(NodeExists):
         await coordination.create(path, value)
-    except NodeExists:
-        return
 
 
 async def _enter_tenant(coordination: Coordination, tenant: str, cluster: str) -> None:
+    """Allow the tenant to use the cluster. Raises ``VersionMismatch``."""
     value, stat = await coordination.get(tenant_path(tenant))
     record = TenantInfo.decode(value)
     if cluster not in record.allowed_clusters:
@@ -234,6 +221,7 @@ async def _enter_tenant(coordination: Coordination, tenant: str, cluster: str) -
 
 
 async def _enter_namespace(coordination: Coordination, namespace: str, cluster: str) -> None:
+    """Let the cluster serve the namespace. Raises ``VersionMismatch``."""
     value, stat = await coordination.get(policies_path(namespace))
     record = Policies.decode(value)
     if cluster not in record.replication_clusters:

@@ -1,9 +1,9 @@
-"""The namespaces: their policies, and into which bundles their hash rings are cut.
+"""The namespaces: their policies, and the bundles that their hash rings are cut into.
 
-Policies stand under ``/admin/policies``. The bundles that hold in this cluster stand in the local
-policies (``/admin/local-policies``), which the first broker that serves the namespace copies from
-the policies, as upstream does; from then on the copy counts. Where clusters share a configuration
-store, the policies stand there, and the local policies in each cluster's own ZooKeeper.
+Policies are under ``/admin/policies``. The bundles of a namespace in this cluster are in its local
+policies (``/admin/local-policies``). The first broker that serves the namespace copies them from
+the policies, as upstream does; from then on the copy is valid. Where clusters share a configuration
+store, it has the policies, and each cluster's own ZooKeeper the local policies.
 """
 
 from __future__ import annotations
@@ -40,16 +40,17 @@ from geminga_runtime.coordination import (
     delete_tree,
 )
 
-# Only other writers of the same record make a round fail; more in a row is a mistake of theirs.
+# A round fails only when another process writes the same record at the same time. More of them in a
+# row mean that one writes without end.
 UPDATE_ROUNDS_MAX = 16
 
-# What counts for a namespace whose policies name no bundles: its ring is not cut.
+# The bundles of a namespace whose policies name none: its ring is not cut.
 _UNCUT = BundlesData.equal(1)
 
 
 def serves(cluster: str, policies: Policies) -> bool:
-    """Whether ``cluster`` serves the topics of a namespace with these policies: those that it is
-    replicated between do, and those that it is allowed in. Policies that name none leave it to all.
+    """Whether ``cluster`` serves the topics of a namespace with these policies: it is one of those
+    that the namespace is replicated between, or allowed in. Without any named, all clusters do.
     """
     named = (*policies.replication_clusters, *policies.allowed_clusters)
     return cluster in named or not named
@@ -90,7 +91,7 @@ class Namespaces:
 
     def follow(self, on_changed: Callable[[NamespaceName | None], None]) -> None:
         """Call ``on_changed`` when the policies of a namespace that were read here change; with
-        None where that may be so of all (ZooKeeper was away)."""
+        None when all may have changed (ZooKeeper was away)."""
 
         def changed(path: str | None) -> None:
             on_changed(None if path is None else NamespaceName(*path.split("/")[-2:]))
@@ -98,19 +99,28 @@ class Namespaces:
         self._policies.follow(changed)
 
     async def bundles(self, namespace: NamespaceName) -> BundlesData:
-        """How the ring is cut in this cluster. Raises ``NamespaceNotFound``."""
-        # One after the other: they are nearly always known, and asked for with every topic.
+        """The bundles in this cluster. Raises ``NamespaceNotFound``."""
+        # One after the other: they are nearly always cached, and needed for every topic.
         policies = await self.policies(namespace)
-        local = await self._local_policies.get(local_policies_path(str(namespace)))
+        path = local_policies_path(str(namespace))
+        local = await self._local_policies.get(path)
         if policies.deleted:
             raise NamespaceNotFound(str(namespace))
-        return (local or await self._copy_bundles(namespace, policies)).bundles
+        if local is None:
+            # The namespace is served for the first time. If another broker is first, its record is
+            # valid.
+            local = LocalPolicies(bundles=policies.bundles or _UNCUT)
+            with suppress(NodeExists):
+                await self._coordination.create(path, local.encode(), make_parents=True)
+            self._local_policies.forget(path)
+            local = await self._local_policies.get(path) or local
+        return local.bundles
 
     def known_bundles(self, namespace: NamespaceName) -> BundlesData | None:
-        """The same from memory alone; None where ZooKeeper would have to be asked.
+        """The same from memory alone; None where ZooKeeper would have to be read.
 
-        Policies that have just changed are not missed: a topic must not be let go because somebody
-        set its namespace's retention.
+        Policies that have just changed, and are not cached now, are no reason for None: a broker
+        must not unload a topic because the retention of its namespace was set.
         """
         name = str(namespace)
         local = self._local_policies.known(local_policies_path(name))
@@ -122,13 +132,13 @@ class Namespaces:
         self, namespace: NamespaceName, lower: str, upper: str, boundaries: Sequence[str]
     ) -> None:
         """Cut the bundle from ``lower`` to ``upper`` at ``boundaries`` (ascending, inside of it),
-        as ``0x00000000`` each. It has no effect where the bundle is cut exactly so.
+        all written as ``0x00000000``. Nothing happens where the bundle is cut exactly so already.
 
-        Raises ``NamespaceNotFound``; ``RecordContended`` where there is no such bundle any more,
-        and then nothing was written; ``CoordinationError``, and then it may have been.
+        Raises ``NamespaceNotFound``; ``RecordContended`` where the bundle no longer exists, and
+        nothing was written; ``CoordinationError``, and the cut may have been written.
         """
         path = local_policies_path(str(namespace))
-        await self.bundles(namespace)  # which writes the record where there is none
+        await self.bundles(namespace)  # writes the record where there is none
         for _ in range(UPDATE_ROUNDS_MAX):
             try:
                 value, stat = await self._coordination.get(path)
@@ -138,6 +148,7 @@ class Namespaces:
             present = record.bundles.boundaries
             wanted = (lower, *boundaries, upper)
             at = present.index(lower) if lower in present else len(present)
+            # It is cut already: perhaps by an earlier request of ours that got no answer.
             if present[at : at + len(wanted)] == wanted:
                 return
             if present[at : at + 2] != (lower, upper):
@@ -170,7 +181,7 @@ class Namespaces:
     async def update(
         self, namespace: NamespaceName, change: Callable[[Policies], Policies]
     ) -> Policies:
-        """Replace the policies by what ``change`` makes of them; it may be called again.
+        """Replace the policies by ``change(policies)``, which may be called more than once.
 
         Raises ``NamespaceNotFound``, ``RecordContended``, and what ``change`` raises.
         """
@@ -190,16 +201,22 @@ class Namespaces:
         raise RecordContended(f"the policies of {namespace} keep changing while they are changed")
 
     async def delete(self, namespace: NamespaceName) -> None:
-        """Delete a namespace without topics, and what stands of it elsewhere.
+        """Delete a namespace without topics, with its records in all places.
 
-        The policies go last, so that a deletion that was cut short can be repeated. Raises
-        ``NamespaceNotFound``; ``NodeNotEmpty`` where a topic is stored in it, and then nothing was
+        The policies go last, so that an interrupted deletion can be repeated. Raises
+        ``NamespaceNotFound``; ``NodeNotEmpty`` where a topic is stored in it, and nothing was
         deleted.
         """
         name = str(namespace)
         if not await self.exists(namespace):
             raise NamespaceNotFound(name)
-        await self._delete_domains(f"{MANAGED_LEDGERS_PATH}/{name}")
+        # First the nodes below which topics are stored, and only if they are empty: without a
+        # topic's node its ledgers could not be found any more.
+        stored = f"{MANAGED_LEDGERS_PATH}/{name}"
+        with suppress(NodeMissing):
+            for domain in await self._coordination.children(stored):
+                await self._coordination.delete(f"{stored}/{domain}")
+            await self._coordination.delete(stored)
         await asyncio.gather(
             delete_tree(self._configuration, f"{PARTITIONED_TOPICS_PATH}/{name}"),
             delete_tree(self._coordination, f"{OWNERSHIP_PATH}/{name}"),
@@ -208,20 +225,3 @@ class Namespaces:
         await delete_tree(self._configuration, policies_path(name))
         self._local_policies.forget(local_policies_path(name))
         self._policies.forget(policies_path(name))
-
-    async def _delete_domains(self, path: str) -> None:
-        """Delete the nodes that topics are stored below, if there are none: with a topic's node
-        nobody would know its ledgers any more. Raises ``NodeNotEmpty``."""
-        with suppress(NodeMissing):
-            for domain in await self._coordination.children(path):
-                await self._coordination.delete(f"{path}/{domain}")
-            await self._coordination.delete(path)
-
-    async def _copy_bundles(self, namespace: NamespaceName, policies: Policies) -> LocalPolicies:
-        """Write the local policies of a namespace that is served for the first time."""
-        path = local_policies_path(str(namespace))
-        record = LocalPolicies(bundles=policies.bundles or _UNCUT)
-        with suppress(NodeExists):  # another broker was first; what it wrote counts
-            await self._coordination.create(path, record.encode(), make_parents=True)
-        self._local_policies.forget(path)
-        return await self._local_policies.get(path) or record

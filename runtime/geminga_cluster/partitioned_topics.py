@@ -1,20 +1,21 @@
 """The partitioned topics: how many partitions each has, under ``/admin/partitioned-topics``.
 
 A partition is a topic of its own, ``<name>-partition-<i>``. Creating a persistent partitioned topic
-creates the empty managed ledgers of its partitions with it, in one transaction as long as they are
-not thousands, so that a crash leaves all of it or nothing. Asking about a topic that is not
-partitioned, which every client does first, costs no round trip: the names of a namespace's
-partitioned topics are kept in memory.
+creates the empty managed ledgers of its partitions with it, in one transaction unless they are
+thousands, so that a crash leaves all of it or nothing. Clients first ask whether a topic is
+partitioned; for a topic that is not, this costs no round trip, since the names of a namespace's
+partitioned topics are cached.
 
-Where clusters share a configuration store, the records stand there, and the managed ledgers in the
-ZooKeeper of the cluster in which the topic was created. In the others the partitions are created as
-clients use them. A crash may then leave managed ledgers behind that have no record; creating the
+Where clusters share a configuration store, it has the records, and the ZooKeeper of the cluster in
+which the topic was created has the managed ledgers. In the other clusters the partitions are
+created as clients use them. A crash may then leave managed ledgers without a record; creating the
 topic again takes them over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from geminga_cluster.errors import (
@@ -23,10 +24,9 @@ from geminga_cluster.errors import (
     RecordContended,
     TooFewPartitions,
 )
-from geminga_cluster.persistent_topics import topic_path
+from geminga_cluster.persistent_topics import topic_named, topic_path
 from geminga_cluster.watched import watched_children, watched_values
-from geminga_protocol.pulsar.errors import InvalidTopicName
-from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName, decode_local
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.cluster.partitioned_topics import (
     PARTITIONED_TOPICS_PATH,
     PartitionedTopicMetadata,
@@ -44,7 +44,7 @@ from geminga_runtime.coordination import (
 # ZooKeeper takes 1 MB in one request; a node with the longest usual name takes about 300 bytes.
 CREATES_PER_TRANSACTION = 1000
 
-# Each round follows from a change that somebody else made between our reading and our writing.
+# A round fails when another process changes the record between our read and our write.
 ROUNDS_MAX = 16
 
 PreparePartition = Callable[[TopicName], Awaitable[None]]
@@ -62,8 +62,8 @@ class PartitionedTopics:
         self._coordination = coordination
         self._configuration = configuration or coordination
         self._records = watched_values(self._configuration, PartitionedTopicMetadata.decode)
-        # While the configuration store is away the cluster serves what it has: clients, who all ask
-        # first, are told that a topic is not partitioned where that was so.
+        # While the configuration store is away, the cluster goes on serving its topics: clients,
+        # which ask first, get the answer that a topic is not partitioned if that was so.
         is_shared = self._configuration is not coordination
         self._names = watched_children(self._configuration, holds_missing=is_shared)
 
@@ -82,7 +82,7 @@ class PartitionedTopics:
     async def names(self, namespace: NamespaceName, domain: str) -> list[TopicName]:
         """The namespace's partitioned topics of that domain, sorted; empty for an unknown one."""
         names = await self._names.get(_parent_path(namespace, domain)) or frozenset()
-        topics = [_topic_named(namespace, domain, name) for name in names]
+        topics = [topic_named(namespace, name, domain) for name in names]
         return sorted(
             (topic for topic in topics if topic is not None), key=lambda topic: topic.full
         )
@@ -92,10 +92,11 @@ class PartitionedTopics:
     ) -> None:
         """Create ``topic`` with its partitions. Raises ``PartitionedTopicExists``.
 
-        Partitions that are there already, of a deletion that was cut short, are taken as they are.
+        Partitions that exist already, as after an interrupted deletion, are used as they are.
         """
         assert partitions > 0
-        if await self.metadata(topic) is not None:  # or its new partitions would stay behind
+        # Before the partitions are created: they would stay behind if the record then exists.
+        if await self.metadata(topic) is not None:
             raise PartitionedTopicExists(str(topic))
         record = PartitionedTopicMetadata(partitions=partitions, properties=properties)
         path = _path(topic)
@@ -140,7 +141,7 @@ class PartitionedTopics:
         raise RecordContended(f"the partitions of {topic} keep changing while they are changed")
 
     async def set_deleted(self, topic: TopicName, *, deleted: bool) -> int:
-        """Say that the partitions are being deleted, or no longer; return how many there are.
+        """Mark the partitions as being deleted, or not; return how many there are.
 
         Raises ``PartitionedTopicNotFound``, ``RecordContended``.
         """
@@ -157,7 +158,8 @@ class PartitionedTopics:
         raise RecordContended(f"the partitions of {topic} keep changing while they are deleted")
 
     async def delete(self, topic: TopicName) -> None:
-        """Forget ``topic``, whose partitions are deleted. Raises ``PartitionedTopicNotFound``."""
+        """Delete the record of ``topic``, whose partitions were deleted before. Raises
+        ``PartitionedTopicNotFound``."""
         try:
             await self._configuration.delete(_path(topic))
         except NodeMissing:
@@ -168,7 +170,7 @@ class PartitionedTopics:
     async def _replace(
         self, topic: TopicName, record: PartitionedTopicMetadata, version: int
     ) -> bool:
-        """Write a record unless it changed since ``version``; whether it was written."""
+        """Write a record unless it changed since ``version``; return whether it was written."""
         try:
             await self._configuration.set(_path(topic), record.encode(), version=version)
         except (VersionMismatch, NodeMissing):
@@ -185,7 +187,7 @@ class PartitionedTopics:
 async def _create_nodes(
     coordination: Coordination, paths: Sequence[str], values: Mapping[str, bytes]
 ) -> None:
-    """Create nodes, in transactions of bounded size, those with values last.
+    """Create nodes in the order of ``paths``, in transactions of bounded size.
 
     Nodes without a value may exist; for one with a value ``NodeExists`` is raised.
     """
@@ -196,21 +198,15 @@ async def _create_nodes(
             try:
                 await coordination.transaction(operations)
             except NodeMissing:
-                await _make_parents(coordination, wanted)
+                for parent in sorted({path.rpartition("/")[0] for path in wanted}):
+                    with suppress(NodeExists):
+                        await coordination.create(parent, make_parents=True)
             except NodeExists as error:
                 if error.path in values:
                     raise
                 wanted.remove(error.path)
             else:
                 break
-
-
-async def _make_parents(coordination: Coordination, paths: Sequence[str]) -> None:
-    for parent in sorted({path.rpartition("/")[0] for path in paths}):
-        try:
-            await coordination.create(parent, make_parents=True)
-        except NodeExists:
-            continue
 
 
 def _path(topic: TopicName) -> str:
@@ -226,10 +222,3 @@ def _partition_paths(topic: TopicName, first: int, end: int) -> list[str]:
     if not topic.is_persistent:
         return []
     return [topic_path(topic.partition(index)) for index in range(first, end)]
-
-
-def _topic_named(namespace: NamespaceName, domain: str, encoded_local: str) -> TopicName | None:
-    try:
-        return TopicName.of(domain, namespace.tenant, namespace.local, decode_local(encoded_local))
-    except InvalidTopicName:
-        return None  # not a topic's node: nothing that a client could name

@@ -1,7 +1,7 @@
-"""Which persistent topics exist: their managed ledgers' nodes under ``/managed-ledgers``.
+"""The persistent topics: the nodes of their managed ledgers under ``/managed-ledgers``.
 
-A topic exists when its node does, even before anything was written to it; what the node holds is
-the business of the broker that serves the topic, and only shown here.
+A topic exists when its node does, even before anything was written to it. Only the broker that
+serves the topic writes the node's content; here it is only read.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class StoredLog:
 
 
 class PersistentTopics:
-    """The names of the persistent topics. Nothing is cached: the lists are long and change."""
+    """The persistent topics. Nothing is cached: the lists are long and change often."""
 
     def __init__(self, coordination: Coordination) -> None:
         self._coordination = coordination
@@ -56,7 +56,7 @@ class PersistentTopics:
         )
 
     async def stored(self, topic: TopicName) -> StoredLog | None:
-        """What stands in ZooKeeper of a topic, loaded or not; None where it does not exist."""
+        """The records of a topic in ZooKeeper, loaded or not; None where it does not exist."""
         path = topic_path(topic)
         try:
             value, stat = await self._coordination.get(path)
@@ -92,10 +92,11 @@ def domain_path(namespace: NamespaceName, domain: str) -> str:
     return f"{MANAGED_LEDGERS_PATH}/{namespace}/{domain}"
 
 
-def topic_named(namespace: NamespaceName, encoded_local: str) -> TopicName | None:
-    """The persistent topic whose node has that name; None for a node that is no topic's."""
+def topic_named(
+    namespace: NamespaceName, encoded_local: str, domain: str = "persistent"
+) -> TopicName | None:
+    """The topic whose node has that name; None for a node whose name no topic can have."""
     try:
-        local = decode_local(encoded_local)
-        return TopicName.of("persistent", namespace.tenant, namespace.local, local)
+        return TopicName.of(domain, namespace.tenant, namespace.local, decode_local(encoded_local))
     except InvalidTopicName:
-        return None  # not a topic's node: nothing that a client could name
+        return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from geminga_cluster.errors import TenantExists, TenantNotEmpty, TenantNotFound
 from geminga_cluster.watched import watched_values
@@ -19,7 +20,7 @@ from geminga_runtime.coordination import (
     NodeNotEmpty,
 )
 
-# Where a deleted tenant's namespaces leave an empty parent behind in the cluster's own ZooKeeper.
+# Below these, deleted namespaces of a tenant leave an empty parent in the cluster's own ZooKeeper.
 _LEFT_EMPTY = (LOCAL_POLICIES_PATH, MANAGED_LEDGERS_PATH, OWNERSHIP_PATH)
 
 
@@ -38,8 +39,8 @@ class Tenants:
 
     @staticmethod
     def _path(name: str) -> str:
-        """The tenant's node. Raises ``TenantNotFound`` for what cannot be a tenant's name: it could
-        lead to another record, as ``tenant/namespace`` does."""
+        """The tenant's node. Raises ``TenantNotFound`` for a name that no tenant can have: its path
+        could be that of another record, as with ``tenant/namespace``."""
         if not is_entity_name(name):
             raise TenantNotFound(name)
         return tenant_path(name)
@@ -96,7 +97,6 @@ class Tenants:
 
 
 async def _delete_empty(coordination: Coordination, path: str) -> None:
-    try:
+    # It is not empty where a namespace is being created again.
+    with suppress(NodeMissing, NodeNotEmpty):
         await coordination.delete(path)
-    except (NodeMissing, NodeNotEmpty):
-        return

@@ -1,7 +1,7 @@
-"""Which persistent topics a namespace has, followed while somebody wants to hear of it.
+"""The persistent topics of namespaces, followed as long as there is a follower.
 
-One watch in ZooKeeper serves all who follow a namespace, whichever broker makes or deletes its
-topics. What clients are told of it is the business of their sessions.
+One watch in ZooKeeper serves all followers of a namespace, whichever broker creates or deletes its
+topics. Sessions decide what they pass on to clients.
 """
 
 from __future__ import annotations
@@ -24,33 +24,37 @@ from geminga_runtime.service import Service
 
 log = logging.getLogger(__name__)
 
-# After a read the next change is left alone for as long as the read took four times, so that
-# namespaces with very many topics take a fifth of the time at most, and still a change is told
-# within a second.
+# After a read, the next one waits four times as long as the read took, so that a namespace with
+# very many topics takes at most a fifth of the time; and at most half a second, so that a change
+# is reported within a second.
 REST_FACTOR = 4.0
 REST_S_MAX = 0.5
 RETRY_S = 0.5
 
 Names = frozenset[str]
 OnTopics = Callable[[Names, Names], None]
-"""Called with the nodes' names of the topics that have come and of those that have gone."""
+"""Called with the names of the nodes of topics that were created, and of those deleted."""
 
 
 class _FollowedList:
-    """The names of one namespace's topics. ``claims`` are those who follow it or wait to."""
+    """The topics of one namespace, and their followers."""
 
     def __init__(self) -> None:
         self.names: Names = frozenset()
+        # Done once ``names`` was read for the first time.
         self.is_read: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # The list may have changed since it was read.
         self.changed = asyncio.Event()
-        # In the order of coming: a set's would differ from run to run of a simulation.
+        # In the order of following: a set's would differ from run to run of a simulation.
         self.followers: dict[OnTopics, None] = {}
-        self.claims = 0
+        # How many follow the list or wait for its first read; without any it is dropped.
+        self.users = 0
+        # Reads the list, again after each change.
         self.task: asyncio.Task[object] | None = None
 
 
 class TopicLists(Service):
-    """The lists that are followed now, by namespace."""
+    """The lists that have followers."""
 
     def __init__(self, coordination: Coordination) -> None:
         super().__init__()
@@ -67,34 +71,32 @@ class TopicLists(Service):
         return len(self._lists)
 
     async def follow(self, namespace: NamespaceName, on_topics: OnTopics) -> Names:
-        """The nodes' names of the namespace's topics; ``on_topics`` is called when they change.
-
-        ZooKeeper is asked until it answers. ``leave`` ends it.
-        """
+        """Return the names of the nodes of a namespace's topics, and call ``on_topics`` when they
+        change, until ``leave``. Waits until ZooKeeper answers."""
         followed = self._lists.get(namespace)
         if followed is None:
             followed = self._lists[namespace] = _FollowedList()
             followed.task = self.spawn(
                 self._run(namespace, followed), name=f"follow the topics of {namespace}"
             )
-        followed.claims += 1
+        followed.users += 1
         try:
             await asyncio.shield(followed.is_read)
         except BaseException:
-            self._give_up(namespace, followed)
+            self._release(namespace, followed)
             raise
         followed.followers[on_topics] = None
         return followed.names
 
     def leave(self, namespace: NamespaceName, on_topics: OnTopics) -> None:
-        """``on_topics`` wants to hear no more."""
+        """Call ``on_topics`` no more."""
         followed = self._lists[namespace]
         del followed.followers[on_topics]
-        self._give_up(namespace, followed)
+        self._release(namespace, followed)
 
-    def _give_up(self, namespace: NamespaceName, followed: _FollowedList) -> None:
-        followed.claims -= 1
-        if followed.claims == 0:
+    def _release(self, namespace: NamespaceName, followed: _FollowedList) -> None:
+        followed.users -= 1
+        if followed.users == 0:
             del self._lists[namespace]
             assert followed.task is not None
             followed.task.cancel()
@@ -102,6 +104,7 @@ class TopicLists(Service):
     async def _run(self, namespace: NamespaceName, followed: _FollowedList) -> None:
         loop = asyncio.get_running_loop()
         while True:
+            # Before the read, which leaves the watch: a change during it is not missed.
             followed.changed.clear()
             began_s = loop.time()
             try:
@@ -112,7 +115,13 @@ class TopicLists(Service):
                 )
                 await asyncio.sleep(RETRY_S)
                 continue
-            self._tell(followed, names)
+            before, followed.names = followed.names, names
+            added, removed = names - before, before - names
+            if not followed.is_read.done():
+                followed.is_read.set_result(None)
+            elif added or removed:
+                for on_topics in list(followed.followers):  # one of them may leave meanwhile
+                    on_topics(added, removed)
             await asyncio.sleep(min((loop.time() - began_s) * REST_FACTOR, REST_S_MAX))
             await followed.changed.wait()
 
@@ -122,22 +131,13 @@ class TopicLists(Service):
             try:
                 return frozenset(await self._coordination.children(path, on_change=on_change))
             except NodeMissing:
-                # A read of a missing node leaves no watch; created in between, it is read again.
+                # Reading a missing node leaves no watch, asking whether it exists does. If it was
+                # created in between, it is read again.
                 if await self._coordination.exists(path, on_change=on_change) is None:
                     return frozenset()
 
-    def _tell(self, followed: _FollowedList, names: Names) -> None:
-        before, followed.names = followed.names, names
-        if not followed.is_read.done():
-            followed.is_read.set_result(None)
-            return
-        added, removed = names - before, before - names
-        if added or removed:
-            for on_topics in list(followed.followers):
-                on_topics(added, removed)
-
     def _session_changed(self, state: SessionState) -> None:
-        """Watches do not outlive a session, and what changed meanwhile was not told."""
+        """Read all lists again when there is a connection: changes may have gone unseen."""
         if state is SessionState.CONNECTED:
             for followed in self._lists.values():
                 followed.changed.set()

@@ -1,11 +1,12 @@
-"""What was read from ZooKeeper, kept until it changes: reads that are repeated cost nothing.
+"""A cache of reads from ZooKeeper that watches keep valid: repeated reads cost nothing.
 
-Every kept answer, also "there is no such node", stands under a watch and is dropped when the watch
-fires. Watches do not survive a lost connection, so all is read again when it is back. While
-ZooKeeper is away, what was read last holds on, however long that is, so that what goes on by itself
-is not held up, though it had changed and nobody had read it again, unless it is said not to
-(``holds_changed``); "there is no such node" does not, for it may have been made since, unless it is
-said to (``holds_missing``). The number of kept answers is bounded; the oldest go first.
+Every cached answer, also "there is no such node", has a watch and is dropped when the watch fires.
+Watches do not survive a lost connection, so everything is read again when it is back.
+
+While ZooKeeper is away, the answers of before hold, however long that takes, so that servers go on
+serving: also an answer that had changed and was not read again, unless ``holds_changed`` is False.
+"There is no such node" does not hold, since the node may have been created, unless
+``holds_missing`` is True. The number of cached answers is bounded; the oldest are evicted first.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ ENTRIES_MAX = 10_000
 T = TypeVar("T")
 Read = Callable[[str, OnChange], Awaitable[T]]
 OnStale = Callable[[str | None], None]
-"""Called with the path whose answer may no longer hold; with None when that is so of all."""
+"""Called with the path whose answer may be outdated; with None when all may be."""
 
 
 class Watched(Generic[T]):
-    """Answers by path. ``read(path, on_change)`` asks ZooKeeper and raises ``NodeMissing``."""
+    """Answers by path. ``read(path, on_change)`` reads from ZooKeeper; raises ``NodeMissing``."""
 
     def __init__(
         self,
@@ -41,12 +42,13 @@ class Watched(Generic[T]):
         self._coordination = coordination
         self._read = read
         self._entries_max = entries_max
+        # Valid answers; None: there is no such node.
         self._entries: dict[str, T | None] = {}
-        # What may have changed since: all that is known while there is no connection.
+        # Answers that may be outdated, for the time without a connection.
         self._former: dict[str, T | None] = {}
         self._is_connected = True
-        # The newest question under way per path. A change takes it out, so that the answer, which
-        # may be older than the change, is given but not kept.
+        # The newest read under way of each path. A change removes it, so that its answer, which
+        # may be older than the change, is returned but not cached.
         self._asking: dict[str, object] = {}
         self._followers: list[OnStale] = []
         coordination.on_session(self._session_changed)
@@ -61,32 +63,34 @@ class Watched(Generic[T]):
         try:
             value = await self._ask(path)
             if self._asking.get(path) is question:
-                self._keep(path, value)
+                self._former.pop(path, None)
+                self._bound(self._entries)
+                self._entries[path] = value
         finally:
             if self._asking.get(path) is question:
                 del self._asking[path]
         return value
 
     def known(self, path: str) -> T | None:
-        """The answer if it is kept and not "missing"; asks nobody."""
+        """The cached answer; None where there is none, or no such node. Never reads ZooKeeper."""
         if path in self._entries or self._is_connected:
             return self._entries.get(path)
         return self._former.get(path)
 
     def keeps(self, path: str) -> bool:
-        """Whether an answer is kept, "missing" too."""
+        """Whether an answer is cached, "there is no such node" included."""
         return path in self._entries or (not self._is_connected and path in self._former)
 
     def follow(self, on_stale: OnStale) -> None:
-        """Call ``on_stale`` when something that was read here has changed, or may have."""
+        """Call ``on_stale`` when an answer that was given here has changed, or may have."""
         self._followers.append(on_stale)
 
-    def _tell(self, path: str | None) -> None:
+    def _notify(self, path: str | None) -> None:
         for on_stale in self._followers:
             on_stale(path)
 
     def forget(self, path: str) -> None:
-        """Drop what is kept of ``path``: for writers, who know of the change before the watch."""
+        """Drop the answer for ``path``: writers know of a change before its watch fires."""
         self._asking.pop(path, None)
         self._entries.pop(path, None)
         self._former.pop(path, None)
@@ -103,24 +107,21 @@ class Watched(Generic[T]):
                 elif value is not None or self._holds_missing:
                     self._bound(self._former)
                     self._former[path] = value
-            if self._is_connected:  # else it is no change: followers are told when all are read
-                self._tell(path)
+            # Without a connection it is no change: followers are notified when it is back.
+            if self._is_connected:
+                self._notify(path)
 
         while True:
             try:
                 return await self._read(path, changed)
             except NodeMissing:
-                # A read of a missing node leaves no watch; created in between, it is read again.
+                # Reading a missing node leaves no watch, asking whether it exists does. If it was
+                # created in between, it is read again.
                 if await self._coordination.exists(path, on_change=changed) is None:
                     return None
 
-    def _keep(self, path: str, value: T | None) -> None:
-        self._former.pop(path, None)
-        self._bound(self._entries)
-        self._entries[path] = value
-
     def _bound(self, answers: dict[str, Any]) -> None:
-        """Make room for one more."""
+        """Evict the oldest answers until there is room for one more."""
         while len(answers) >= self._entries_max:
             del answers[next(iter(answers))]
 
@@ -130,7 +131,7 @@ class Watched(Generic[T]):
             self._asking.clear()
             self._entries.clear()
             self._former.clear()
-            self._tell(None)
+            self._notify(None)
 
 
 def watched_values(
@@ -140,7 +141,7 @@ def watched_values(
     entries_max: int = ENTRIES_MAX,
     holds_missing: bool = False,
 ) -> Watched[T]:
-    """Keep decoded node values."""
+    """A cache of decoded node values."""
 
     async def read(path: str, on_change: OnChange) -> T:
         value, _ = await coordination.get(path, on_change=on_change)
@@ -152,7 +153,7 @@ def watched_values(
 def watched_children(
     coordination: Coordination, *, holds_missing: bool = False
 ) -> Watched[frozenset[str]]:
-    """Keep the names of nodes' children."""
+    """A cache of the names of nodes' children."""
 
     async def read(path: str, on_change: OnChange) -> frozenset[str]:
         return frozenset(await coordination.children(path, on_change=on_change))

@@ -6,10 +6,10 @@ from random import Random
 
 
 class Backoff:
-    """Successive delays in seconds: ``first_s`` doubled each time up to ``limit_s``.
+    """Successive delays in seconds: ``first_s``, doubled each time up to ``limit_s``.
 
-    Each delay is drawn from its upper half, so that many clients which failed together do not
-    come back together. The random source is given, so that a simulation repeats.
+    Each delay is drawn from the upper half of that, so that many clients which failed together do
+    not come back together. The random source is a parameter, so that a simulation repeats.
     """
 
     def __init__(self, first_s: float, limit_s: float, random: Random) -> None:
@@ -17,6 +17,7 @@ class Backoff:
         self._first_s = first_s
         self._limit_s = limit_s
         self._random = random
+        # The longest that the next delay may be.
         self._next_s = first_s
 
     def next_s(self) -> float:

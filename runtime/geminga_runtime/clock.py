@@ -1,8 +1,7 @@
-"""What time it is: the one module that asks the operating system.
+"""The time: the only module that asks the operating system for it.
 
-Everything that needs the time takes a ``Clock`` in its constructor. Waiting is not the clock's
-business: ``asyncio.sleep`` and ``asyncio.timeout`` follow the event loop, whose time is virtual
-under simulation.
+Code that needs the time takes a ``Clock`` in its constructor. Waiting needs none: ``asyncio.sleep``
+and ``asyncio.timeout`` follow the event loop, whose time is virtual under simulation.
 """
 
 from __future__ import annotations

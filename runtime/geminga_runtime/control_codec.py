@@ -1,7 +1,7 @@
 """Messages of our own control channels: msgpack in frames, versioned, bounded, checked.
 
-Values only; ``geminga_server.control`` carries them between the supervisor and the parts. Other
-channels (a function's process, test servers) declare their own messages and use the same
+Only values and bytes; ``geminga_server.control`` carries them between the supervisor and the parts.
+Other channels (a function's process, test servers) declare their own messages and use the same
 ``MessageCodec`` and ``MessageReader``.
 
 A message is a frozen dataclass whose fields are ``bool``, ``int``, ``float``, ``str``, ``bytes`` or
@@ -21,7 +21,7 @@ import msgpack
 from geminga_runtime.errors import GemingaError
 
 VERSION = 1
-# The longest honest message is a part's list of addresses; this is a hundred of them.
+# The longest message in use is a part's list of addresses; this is a hundred times that.
 MESSAGE_BYTES_MAX = 64 * 1024
 
 # +------+---------+-------------------------------+
@@ -89,7 +89,7 @@ class HealthAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """Supervisor to part: does your event loop turn? Unlike its health that depends on nobody."""
+    """Supervisor to part: does your event loop turn? Unlike health, it depends on no other part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,28 +135,40 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class InstructionAnswer:
-    """Supervisor to operator: what is to be told (JSON), or why it is not done."""
+    """Supervisor to operator: the answer (JSON), or why the instruction is not carried out."""
 
     is_done: bool
     text: str = ""
 
 
 class MessageCodec:
-    """Turns messages of the given types into frames and back; their names say the kind."""
+    """Turns messages of the given types into frames and back; the kind is the type's name."""
 
     def __init__(
         self, kinds: Sequence[type[Any]], *, message_bytes_max: int = MESSAGE_BYTES_MAX
     ) -> None:
         self.message_bytes_max = message_bytes_max
         self._kinds = {kind.__name__: kind for kind in kinds}
-        self._hints = {kind: _field_types(kind) for kind in kinds}
         assert len(self._kinds) == len(kinds), "two kinds of message have the same name"
+        # The resolved types of each kind's fields. What a field may be is checked here, once.
+        self._hints: dict[type[Any], dict[str, object]] = {}
+        for kind in kinds:
+            assert is_dataclass(kind)
+            hints = get_type_hints(kind)
+            types = self._hints[kind] = {one.name: hints[one.name] for one in fields(kind)}
+            for name, hint in types.items():
+                assert hint in PLAIN_TYPES or hint == Mapping[str, str], f"{kind.__name__}.{name}"
 
     def encode(self, message: object) -> bytes:
         """The whole frame. A message of another type or over the limit is our own mistake."""
         kind = type(message)
         hints = self._hints[kind]
-        values = {name: _plain(getattr(message, name)) for name in hints}
+        values = {name: getattr(message, name) for name in hints}
+        # msgpack takes dictionaries only, not every mapping.
+        values = {
+            name: dict(value) if isinstance(value, Mapping) else value
+            for name, value in values.items()
+        }
         body = cast("bytes", msgpack.packb([kind.__name__, values]))
         assert len(body) < self.message_bytes_max, f"{kind.__name__} takes {len(body)} bytes"
         return HEADER.pack(len(body) + 1, VERSION) + body
@@ -177,7 +189,7 @@ class MessageCodec:
         known = {}
         for name, hint in self._hints[kind].items():
             if name not in values:
-                continue  # its default, or the error below
+                continue  # it takes its default, or is the error below
             if not _fits(values[name], hint):
                 raise ControlMessageError(f"{kind_name}.{name} cannot be {values[name]!r:.80}")
             known[name] = values[name]
@@ -189,7 +201,7 @@ class MessageCodec:
     def _unpack(self, body: bytes) -> tuple[str, dict[object, object]]:
         try:
             content: object = msgpack.unpackb(memoryview(body)[1:], strict_map_key=False)
-        except Exception as error:  # msgpack lets through what its parts raise, RecursionError too
+        except Exception as error:  # msgpack raises many kinds of errors, RecursionError too
             raise ControlMessageError(f"a control message is not msgpack: {error}") from error
         match content:
             case [str(kind_name), dict(values)]:
@@ -199,7 +211,7 @@ class MessageCodec:
 
 
 class MessageReader:
-    """Cuts a byte stream into messages; keeps the bytes of the one that is not whole yet."""
+    """Cuts a byte stream into messages; keeps the bytes of an incomplete one."""
 
     def __init__(self, codec: MessageCodec) -> None:
         self._codec = codec
@@ -230,19 +242,6 @@ class MessageReader:
             start = end
         del unread[:start]
         return messages
-
-
-def _field_types(kind: type[Any]) -> dict[str, object]:
-    assert is_dataclass(kind)
-    hints = get_type_hints(kind)
-    types = {one.name: hints[one.name] for one in fields(kind)}
-    for name, hint in types.items():
-        assert hint in PLAIN_TYPES or hint == Mapping[str, str], f"{kind.__name__}.{name}"
-    return types
-
-
-def _plain(value: object) -> object:
-    return dict(cast("Mapping[str, str]", value)) if isinstance(value, Mapping) else value
 
 
 def _fits(value: object, hint: object) -> bool:

@@ -1,9 +1,9 @@
-"""What the parts need of ZooKeeper: a small tree of versioned nodes, and a session.
+"""The interface to ZooKeeper: a small tree of versioned nodes, and a session.
 
-The interface is ZooKeeper's own model with its words: versions for compare-and-set, ephemeral
-nodes that die with the session, sequential names, one-shot watches, transactions. The real one is
-``geminga_server.zookeeper``; the twin in ``geminga_simulation`` expires sessions on demand.
-All methods raise the errors below and nothing else.
+It is ZooKeeper's own model in its words: versions for compare-and-set, ephemeral nodes that die
+with the session, sequential names, one-shot watches, transactions. ``geminga_server.zookeeper``
+implements it; the twin in ``geminga_simulation`` expires sessions on demand. All methods raise the
+errors below and nothing else.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from typing import ClassVar, Protocol
 from geminga_runtime.errors import GemingaError
 
 ANY_VERSION = -1
-# In place of a session's id: there is none now. ``NodeStat.ephemeral_owner`` never has it.
+# The id of a session while there is none. ``NodeStat.ephemeral_owner`` is never this.
 NO_SESSION = -1
 # ZooKeeper drops the connection over a request longer than jute.maxbuffer (0xfffff bytes).
 REQUEST_BYTES_MAX = 1_000_000
-# A session that hears nothing is in doubt after this part of its time-out. The server counts from
-# what it last heard of us, which is a little before we heard its answer; the tenth covers that and
-# the time our own callbacks take to stop leading.
+# A session that hears nothing is in doubt after this fraction of its time-out. The server counts
+# from what it last heard of us, which is a little before we heard its answer; the tenth covers that
+# and the time that our own callbacks take to stop leading.
 DOUBT_FRACTION = 0.9
-# A standalone's parts must see each other's death within seconds; 6 s is three of kazoo's pings.
+# Parts of a standalone must notice each other's death within seconds. 6 s are three kazoo pings.
 SESSION_TIMEOUT_S = 6.0
-# Parents made for one create may be deleted again before it arrives; then they are made again.
+# Parents made for a creation may be deleted again before it arrives; so often they are made again.
 MAKE_PARENTS_ATTEMPTS_MAX = 5
 
 
 class CoordinationError(GemingaError):
-    """ZooKeeper refused or could not be asked."""
+    """ZooKeeper refused a request or could not be reached."""
 
     code: ClassVar[str] = "MetadataError"
 
@@ -66,7 +66,7 @@ class NodeNotEmpty(NodeError):
 
 
 class VersionMismatch(NodeError):
-    """Somebody changed the node since the version given was read: read it again, then decide."""
+    """The node was changed since the given version was read: read it again, then decide."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path, "was changed by somebody else")
@@ -97,10 +97,10 @@ class SessionState(Enum):
     CONNECTED = "connected"
     """Requests are answered. After SUSPENDED and DOUBTFUL the session is the same one."""
     SUSPENDED = "suspended"
-    """The connection is lost, and the session lives: no other can have what is ours."""
+    """The connection is lost, and the session lives: our ephemeral nodes are still there."""
     DOUBTFUL = "doubtful"
-    """ZooKeeper was not heard of for as long as a session lasts. It has ended the session and given
-    what is ours to others, or it is away, and will know the session when it is back."""
+    """ZooKeeper was not heard of for as long as a session lasts. Either it has ended the session,
+    and others may own what was ours; or it is away, and will know the session when it is back."""
     EXPIRED = "expired"
     """ZooKeeper says that the session is over: ephemeral nodes are gone. A new one begins when
     CONNECTED comes."""
@@ -108,15 +108,15 @@ class SessionState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NodeStat:
-    """A node's version facts. ``ephemeral_owner`` is the owning session's id, 0 for none.
-
-    Times are Unix time by ZooKeeper's clock, for people to look at; 0 where they are not told.
-    """
+    """The metadata of a node."""
 
     version: int
+    # Zxids number all changes in the order in which ZooKeeper made them.
     created_zxid: int
     modified_zxid: int
+    # The id of the session that an ephemeral node dies with; 0: the node is not ephemeral.
     ephemeral_owner: int
+    # Unix time by ZooKeeper's clock, for people to read; 0 where it is not known.
     created_ms: int = 0
     modified_ms: int = 0
 
@@ -165,11 +165,11 @@ class Coordination(Protocol):
 
     @property
     def session_id(self) -> int:
-        """This session's id, as it stands in ``NodeStat.ephemeral_owner`` of our nodes.
+        """This session's id, as in ``NodeStat.ephemeral_owner`` of our nodes.
 
-        ``NO_SESSION`` from the end of one session to the begin of the next. What was asked in one
-        session and not answered by its end fails with ``SessionExpired``: no write that succeeds
-        was carried out in a later session than the one in which it was asked for.
+        ``NO_SESSION`` from the end of one session to the beginning of the next. A request that has
+        no answer at the end of its session fails with ``SessionExpired``: no write that succeeds
+        was carried out in a later session than the one in which it was requested.
         """
         ...
 
@@ -216,7 +216,7 @@ class Coordination(Protocol):
         ...
 
     async def transaction(self, operations: Sequence[Operation]) -> None:
-        """All or nothing. Raises the error of the first operation that could not be done."""
+        """Do all operations or none. Raises the error of the first that could not be done."""
         ...
 
     def on_session(self, callback: OnSession) -> None:
@@ -246,18 +246,18 @@ async def delete_tree(coordination: Coordination, path: str) -> None:
         return
 
 
-# How often a take-over begins again because somebody changed the node between two requests.
+# How often a take-over begins again because the node was changed between two requests.
 TAKE_OVER_ATTEMPTS_MAX = 8
 
 
 async def take_over_ephemeral(coordination: Coordination, path: str, value: bytes) -> None:
     """Make ``path`` an ephemeral node of this session that holds ``value``, at once.
 
-    A node left by our own earlier life (killed, its session not expired yet) is deleted and
-    created anew in one transaction, so that at no moment somebody sees it missing. Only for nodes
-    that carry an identity of which we are sure to be the one living bearer (the lock of its data
-    directory is held); otherwise it would steal. Missing parents are made. Raises
-    ``VersionMismatch`` if somebody else keeps taking the node too.
+    A node left by an earlier life of this process (killed, its session not expired yet) is deleted
+    and created anew in one transaction, so that no other client sees it missing. Only for nodes of
+    an identity that certainly no other living process has (the lock of its data directory is held);
+    otherwise the node of another process would be stolen. Missing parents are made. Raises
+    ``VersionMismatch`` if another process keeps taking the node too.
     """
     for _ in range(TAKE_OVER_ATTEMPTS_MAX):
         stat = await coordination.exists(path)

@@ -1,35 +1,17 @@
-"""Files: the only module that opens one.
+"""The interface to files.
 
-The interface is asynchronous and made of whole operations (append a group and sync it, read a
-group of ranges), because handing work to a thread costs some 50 us: once a group, never once an
-entry. ``FileDisk`` works below one directory; its twin in ``geminga_simulation`` keeps bytes in
-memory, tears unsynced writes on a crash and injects errors, without any thread.
+It is asynchronous and made of whole operations (append a group of chunks and sync it, read a
+range), because handing work to a thread costs some 50 us: once for a group, never for each entry.
+``FileDisk`` (``file_disk``) works below one directory. Its twin in ``geminga_simulation`` keeps
+bytes in memory, tears unsynced writes on a crash and injects errors, without any thread.
 """
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Protocol
 
-from geminga_runtime.threads import Threads
-
 Chunk = bytes | bytearray | memoryview
-
-# Reads at most this long are tried on the event loop first: what the page cache has, it copies in
-# microseconds, and a thread costs more.
-INLINE_READ_BYTES_MAX = 256 * 1024
-# Linux refuses more buffers in one writev (IOV_MAX).
-BUFFERS_PER_WRITE_MAX = 1024
-# A file that nobody reads again is forgotten by the page cache in steps of so many synced bytes.
-FORGET_BYTES = 4 * 1024 * 1024
-# What a file is called until it replaces the old one; a crash may leave such a file behind.
-UNFINISHED_SUFFIX = ".unfinished"
-# "Only what the page cache has": Linux's flag for preadv, 0 elsewhere.
-_NO_WAIT = getattr(os, "RWF_NOWAIT", 0)
 
 
 class DiskFile(Protocol):
@@ -56,7 +38,7 @@ class DiskFile(Protocol):
     async def append_and_sync(self, chunks: Sequence[Chunk]) -> int:
         """``append`` then ``sync`` in one hand-over; returns the offset of the first byte.
 
-        When the sync fails, the bytes are in the file and nobody knows for how long.
+        When the sync fails, the bytes are in the file and may be lost at any time.
         """
         ...
 
@@ -73,7 +55,7 @@ class DiskFile(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give the file back, once what was begun is done. Does not sync."""
+        """Close the file once operations under way are done. Does not sync."""
         ...
 
 
@@ -85,11 +67,11 @@ class Disk(Protocol):
 
         With ``reserve_bytes``, ``append_and_sync`` takes space from the device so many bytes at a
         time, ahead of what is appended: its syncs then need not make the file's growth durable.
-        Reserved bytes read as zeros and count for nothing, except to who opens the file again when
-        it was not cut: then its zeros are its end.
+        Reserved bytes do not count as part of the file, until it is opened again without having
+        been cut: then they are zeros at its end.
 
-        ``is_reread=False`` says that what was synced is hardly ever read: nothing keeps it in
-        memory, where it would take the place of what is.
+        ``is_reread=False`` says that synced bytes are hardly ever read again: they are dropped from
+        the page cache, where they would take the place of bytes that are.
         """
         ...
 
@@ -104,7 +86,7 @@ class Disk(Protocol):
     async def list(self, directory: str) -> list[str]:
         """Names in ``directory``, sorted; empty where it does not exist.
 
-        Without what a crash left of a ``write_file`` that was not finished.
+        Files that a crash left of an unfinished ``write_file`` are left out.
         """
         ...
 
@@ -123,333 +105,3 @@ class Disk(Protocol):
     def total_bytes(self) -> int:
         """Bytes of the whole disk, the free ones included."""
         ...
-
-
-class FileDisk:
-    """Real files below ``root``; blocking calls run on ``threads`` threads of its own.
-
-    ``is_synced=False`` skips every fsync (the ``--no-sync`` of continuous-integration clusters):
-    a power cut may then lose acknowledged messages, a crash of the process does not.
-    """
-
-    def __init__(self, root: Path, *, threads: int = 2, is_synced: bool = True) -> None:
-        self._root = root
-        self._is_synced = is_synced
-        self._threads = Threads(threads, "geminga-disk")
-        # Two replacements of the same file use the same unfinished one.
-        self._replacing = threading.Lock()
-        self._make_directories(root)
-
-    async def open(self, path: str, *, reserve_bytes: int = 0, is_reread: bool = True) -> DiskFile:
-        """As ``Disk.open``; nothing is reserved where the file system has no way to."""
-        target = self._root / path
-
-        def open_it() -> tuple[int, int]:
-            is_new = not target.exists()
-            descriptor = os.open(target, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            if is_new:
-                self._sync_directory(target.parent)
-            return descriptor, os.fstat(descriptor).st_size
-
-        descriptor, size = await self._threads.run(open_it)
-        if not self._is_synced or not hasattr(os, "posix_fallocate"):
-            reserve_bytes = 0
-        if not self._is_synced or not hasattr(os, "posix_fadvise"):
-            is_reread = True
-        return _OpenFile(
-            descriptor,
-            size,
-            self._threads,
-            reserve_bytes,
-            is_reread=is_reread,
-            is_synced=self._is_synced,
-        )
-
-    async def read_file(self, path: str) -> bytes | None:
-        """The whole file, or None where there is none."""
-        target = self._root / path
-        try:
-            if target.stat().st_size <= INLINE_READ_BYTES_MAX:
-                return target.read_bytes()
-            return await self._threads.run(target.read_bytes)
-        except FileNotFoundError:
-            return None
-
-    async def write_file(self, path: str, content: bytes) -> None:
-        """Replace the file as a whole: after a crash it holds the old content or the new."""
-        target = self._root / path
-        await self._threads.run(lambda: self._replace(target, content))
-
-    def _replace(self, target: Path, content: bytes) -> None:
-        unfinished = target.with_name(target.name + UNFINISHED_SUFFIX)
-        with self._replacing:
-            with unfinished.open("wb") as file:
-                file.write(content)
-                file.flush()
-                if self._is_synced:
-                    os.fsync(file.fileno())
-            unfinished.replace(target)
-        self._sync_directory(target.parent)
-
-    async def list(self, directory: str) -> list[str]:
-        """Names in ``directory``, sorted; empty where it does not exist."""
-        try:
-            names = [entry.name for entry in (self._root / directory).iterdir()]
-        except FileNotFoundError:
-            return []
-        return sorted(name for name in names if not name.endswith(UNFINISHED_SUFFIX))
-
-    async def remove(self, path: str) -> None:
-        """Delete the file, durably; no error where it is missing."""
-        target = self._root / path
-
-        def remove_it() -> None:
-            try:
-                target.unlink()
-            except FileNotFoundError:
-                return
-            self._sync_directory(target.parent)
-
-        await self._threads.run(remove_it)
-
-    async def make_directory(self, path: str) -> None:
-        """Make the directory and its parents, durably."""
-        await self._threads.run(lambda: self._make_directories(self._root / path))
-
-    def free_bytes(self) -> int:
-        """Bytes that can still be written, by one who is not root."""
-        status = os.statvfs(self._root)
-        return status.f_bavail * status.f_frsize
-
-    def total_bytes(self) -> int:
-        """Bytes of the whole file system."""
-        status = os.statvfs(self._root)
-        return status.f_blocks * status.f_frsize
-
-    def close(self) -> None:
-        """End the threads, after what they were given; files still open can be read a little."""
-        self._threads.close()
-
-    def _make_directories(self, directory: Path) -> None:
-        if directory.is_dir():
-            return
-        self._make_directories(directory.parent)
-        directory.mkdir(exist_ok=True)
-        self._sync_directory(directory.parent)  # a directory's name stands in its parent
-
-    def _sync_directory(self, directory: Path) -> None:
-        if not self._is_synced:
-            return
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-class _Descriptor:
-    """A file descriptor that is given back when the last one using it is done.
-
-    A call in a thread goes on when the task that waits for it is cancelled. If the descriptor were
-    closed meanwhile, its number might soon belong to another file, and the call would write there.
-    """
-
-    def __init__(self, number: int) -> None:
-        self._number = number
-        self._users = 0
-        self._is_closed = False
-        self._lock = threading.Lock()
-
-    def peek(self) -> int:
-        """The number for a call that ends before the loop goes on: only the loop closes files."""
-        if self._is_closed:
-            raise ValueError("the file is closed")
-        return self._number
-
-    @contextmanager
-    def use(self) -> Generator[int]:
-        """The number, good until the block ends; raises ``ValueError`` for a closed file."""
-        with self._lock:
-            if self._is_closed:
-                raise ValueError("the file is closed")
-            self._users += 1
-        try:
-            yield self._number
-        finally:
-            self._leave()
-
-    def _leave(self) -> None:
-        with self._lock:
-            self._users -= 1
-            is_last = self._is_closed and self._users == 0
-        if is_last:
-            os.close(self._number)
-
-    def close(self) -> None:
-        """No more users; closing again does nothing."""
-        with self._lock:
-            is_idle = not self._is_closed and self._users == 0
-            self._is_closed = True
-        if is_idle:
-            os.close(self._number)
-
-
-class _OpenFile:
-    """A descriptor, the size we know the file to have, and where what is reserved ends."""
-
-    def __init__(
-        self,
-        descriptor: int,
-        size: int,
-        threads: Threads,
-        reserve_bytes: int,
-        *,
-        is_reread: bool,
-        is_synced: bool,
-    ) -> None:
-        self._descriptor = _Descriptor(descriptor)
-        self._size = size
-        self._reserve_bytes = reserve_bytes
-        self._reserved_end = 0
-        self._is_reread = is_reread
-        self._forgotten_end = size
-        self._threads = threads
-        self._is_synced = is_synced
-        self._appending = threading.Lock()
-        self._failure: OSError | None = None
-        self._can_read_cached = _NO_WAIT != 0
-
-    @property
-    def size(self) -> int:
-        return self._size
-
-    async def append(self, chunks: Sequence[Chunk]) -> int:
-        return await self._threads.run(lambda: self._append(chunks))
-
-    async def append_and_sync(self, chunks: Sequence[Chunk]) -> int:
-        def append_then_sync() -> int:
-            offset = self._append(chunks)
-            self._sync()
-            if self._reserve_bytes and self._size > self._reserved_end:
-                self._reserve()
-            if not self._is_reread and self._size >= self._forgotten_end + FORGET_BYTES:
-                self._forget()
-            return offset
-
-        return await self._threads.run(append_then_sync)
-
-    async def sync(self) -> None:
-        await self._threads.run(self._sync)
-
-    async def read(self, offset: int, length: int) -> bytes:
-        if length <= INLINE_READ_BYTES_MAX:
-            cached = self._read_cached(offset, length)
-            if cached is not None:
-                return cached
-        return await self._threads.run(lambda: self._read(offset, length))
-
-    async def truncate(self, size: int) -> None:
-        def cut_and_sync() -> None:
-            with self._appending, self._descriptor.use() as descriptor:
-                os.ftruncate(descriptor, size)
-                self._size = self._reserved_end = self._forgotten_end = size
-            self._sync()
-
-        await self._threads.run(cut_and_sync)
-
-    async def close(self) -> None:
-        self._descriptor.close()
-
-    def _append(self, chunks: Sequence[Chunk]) -> int:
-        with self._appending, self._descriptor.use() as descriptor:
-            self._refuse_after_failure()
-            offset = self._size
-            try:
-                end = offset
-                for first in range(0, len(chunks), BUFFERS_PER_WRITE_MAX):
-                    end = _write_all(descriptor, chunks[first : first + BUFFERS_PER_WRITE_MAX], end)
-            except OSError as error:
-                self._undo(descriptor, offset, error)
-                raise
-            self._size = end
-            return offset
-
-    def _undo(self, descriptor: int, offset: int, error: OSError) -> None:
-        # A part may have reached the file: what the caller was not told of must not stay.
-        try:
-            os.ftruncate(descriptor, offset)
-            self._reserved_end = offset
-        except OSError:
-            self._failure = error
-
-    def _reserve(self) -> None:
-        """Take the next step of space. A disk or file system that cannot is not asked again."""
-        with self._appending, self._descriptor.use() as descriptor:
-            try:
-                os.posix_fallocate(descriptor, self._size, self._reserve_bytes)
-            except OSError:
-                self._reserve_bytes = 0
-            else:
-                self._reserved_end = self._size + self._reserve_bytes
-
-    def _forget(self) -> None:
-        """Let the page cache give its pages to others, even to the next appends: those are warm."""
-        with self._descriptor.use() as descriptor, suppress(OSError):  # it is but advice
-            os.posix_fadvise(descriptor, 0, self._size, os.POSIX_FADV_DONTNEED)
-        self._forgotten_end = self._size
-
-    def _sync(self) -> None:
-        with self._descriptor.use() as descriptor:
-            self._refuse_after_failure()
-            if not self._is_synced:
-                return
-            try:
-                os.fdatasync(descriptor)
-            except OSError as error:
-                self._failure = error
-                raise
-
-    def _refuse_after_failure(self) -> None:
-        if self._failure is not None:
-            raise OSError(*self._failure.args)
-
-    def _read(self, offset: int, length: int) -> bytes:
-        """All of it: one pread may give less, at most 2 GiB or up to where an error begins."""
-        pieces: list[bytes] = []
-        length = min(length, self._size - offset)
-        with self._descriptor.use() as descriptor:
-            while length > 0:
-                piece = os.pread(descriptor, length, offset)
-                if not piece:
-                    break
-                pieces.append(piece)
-                offset += len(piece)
-                length -= len(piece)
-        return b"".join(pieces)
-
-    def _read_cached(self, offset: int, length: int) -> bytes | None:
-        """The bytes if the page cache has them all, else None: then a thread waits for the disk."""
-        if not self._can_read_cached:
-            return None
-        length = max(0, min(length, self._size - offset))
-        buffer = bytearray(length)
-        descriptor = self._descriptor.peek()
-        try:
-            count = os.preadv(descriptor, [buffer], offset, _NO_WAIT) if length else 0
-        except BlockingIOError:
-            return None
-        except OSError:  # this file system cannot say; a real error shows again in the thread
-            self._can_read_cached = False
-            return None
-        return bytes(buffer) if count == length else None
-
-
-def _write_all(descriptor: int, chunks: Sequence[Chunk], offset: int) -> int:
-    """Write ``chunks`` at ``offset``; returns where they end."""
-    size = sum(map(len, chunks))
-    written = os.pwritev(descriptor, chunks, offset)
-    if written < size:  # a short write: a signal or a nearly full disk; the rest in one piece
-        rest = memoryview(b"".join(chunks))
-        while written < size:
-            written += os.pwrite(descriptor, rest[written:], offset + written)
-    return offset + size

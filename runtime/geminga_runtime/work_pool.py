@@ -1,4 +1,4 @@
-"""One piece of work on very many things: a few at a time, keeping none of those that are done."""
+"""One piece of work on very many things: a few at a time, without keeping those that are done."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ class WorkPool:
         self._room = asyncio.Semaphore(width)
 
     async def run(self, work: Callable[[ThingT], Awaitable[None]], things: deque[ThingT]) -> None:
-        """Do ``work`` on each of ``things``, which leave it, whatever becomes of the others; when
-        all are done, the first of the errors is raised."""
+        """Do ``work`` on each of ``things``, which are removed from there. An error ends no other
+        work; when all is done, the first error is raised."""
         errors: list[Exception] = []
 
         async def go_on() -> None:
             while things:
                 async with self._room:
+                    # Another task may have taken the last one while this one waited.
                     if not things:
                         return
                     try:

@@ -1,9 +1,9 @@
-"""Who a client is: what a method of authentication is asked, and what it may say.
+"""Who a client is: the interface of methods of authentication.
 
-A method looks at credentials in as many steps as it needs: it accepts them, refuses them, or asks
-the client something (a challenge), looks at the answer, and so on. The same method looks at fresh
-credentials when those it accepted have expired. How questions and answers travel is the
-business of each protocol; what an accepted principal may do is ``authorization``'s.
+A method checks credentials in as many steps as it needs: it accepts them, refuses them, or sends
+the client a challenge, checks the answer, and so on. The same method checks fresh credentials when
+those it accepted have expired. How challenges and answers travel is up to each protocol; what an
+accepted principal may do is decided by ``authorization``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from geminga_server.authorization import ANONYMOUS, Principal
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The client is ``principal``: until ``expires_at_ms``, in milliseconds since 1970, or for as
-    long as it is connected."""
+    """The client is ``principal``: until ``expires_at_ms``, in milliseconds since 1970, or as long
+    as it is connected."""
 
     principal: Principal
     expires_at_ms: int | None = None
@@ -26,14 +26,14 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """The client is to answer ``data``."""
+    """The client must answer ``data``."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The client is not let in. ``reason`` is for the log: clients are not told."""
+    """The client is refused. ``reason`` is for the log; clients do not get it."""
 
     reason: str
 
@@ -45,35 +45,36 @@ class Exchange(Protocol):
     """The steps of authenticating one client once. An exception counts as a refusal."""
 
     async def begin(self, credentials: bytes) -> Outcome:
-        """Look at what the client brought of its own accord."""
+        """Check the credentials that the client sent first."""
         ...
 
     async def answer(self, data: bytes) -> Outcome:
-        """Look at the client's answer to the challenge that was the outcome before."""
+        """Check the client's answer to the challenge that was the outcome before."""
         ...
 
 
 class AuthenticationMethod(Protocol):
-    """One way of authenticating, under the name that clients call it by (``token``, ...)."""
+    """One way of authenticating."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name that clients call it by (``token``, ...)."""
         ...
 
     def exchange(self) -> Exchange:
-        """Begin with one client."""
+        """Begin to authenticate one client."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Authentication:
-    """How a server authenticates: by ``methods``, by name. A client that names none of them is the
-    principal ``anonymous``, or refused where there is none. Every ``refresh_check_s`` it is
-    looked whether the credentials of a connected client have expired."""
+    """How a server authenticates its clients."""
 
+    # By the names that clients call them by.
     methods: Mapping[str, AuthenticationMethod]
+    # The principal of clients that name no method; None: they are refused.
     anonymous: Principal | None = None
+    # Seconds between checks whether the credentials of a connected client have expired.
     refresh_check_s: float = 60.0
 
 

@@ -1,10 +1,10 @@
-"""Who may do what: the one question every handler asks before it acts.
+"""Who may do what: every handler calls ``authorize`` before it acts.
 
 ``await authorize(principal, action, resource)`` returns or raises ``NotAuthorized``. ``AllowAll``
-is the answer of a cluster without authentication; one that checks roles takes its place without a
-change in any handler. It is awaited because permissions are records in ZooKeeper: a handler asks
-before it looks at its own state, or looks at it again afterwards. Messages ride on the right that
-was found when their producer or consumer was opened.
+serves a cluster without authentication; an authorizer that checks roles takes its place without a
+change in any handler. It is awaited because permissions are records in ZooKeeper: a handler calls
+it before it reads its own state, or reads that again afterwards. Single messages are not checked:
+the right was checked when their producer or consumer was opened.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks. ``original`` is the role a proxy asks for; empty where nobody stands between."""
+    """An authenticated client, or an anonymous one."""
 
     role: str
     is_anonymous: bool = False
+    # The role of the client behind a proxy, whose role is ``role``; empty without a proxy.
     original: str = ""
 
 
@@ -42,7 +43,7 @@ ANONYMOUS = Principal("", is_anonymous=True)
 
 
 class Action(StrEnum):
-    """What can be asked for. ``ADMINISTER`` is anything that changes records of the resource."""
+    """What a client wants to do. ``ADMINISTER`` is anything that changes records of a resource."""
 
     PRODUCE = "produce"
     CONSUME = "consume"
@@ -52,7 +53,7 @@ class Action(StrEnum):
 
 
 class ResourceKind(StrEnum):
-    """What can be asked about."""
+    """The kinds of things that rights are about."""
 
     TOPIC = "topic"
     NAMESPACE = "namespace"
@@ -98,7 +99,7 @@ class Resource:
 
 
 class Authorize(Protocol):
-    """The question."""
+    """The function that handlers call."""
 
     async def __call__(self, principal: Principal, action: Action, resource: Resource) -> None:
         """Return where ``principal`` may; raise ``NotAuthorized`` where not."""
@@ -106,7 +107,7 @@ class Authorize(Protocol):
 
 
 class Authorizer(Protocol):
-    """Who answers it."""
+    """The object that has it as a method."""
 
     async def authorize(self, principal: Principal, action: Action, resource: Resource) -> None:
         """Return where ``principal`` may; raise ``NotAuthorized`` where not."""
@@ -114,7 +115,7 @@ class Authorizer(Protocol):
 
 
 class AllowAll:
-    """Everybody may do everything."""
+    """Every principal may do everything."""
 
     async def authorize(self, principal: Principal, action: Action, resource: Resource) -> None:
         """Return."""

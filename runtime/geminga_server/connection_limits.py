@@ -1,7 +1,7 @@
-"""Who gets in: counts a server's open connections, in all and by client address.
+"""Limits on a server's open connections, in all and for each client address.
 
-Decides only. A server asks ``admit`` for each connection that it accepted, refuses in its own
-protocol, and calls ``leave`` when one that was admitted is over.
+Only decides. A server calls ``admit`` for each connection that it accepted, refuses in its own
+protocol, and calls ``leave`` when an admitted one is over.
 """
 
 from __future__ import annotations
@@ -11,39 +11,44 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 
 from geminga_server.config import ConnectionConfig
 from geminga_server.open_files import OpenFiles
 
 log = logging.getLogger(__name__)
 
+# Refusals of so many seconds share a line in the log.
 LOG_PERIOD_S = 10.0
 
 
 class RefusalLog:
-    """Logs refusals of one kind: the first at once, what follows in a line every ``LOG_PERIOD_S``,
-    for a flood of them must not become a flood of lines. ``refused`` in a line is how many there
-    were since the line before."""
+    """Logs refusals of one kind: the first at once, later ones in a line every ``LOG_PERIOD_S``, so
+    that a flood of refusals is not a flood of lines. ``refused`` in a line counts the refusals
+    since the line before."""
 
     def __init__(self, event: str) -> None:
         self._event = event
+        # Of the last refusal.
         self._facts: Callable[[], Mapping[str, object]] = dict
-        self._unsaid = 0
+        # Refusals since the last line.
+        self._unlogged = 0
+        # Set while a line may follow; None: the next refusal is logged at once.
         self._timer: asyncio.TimerHandle | None = None
 
     def note(self, facts: Callable[[], Mapping[str, object]]) -> None:
-        """One more refusal; ``facts`` are asked for only where they make a line."""
-        self._unsaid += 1
+        """Count a refusal; ``facts`` is only called for a line."""
+        self._unlogged += 1
         self._facts = facts
         if self._timer is None:
-            self._say()
+            self._log()
 
-    def _say(self) -> None:
+    def _log(self) -> None:
         self._timer = None
-        if self._unsaid:
-            log.warning(self._event, extra={"refused": self._unsaid, **self._facts()})
-            self._unsaid = 0
-            self._timer = asyncio.get_running_loop().call_later(LOG_PERIOD_S, self._say)
+        if self._unlogged:
+            log.warning(self._event, extra={"refused": self._unlogged, **self._facts()})
+            self._unlogged = 0
+            self._timer = asyncio.get_running_loop().call_later(LOG_PERIOD_S, self._log)
 
 
 class Limit(StrEnum):
@@ -54,7 +59,8 @@ class Limit(StrEnum):
 
 
 def connections_allowed(config: ConnectionConfig, files: OpenFiles) -> ConnectionConfig:
-    """As many clients as ``config`` says; for 0, or too many, as ``files`` have room for."""
+    """The limits of ``config``, with as many clients as there are files for where it says 0 or
+    more than that."""
     wanted = config.connections_max
     if wanted > files.clients:
         log.warning(
@@ -66,15 +72,14 @@ def connections_allowed(config: ConnectionConfig, files: OpenFiles) -> Connectio
 
 
 class ConnectionLimits:
-    """At most as many connections as ``config`` says, in all and of one address; 0: any number.
-
-    ``refused`` counts those that were too many, by limit.
-    """
+    """Counts connections, at most as many as ``config`` says, in all and of one address; 0: any
+    number."""
 
     def __init__(self, config: ConnectionConfig | None = None) -> None:
         config = config or ConnectionConfig()
         self.connections_max = config.connections_max
         self.per_address_max = config.connections_per_address_max
+        # How many connections were too many, by limit.
         self.refused = dict.fromkeys(Limit, 0)
         self._open = 0
         # One number for each address with an open connection: no more than there are connections.
@@ -85,13 +90,18 @@ class ConnectionLimits:
         return self._open
 
     def admit(self, address: str) -> Limit | None:
-        """Count a new connection from ``address``, a host without a port; or say which limit it
-        exceeds, and do not count it."""
+        """Count a new connection from ``address``, a host without a port, and return None; or
+        return the limit that it exceeds, and do not count it."""
         of_address = self._open_by_address.get(address, 0)
+        limit: Limit | None = None
         if self.connections_max and self._open >= self.connections_max:
-            return self._refuse(Limit.ALL, address)
-        if self.per_address_max and of_address >= self.per_address_max:
-            return self._refuse(Limit.ADDRESS, address)
+            limit = Limit.ALL
+        elif self.per_address_max and of_address >= self.per_address_max:
+            limit = Limit.ADDRESS
+        if limit is not None:
+            self.refused[limit] += 1
+            self._log.note(partial(self._facts, limit, address))
+            return limit
         self._open += 1
         self._open_by_address[address] = of_address + 1
         return None
@@ -105,13 +115,8 @@ class ConnectionLimits:
         else:
             del self._open_by_address[address]
 
-    def _refuse(self, limit: Limit, address: str) -> Limit:
-        self.refused[limit] += 1
-        self._log.note(lambda: self._facts(limit, address))
-        return limit
-
     def _facts(self, limit: Limit, address: str) -> dict[str, object]:
-        """For the operator, who wants to know whose connections they are."""
+        """Facts for operators, who want to know which clients have the connections."""
         by_address = self._open_by_address
         most_from = max(by_address, key=by_address.__getitem__, default="")
         return {

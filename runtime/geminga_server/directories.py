@@ -1,9 +1,10 @@
-"""Data directories: whether one can be used, and the lock that keeps every other process out of it.
+"""Data directories: whether one can be used, and the lock that keeps other processes out of it.
 
-The lock is a file ``lock`` in the directory, locked with ``flock`` and naming the process that took
-it. Child processes inherit the descriptor, so that the lock is free only when the last process that
-works on the data has ended. After a ``kill -9`` of the owner its children die within milliseconds;
-a successor that comes sooner waits for them. One that finds its predecessor alive is refused.
+The lock is a file ``lock`` in the directory, locked with ``flock``, which holds the id of the
+process that took it. Child processes inherit the descriptor, so that the lock is free only when the
+last process that works on the data has ended. After a ``kill -9`` of the owner its children die
+within milliseconds; a successor that starts earlier waits for them. A process that finds the owner
+alive is refused.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from geminga_runtime.clock import Clock
 from geminga_server.errors import DirectoryInUse, DirectoryUnusable
 
 LOCK_NAME = "lock"
-# How long the children of a dead owner may take to be gone. The kernel has killed them already; a
-# large process needs a moment to give its memory back, and one that syncs a file is gone when its
-# disk has answered.
+# How long the children of a dead owner may take to end. The kernel has killed them already; a large
+# process needs a moment to give its memory back, and one that syncs a file ends when its disk has
+# answered.
 ORPHANS_TIMEOUT_S = 20.0
 POLL_S = 0.01
 
@@ -32,8 +33,6 @@ class DirectoryLock:
     """
 
     def __init__(self, directory: Path, clock: Clock) -> None:
-        self._directory = directory
-        self._clock = clock
         require_directory(directory)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         try:
@@ -42,7 +41,7 @@ class DirectoryLock:
         except OSError as error:
             raise DirectoryUnusable(directory, str(error.strerror)) from error
         try:
-            self._acquire()
+            self._acquire(directory, clock)
             os.ftruncate(self.descriptor, 0)
             os.pwrite(self.descriptor, f"{os.getpid()}\n".encode(), 0)
         except OSError as error:  # a file system without locks, or a full disk
@@ -53,17 +52,20 @@ class DirectoryLock:
             raise
 
     def close(self) -> None:
-        """Let go of our hold on the lock."""
+        """Release the lock; it is free once no child holds it either."""
         os.close(self.descriptor)
 
-    def _acquire(self) -> None:
-        deadline_s = self._clock.monotonic() + ORPHANS_TIMEOUT_S
+    def _acquire(self, directory: Path, clock: Clock) -> None:
+        deadline_s = clock.monotonic() + ORPHANS_TIMEOUT_S
         while not self._try():
-            owner = self._owner()
-            if owner is not None and _is_alive(owner):
-                raise DirectoryInUse(self._directory, owner)
-            if self._clock.monotonic() >= deadline_s:
-                raise DirectoryInUse(self._directory, None)
+            # The file names the owner. Our own id there is that of a process in another container,
+            # whose ids mean nothing here.
+            words = os.pread(self.descriptor, 32, 0).strip()
+            owner = int(words) if words.isdigit() else None
+            if owner is not None and owner != os.getpid() and _is_alive(owner):
+                raise DirectoryInUse(directory, owner)
+            if clock.monotonic() >= deadline_s:
+                raise DirectoryInUse(directory, None)
             threading.Event().wait(POLL_S)  # no event loop yet, or nothing else on it
 
     def _try(self) -> bool:
@@ -72,15 +74,6 @@ class DirectoryLock:
         except BlockingIOError:
             return False
         return True
-
-    def _owner(self) -> int | None:
-        """The process that took the lock, as it wrote into the file; None where that is no use.
-
-        Our own id there is that of a process in another container, whose ids mean nothing here.
-        """
-        words = os.pread(self.descriptor, 32, 0).strip()
-        owner = int(words) if words.isdigit() else None
-        return None if owner == os.getpid() else owner
 
 
 def _is_alive(pid: int) -> bool:
@@ -95,13 +88,14 @@ def _is_alive(pid: int) -> bool:
 
 def require_directory(path: Path) -> None:
     """Raise ``DirectoryUnusable`` unless ``path`` is a directory that this user can write to, or
-    can be made. Looks only: nothing is written."""
+    can be made. Writes nothing."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
-        pass  # it is to be made, or something above it is a file
+        pass  # it can perhaps be made, or something above it is a file: see below
     except OSError as error:
         raise DirectoryUnusable(path, str(error.strerror)) from error
+    # The directory itself, or the lowest one above it that exists, in which it would be made.
     real = Path(os.path.realpath(path))
     place = next(each for each in (real, *real.parents) if each.exists())
     if not place.is_dir():

@@ -3,13 +3,13 @@
 ::
 
     GemingaError
-    ├── ConfigError               a setting nobody can work with; says where it stands
+    ├── ConfigError               a wrong setting; says where it was read
     ├── ControlError              supervisor and part misunderstood each other
     ├── DirectoryUnusable         a path is no directory, or not to be written to
     ├── DirectoryInUse            another process works on the same data
     ├── NotAuthorized             this principal may not do that
     ├── ServerStartError          this process cannot run here: no uvloop, a port that is taken
-    └── ServerUnreachable         another server that was asked for its part gave no answer
+    └── ServerUnreachable         another server did not answer a request
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from geminga_runtime.errors import GemingaError
 
 
 class ConfigError(GemingaError):
-    """A setting nobody can work with. The message names every bad one, and where it was read."""
+    """Wrong settings. The message names every one of them, and where it was read."""
 
     code: ClassVar[str] = "InvalidSettings"
 
@@ -52,7 +52,7 @@ class DirectoryUnusable(GemingaError):
 
 
 class DirectoryInUse(GemingaError):
-    """Another process works on the same data; two would destroy it. ``pid`` is its id if known."""
+    """Another process works on the same data; two would corrupt it. ``pid`` is its id if known."""
 
     code: ClassVar[str] = "DirectoryInUse"
 
@@ -78,8 +78,8 @@ class NotAuthorized(GemingaError):
 
 
 class ServerUnreachable(GemingaError):
-    """Another server that this one asked did not answer: it may or may not have done its part.
-    Where it is not ``is_connected``, it has got nothing of the request, which may go to another."""
+    """Another server did not answer a request, which it may or may not have carried out. Without
+    ``is_connected`` it has received nothing of it: the request may be sent to another server."""
 
     code: ClassVar[str] = "ServiceNotReady"
     retry: ClassVar[bool] = True
@@ -90,7 +90,7 @@ class ServerUnreachable(GemingaError):
 
 
 class ServerSilent(ServerUnreachable):
-    """Another server took a request, and says nothing."""
+    """Another server accepted a request and sent nothing for too long."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
         super().__init__(f"{url} was silent for {timeout_s:g} s")

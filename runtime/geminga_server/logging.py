@@ -1,9 +1,9 @@
-"""Renders what everybody logs through the standard library: lines for people, or JSON.
+"""Renders the events that are logged through the standard library: as lines for people, or as JSON.
 
-Everywhere else ``logging.getLogger(__name__)`` and ``extra={...}`` are all there is. This module
-puts one handler on the root logger whose formatter is structlog's. structlog is imported at the
-first event, and without ``rich``, which draws boxes around traces that no log collector wants and
-takes 50 of 75 ms.
+All other modules use ``logging.getLogger(__name__)`` and ``extra={...}``. This one puts a handler
+on the root logger whose formatter is structlog's. structlog is imported at the first event, and
+without ``rich``, which draws boxes around traces that log collectors cannot use and takes 50 of 75
+ms.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def configure_logging(
     """Log events of ``level`` and above to ``stream`` (standard error), as ``part``.
 
     ``is_json`` writes one JSON object a line; otherwise lines for people, coloured on a terminal
-    unless the variable ``NO_COLOR`` is set. Calling it again replaces what was configured before.
-    Raises ``ConfigError`` for a level that is none.
+    unless the variable ``NO_COLOR`` is set. Calling it again replaces the earlier configuration.
+    Raises ``ConfigError`` for an unknown level.
     """
     target = stream or sys.stderr
     handler = logging.StreamHandler(target)
@@ -46,7 +46,7 @@ def configure_logging(
 
 
 def set_log_level(level: str) -> None:
-    """Log events of ``level`` and above from now on. Raises ``ConfigError`` if it is none."""
+    """Log events of ``level`` and above from now on. Raises ``ConfigError`` if it is unknown."""
     name = level.upper()
     if name not in LEVELS:
         raise ConfigError(f"{level!r} is no log level; it should be one of {', '.join(LEVELS)}")
@@ -79,11 +79,13 @@ def _structlog_formatter(part: str, *, is_json: bool, is_coloured: bool) -> logg
         _logger: WrappedLogger, _method: str, event: EventDict
     ) -> MutableMapping[str, object]:
         event["part"] = part
-        # What another handler's formatter left on the record; no field of ours has these names.
+        # Another handler's formatter may have left these on the record; no field of ours is called
+        # so.
         event.pop("message", None)
         event.pop("asctime", None)
         return event
 
+    # In the order in which they add to an event, which is the order of the fields.
     facts: list[Processor] = [
         structlog.stdlib.ExtraAdder(),
         structlog.stdlib.add_log_level,
@@ -109,7 +111,7 @@ def _structlog_formatter(part: str, *, is_json: bool, is_coloured: bool) -> logg
 
 @contextmanager
 def _import_blocked(package: str) -> Generator[None]:
-    """Inside, ``import package`` fails as if it were not installed, unless it is loaded already."""
+    """Make ``import package`` fail, as if it were not installed, unless it is loaded already."""
     is_blocked = package not in sys.modules
     if is_blocked:
         sys.modules[package] = None  # type: ignore[assignment]

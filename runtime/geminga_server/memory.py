@@ -1,8 +1,7 @@
-"""Memory habits of a server process, set once at its start.
+"""Settings of the memory allocator and the garbage collector, made once when a server starts.
 
-What passes through a broker or bookie is bytes of some hundred KiB, taken and given back all the
-time, and long queues of small tuples that never form a cycle. Neither glibc's defaults nor Python's
-suit that; both are told so here.
+Brokers and bookies allocate and free blocks of some hundred KiB all the time, and have long queues
+of small tuples that never form a cycle. Neither glibc's defaults nor Python's suit that.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ COLLECTOR_THRESHOLDS = (50_000, 20, 50)
 
 
 def tune_memory() -> None:
-    """Set the habits; call it when everything has been imported."""
+    """Make the settings; call it when everything has been imported."""
     gc.collect()
-    gc.freeze()
+    gc.freeze()  # modules and classes live until the end: collections need not visit them
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:  # glibc; others have other ways
+    if mallopt is not None:  # only glibc has it
         for option, value in MALLOC_OPTIONS:
             mallopt(option, value)

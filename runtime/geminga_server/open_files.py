@@ -1,11 +1,11 @@
-"""How many files a process may have open (sockets are files), and what share of them is for whom.
+"""How many files a process may have open (sockets are files), and how they are shared out.
 
 Every connection takes one file of the process's limit (``RLIMIT_NOFILE``). Without a limit of its
-own a server accepts until there is none left, and then neither clients nor operators get in, and it
-can open no file and reach no bookie. So a part raises the soft limit to the hard one when it
-starts, and divides what it got: a reserve for its own files (``own``), a share for HTTP, by which
-operators and metrics come, and the rest for clients. Imports nothing slow: the supervisor raises
-its limit before it starts anything.
+own, a server accepts connections until no file is left. Then neither clients nor operators can
+connect, and it can open no file and reach no bookie. So a part raises the soft limit to the hard
+one when it starts, and divides it: a reserve for its own files (``own``), a share for HTTP, which
+operators and metrics use, and the rest for clients. Imports nothing slow: the supervisor raises its
+limit before it starts anything.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from geminga_server.errors import ServerStartError
 
-# Below this an operator should know: a broker with a few applications of a hundred processes each
-# has so many connections.
+# Below this a warning is logged: a few applications of a hundred processes each have so many
+# connections to a broker.
 LOW = 10_000
 RECOMMENDED = 65_536
 # macOS calls the hard limit unlimited, and refuses more than this (OPEN_MAX).
@@ -34,7 +34,7 @@ OWN_MAX = 1_024
 HTTP_MIN = 16
 HTTP_MAX = 1_000
 SHARE = 8
-# With fewer clients a server is of no use.
+# A server that can have fewer clients does not start.
 CLIENTS_MIN = 16
 
 
@@ -43,7 +43,9 @@ class OpenFiles:
     """The shares of one process, in files; together they are its limit."""
 
     limit: int
+    # For the part's own files.
     own: int
+    # For HTTP connections.
     http: int
 
     @property
@@ -85,6 +87,7 @@ def raise_limit() -> int:
     Returns the limit that holds then: the old one where the system does not allow another.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # The first value that the system accepts.
     for wanted in (hard, max(current_limit(), MACOS_MAX)):
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
@@ -93,7 +96,7 @@ def raise_limit() -> int:
 
 
 def how_to_raise(limit: int) -> str:
-    """In words for operators."""
+    """How to raise the limit, in words for operators."""
     return (
         f"raise the hard limit: `ulimit -n {limit}` as root before the start, "
         f"`LimitNOFILE={limit}` in a systemd unit, `ulimits: nofile` in a compose file"

@@ -1,5 +1,5 @@
-"""The addresses that one process, or the parts of one machine, are told to listen on: whether that
-can be done is found out before anything else is."""
+"""Checks of the addresses to listen on, made before anything else is started, and the words for
+operators when one of them cannot be used."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ OWN_ADDRESS = "give an address of this machine with --bind-address (0.0.0.0: all
 def require_distinct(ports: Mapping[str, int]) -> None:
     """Raise ``ConfigError`` where two ports are the same, and not 0, which is any free one.
 
-    ``ports`` are by the options that choose them. Different addresses could share a port, but who
-    gives one port twice has mistyped it, and would find the one service where the other should be.
+    ``ports`` are by the options that choose them. Different addresses could share a port, but the
+    same port twice is a typing mistake far more often, and a client would then find the one service
+    where the other should be.
     """
     for (one, port), (other, same) in combinations(ports.items(), 2):
         if port == same != 0:
@@ -30,7 +31,8 @@ def require_distinct(ports: Mapping[str, int]) -> None:
 def free_port(host: str, port: int) -> int:
     """``port``, or for 0 one that is free now, where this process can listen on ``host``.
 
-    A number is needed early: it goes into records before it is used. Raises ``ServerStartError``.
+    For callers that need the number before they listen. Another process may take the port
+    meanwhile. Raises ``ServerStartError``.
     """
     try:
         socket.getaddrinfo(host, port)  # create_server's error does not tell that it knows no host
@@ -46,20 +48,14 @@ def family_of(host: str) -> socket.AddressFamily:
 
 
 def cannot_listen(host: str, port: int, error: OSError) -> str:
-    """What is wrong with an address on which ``error`` came instead of a listening socket, and what
-    would be right."""
-    return f"cannot listen on {host}:{port}: {_reason(host, error)}"
-
-
-def _reason(host: str, error: OSError) -> str:
+    """Why listening failed with ``error``, and what would be right, in words for operators."""
+    reason = error.strerror or str(error)
     if isinstance(error, socket.gaierror):
-        return f"there is no host called {host}; {OWN_ADDRESS}"
-    match error.errno:
-        case errno.EADDRNOTAVAIL:
-            return f"this machine has no such address; {OWN_ADDRESS}"
-        case errno.EADDRINUSE:
-            return "the port is in use; free it, or choose another (0 takes any free one)"
-        case errno.EACCES:
-            return "not permitted; choose a port from 1024 on"
-        case _:
-            return error.strerror or str(error)
+        reason = f"there is no host called {host}; {OWN_ADDRESS}"
+    elif error.errno == errno.EADDRNOTAVAIL:
+        reason = f"this machine has no such address; {OWN_ADDRESS}"
+    elif error.errno == errno.EADDRINUSE:
+        reason = "the port is in use; free it, or choose another (0 takes any free one)"
+    elif error.errno == errno.EACCES:
+        reason = "not permitted; choose a port from 1024 on"
+    return f"cannot listen on {host}:{port}: {reason}"

@@ -1,9 +1,9 @@
-"""Runs one part as a process: open files, uvloop, signals, an end in time, exit codes.
+"""Runs one part as a process: open files, uvloop, signals, a bounded shutdown, exit codes.
 
 ``run_part(main)`` is the last line of every part's command. ``main`` opens its services with
-``async with`` and then waits; SIGTERM, Ctrl-C or the supervisor's order cancel it, and leaving the
-``async with`` blocks closes everything. A close that takes longer than ``CLOSE_TIMEOUT_S`` is cut
-off, because a supervisor waits for it, and everything that was acknowledged is on disk anyway.
+``async with`` and then waits. SIGTERM, Ctrl-C or the supervisor's order cancel it, and leaving the
+``async with`` blocks closes everything. After ``CLOSE_TIMEOUT_S`` the process ends in any case: a
+supervisor waits for it, and everything that was acknowledged is on disk.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine
 from enum import IntEnum
-from typing import Any, NoReturn
+from typing import Any
 
 from geminga_runtime.errors import GemingaError
+from geminga_server.control.supervision import CONTROL_SOCKET_VARIABLE
 from geminga_server.errors import ServerStartError
 from geminga_server.open_files import LOW, RECOMMENDED, how_to_raise, raise_limit
-from geminga_server.supervision import CONTROL_SOCKET_VARIABLE
 
 log = logging.getLogger(__name__)
 
@@ -28,24 +28,25 @@ CLOSE_TIMEOUT_S = 5.0
 
 
 class ExitCode(IntEnum):
-    """What a part's process ends with; the supervisor restarts it after anything but ``OK``."""
+    """Exit codes of a part's process; the supervisor restarts it after anything but ``OK``."""
 
     OK = 0  # asked to end, and ended in order
-    FAILED = 1  # an error nobody expected; the log has its trace
+    FAILED = 1  # an unexpected error; the log has its trace
     REFUSED = 2  # it cannot run like this: a setting, a port, no ZooKeeper; the log says what
-    STUCK = 3  # asked to end, and cut off after CLOSE_TIMEOUT_S
+    STUCK = 3  # asked to end, and killed itself after CLOSE_TIMEOUT_S
 
 
 class StopRequest:
-    """How a part is asked to end, whoever asks. Asking again changes nothing."""
+    """A request to a part to end, made by a signal or the supervisor. Later ones change nothing."""
 
     def __init__(self) -> None:
         self._asked = asyncio.Event()
         self._callbacks: list[Callable[[], object]] = []
+        # Of the first request.
         self.reason = ""
 
     def ask(self, reason: str) -> None:
-        """End now; ``reason`` goes to the log."""
+        """Ask the part to end now; ``reason`` goes to the log."""
         if not self._asked.is_set():
             self.reason = reason
             self._asked.set()
@@ -53,11 +54,11 @@ class StopRequest:
                 callback()
 
     def on_asked(self, callback: Callable[[], object]) -> None:
-        """Call ``callback`` when somebody asks, before anything closes."""
+        """Call ``callback`` at the request, before anything closes."""
         self._callbacks.append(callback)
 
     async def wait(self) -> None:
-        """Return when somebody asked."""
+        """Return when the part was asked to end."""
         await self._asked.wait()
 
 
@@ -77,9 +78,9 @@ def run_part(main: PartMain, *, close_timeout_s: float = CLOSE_TIMEOUT_S) -> int
 
 
 def prepare_open_files() -> None:
-    """Raise the limit on open files as far as it goes, and say where it is low all the same.
+    """Raise the limit on open files as far as possible, and warn if it is still low.
 
-    A supervisor's parts have its limit, and leave it to the supervisor to say so.
+    The parts of a supervisor inherit its limit; only the supervisor warns.
     """
     limit = raise_limit()
     if limit < LOW and CONTROL_SOCKET_VARIABLE not in os.environ:
@@ -94,7 +95,7 @@ def prepare_open_files() -> None:
 
 
 def uvloop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """Makes uvloop's event loops. Raises ``ServerStartError`` where uvloop is not installed."""
+    """The maker of uvloop's event loops. Raises ``ServerStartError`` if uvloop is not installed."""
     try:
         import uvloop  # noqa: PLC0415 - its absence is reported as what it is
     except ImportError as error:
@@ -105,7 +106,7 @@ def uvloop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 
 def is_uvloop_running() -> bool:
-    """Whether the running event loop is uvloop's: every part's is, and a test asks."""
+    """Whether the running event loop is uvloop's, as in every part."""
     return type(asyncio.get_running_loop()).__module__.partition(".")[0] == "uvloop"
 
 
@@ -114,7 +115,7 @@ async def _run_until_stopped(main: PartMain, close_timeout_s: float) -> ExitCode
     stop = StopRequest()
     loop = asyncio.get_running_loop()
     for number in stop_signals():
-        loop.add_signal_handler(number, _on_signal, stop, number)
+        loop.add_signal_handler(number, stop.ask, f"signal {number.name}")
     work = loop.create_task(main(stop), name="part")
     asked = loop.create_task(stop.wait(), name="stop request")
     try:
@@ -124,34 +125,17 @@ async def _run_until_stopped(main: PartMain, close_timeout_s: float) -> ExitCode
             work.cancel()
             await asyncio.wait({work}, timeout=close_timeout_s)
             if not work.done():
-                _cut_off(close_timeout_s)
+                # No cleanup can be trusted to end: leave at once, with what is left to do as a
+                # hint. ``os._exit`` flushes nothing by itself.
+                tasks = sorted(task.get_name() for task in asyncio.all_tasks())
+                facts = {"timeout_s": close_timeout_s, "tasks": tasks}
+                log.error("part did not close in time", extra=facts)
+                logging.shutdown()
+                sys.stdout.flush()
+                os._exit(ExitCode.STUCK)
     finally:
         asked.cancel()
-    return _exit_code(work)
-
-
-def stop_signals(*more: signal.Signals) -> list[signal.Signals]:
-    """SIGTERM, and SIGINT and ``more`` where whoever started us did not have them ignored.
-
-    nohup does so with SIGHUP, and a shell without job control with the SIGINT of what it starts
-    in the background: a Ctrl-C is then meant for others.
-    """
-    wanted = [number for number in (signal.SIGINT, *more) if not _is_ignored(number)]
-    return [signal.SIGTERM, *wanted]
-
-
-def _is_ignored(number: signal.Signals) -> bool:
-    return signal.getsignal(number) is signal.SIG_IGN
-
-
-def _on_signal(stop: StopRequest, number: signal.Signals) -> None:
-    stop.ask(f"signal {number.name}")
-
-
-def _exit_code(work: asyncio.Task[None]) -> ExitCode:
-    if work.cancelled():
-        return ExitCode.OK
-    error = work.exception()
+    error = None if work.cancelled() else work.exception()
     if error is None:
         return ExitCode.OK
     if isinstance(error, GemingaError):
@@ -161,9 +145,12 @@ def _exit_code(work: asyncio.Task[None]) -> ExitCode:
     return ExitCode.FAILED
 
 
-def _cut_off(close_timeout_s: float) -> NoReturn:
-    tasks = sorted(task.get_name() for task in asyncio.all_tasks())
-    log.error("part did not close in time", extra={"timeout_s": close_timeout_s, "tasks": tasks})
-    logging.shutdown()
-    sys.stdout.flush()
-    os._exit(ExitCode.STUCK)
+def stop_signals(*more: signal.Signals) -> list[signal.Signals]:
+    """SIGTERM, and SIGINT and ``more`` unless this process was started with them ignored.
+
+    nohup ignores SIGHUP, and a shell without job control ignores SIGINT for what it starts in the
+    background: a Ctrl-C is then meant for other processes.
+    """
+    optional = (signal.SIGINT, *more)
+    wanted = [number for number in optional if signal.getsignal(number) is not signal.SIG_IGN]
+    return [signal.SIGTERM, *wanted]

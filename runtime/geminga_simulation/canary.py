@@ -10,7 +10,7 @@ from enum import Enum
 
 
 class Canary(Enum):
-    """Which promise is broken."""
+    """The promise that is broken."""
 
     NONE = "none"
     LYING_DISK = "syncs return at once and make nothing safe"
@@ -18,5 +18,5 @@ class Canary(Enum):
     DEAF_WATCH = "a change wakes nobody now and then"
 
 
-# How often the last two strike: once in so many chances.
+# The last two strike once in so many chances.
 CHANCES_PER_STRIKE = 64

@@ -1,7 +1,7 @@
 """How well the simulated machinery works: delays, limits and probabilities, each with a unit.
 
-These are facts a network, a disk or a coordination service is given and may be given anew while it
-runs. What breaks outright and when (crashes, partitions, resets) is the fault menu's business.
+A network, a disk or a coordination service is given them, and may be given others while it runs.
+What breaks outright and when (crashes, partitions, resets) is in the fault menu.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 
 
 class Conditions:
-    """Base of the dataclasses below: refuses values that cannot be meant."""
+    """Base of the dataclasses below: refuses negative values, and probabilities above 1."""
 
     __slots__ = ()
 
@@ -94,6 +94,6 @@ class CoordinationConditions(Conditions):
     reconnect_s_max: float = 0.5
 
 
-# Each answer comes in the instant in which it was asked for: for tests of what is asked, and in
-# which order, where no time need pass.
+# Each answer comes in the instant of its request: for tests of which requests are made, and in what
+# order, where no time need pass.
 INSTANT = CoordinationConditions(delay_s_min=0.0, delay_s_max=0.0, reconnect_s_max=0.0)

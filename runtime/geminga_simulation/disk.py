@@ -1,13 +1,13 @@
 """A disk in memory that behaves as badly as real ones may.
 
 ``SimulatedDisk`` is the device and outlives crashes; ``mount()`` gives one process's view of it,
-which implements ``geminga_runtime.disk.Disk``. A crash makes every view and open file of before
-worthless and leaves of each file what was synced, plus whatever the seed lets survive of the rest:
-nothing, all, a part cut off anywhere, or sectors of it with holes (zeros or garbage) between.
+which implements ``geminga_runtime.disk.Disk``. A crash ends all views and open files, and leaves of
+each file what was synced, plus what the seed lets survive of the rest: nothing, all, a part cut off
+anywhere, or sectors of it with holes (zeros or garbage) between.
 
 What the real ``FileDisk`` makes durable is durable here: names after ``open``, ``write_file`` as a
-whole, ``remove``, ``make_directory``, ``truncate``. Each takes effect at one instant while it is
-waited for, so a crash meanwhile finds it done or not done, never half. What was reserved behind a
+whole, ``remove``, ``make_directory``, ``truncate``. Each takes effect at one instant while its
+caller waits, so a crash meanwhile finds it done or not done, never half. What was reserved behind a
 file's end is there as zeros when its process is gone; power may be lost before that was durable.
 """
 
@@ -22,34 +22,35 @@ from typing import TypeVar
 from geminga_runtime.disk import Chunk, DiskFile
 from geminga_simulation.conditions import DiskConditions
 from geminga_simulation.errors import SimulationError
-from geminga_simulation.incarnation import is_dead_here
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.incarnation import is_dead_here
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 ResultT = TypeVar("ResultT")
 
 SECTOR_BYTES = 512
 # Two appends to one file never happen at the same instant: the loop would choose their order.
 TICK_S = 0.000_001
-# How many reserved zeros a file is found with, at the most: their number does not matter.
+# At most so many reserved zeros are found behind a file's end. Real files have megabytes of them;
+# readers stop at the first, so few show the same.
 RESERVED_FOUND_BYTES_MAX = 4096
-# What is asked of a file system mostly is in memory: so many of the questions are reads.
+# The size of a file system mostly is in memory: so many questions for it read the device.
 MEASURE_SHARE = 0.1
 CAPACITY_BYTES_DEFAULT = 64 * 1024 * 1024 * 1024
 
 
 class StoredFile:
-    """The bytes of one file: ``content`` as processes see it, ``synced_size`` of it safe.
-
-    ``doomed`` are ranges whose sync failed: the system took them for written and never tries again.
-    ``is_reserved`` says that space is reserved behind ``content``.
-    """
+    """The bytes of one file."""
 
     __slots__ = ("content", "doomed", "is_reserved", "synced_size")
 
     def __init__(self, content: bytes = b"") -> None:
+        # As processes see it, and how many bytes of it survive a loss of power.
         self.content = bytearray(content)
         self.synced_size = len(content)
+        # Ranges whose sync failed, as (start, end). The system marks their pages clean and never
+        # writes them again: after a loss of power they hold something else, synced since or not.
         self.doomed: list[tuple[int, int]] = []
+        # Space is reserved behind ``content``.
         self.is_reserved = False
 
 
@@ -74,11 +75,13 @@ class SimulatedDisk:
         self.conditions = conditions or DiskConditions()
         self.capacity_bytes = capacity_bytes
         self.is_lying = is_lying
+        # By path, without a leading slash.
         self.files: dict[str, StoredFile] = {}
         self.directories: dict[str, None] = {"": None}
-        # Counts the lives of the machine: views of earlier ones are dead.
+        # Counts the lives of processes on this disk: views of earlier ones are dead.
         self.life = 0
         self.used_bytes = 0
+        # Errors ordered by tests, by operation: they come before those of chance.
         self._next_errors: dict[str, list[int]] = {}
 
     def mount(self) -> MountedDisk:
@@ -96,10 +99,32 @@ class SimulatedDisk:
     def crash(self) -> None:
         """Power is lost: unsynced bytes survive as chance has it."""
         self.life += 1
+        chance = self.random
         for path in sorted(self.files):
             file = self.files[path]
-            self._tear(file)
-            if self.random.random() < 0.5:
+            content = file.content
+            for start, end in file.doomed:
+                self._spoil(content, start, min(end, len(content)))
+            file.doomed.clear()
+            synced_size = min(file.synced_size, len(content))
+            tail_bytes = len(content) - synced_size
+            if tail_bytes:
+                # Of the unsynced tail a quarter of the files keep nothing, half keep a beginning,
+                # a quarter all.
+                fate = chance.random()
+                if fate < 0.25:
+                    del content[synced_size:]
+                elif fate < 0.75:
+                    del content[synced_size + chance.randrange(tail_bytes + 1) :]
+                if chance.random() < self.conditions.torn_probability:
+                    # Sectors reach the device in any order: some of those that are left did not.
+                    start = synced_size
+                    while start < len(content):
+                        end = min(len(content), (start // SECTOR_BYTES + 1) * SECTOR_BYTES)
+                        if chance.random() < 0.5:
+                            self._spoil(content, start, end)
+                        start = end
+            if chance.random() < 0.5:
                 self.show_reserved(file)
             file.is_reserved = False
             file.synced_size = len(file.content)
@@ -110,7 +135,7 @@ class SimulatedDisk:
         self._next_errors.setdefault(operation, []).append(error_number)
 
     def flip_bit(self, path: str, offset: int | None = None) -> int:
-        """Turn one bit over, at ``offset`` bytes or anywhere; returns the offset."""
+        """Flip one bit, at ``offset`` bytes or anywhere; returns the offset."""
         content = self.files[path].content
         if not content:
             raise SimulationError(f"file {path} of disk {self.name} has no bit to flip")
@@ -120,60 +145,34 @@ class SimulatedDisk:
         return offset
 
     def cut(self, path: str, size: int) -> None:
-        """Leave ``size`` bytes of a file."""
+        """Cut a file to ``size`` bytes, as corruption of a file system does."""
         file = self.files[path]
         self.used_bytes -= len(file.content) - size
         del file.content[size:]
         file.synced_size = min(file.synced_size, size)
 
     def spoil(self, path: str, offset: int, length: int) -> None:
-        """The device gives something else from now on where so many bytes of a file stood."""
+        """Let ``length`` bytes of a file at ``offset`` read as something else from now on."""
         content = self.files[path].content
         self._spoil(content, offset, min(offset + length, len(content)))
 
     def copy(self, path: str, other: SimulatedDisk) -> None:
-        """Somebody copies a file to another device."""
+        """Copy a file to another device, as an operator may do."""
         copied = other.files[path] = StoredFile(bytes(self.files[path].content))
         other.used_bytes += len(copied.content)
 
     def lose(self, path: str) -> None:
-        """A file is gone."""
+        """Lose a file."""
         self.used_bytes -= len(self.files.pop(path).content)
 
     def clear(self) -> None:
-        """The device is replaced by an empty one."""
+        """Replace the device by an empty one."""
         self.files.clear()
         self.directories = {"": None}
         self.used_bytes = 0
 
-    def _tear(self, file: StoredFile) -> None:
-        """Decide what is left of a file after power was lost."""
-        chance = self.random
-        content = file.content
-        for start, end in file.doomed:
-            self._spoil(content, start, min(end, len(content)))
-        file.doomed.clear()
-        synced_size = min(file.synced_size, len(content))
-        tail_bytes = len(content) - synced_size
-        if tail_bytes:
-            fate = chance.random()
-            if fate < 0.25:
-                del content[synced_size:]
-            elif fate < 0.75:
-                del content[synced_size + chance.randrange(tail_bytes + 1) :]
-            if chance.random() < self.conditions.torn_probability:
-                self._spoil_sectors(content, synced_size)
-
-    def _spoil_sectors(self, content: bytearray, start: int) -> None:
-        """Sectors reach the disk in any order: some of those behind ``start`` did not."""
-        while start < len(content):
-            end = min(len(content), (start // SECTOR_BYTES + 1) * SECTOR_BYTES)
-            if self.random.random() < 0.5:
-                self._spoil(content, start, end)
-            start = end
-
     def _spoil(self, content: bytearray, start: int, end: int) -> None:
-        """What stood in the block before: mostly zeros, else something old."""
+        """Put what the device held before in the place of bytes: mostly zeros, else garbage."""
         if start < end:
             is_zero = self.random.random() < 0.7
             length = end - start
@@ -182,7 +181,7 @@ class SimulatedDisk:
     # --- for the views ----------------------------------------------------------------------
 
     def show_reserved(self, file: StoredFile) -> None:
-        """Let zeros stand where space was reserved: whoever opened the file let go of it."""
+        """Let zeros stand where space was reserved: the process that had the file open is gone."""
         if file.is_reserved:
             size = 1 + self.random.randrange(RESERVED_FOUND_BYTES_MAX)
             file.content += bytes(size)
@@ -190,7 +189,7 @@ class SimulatedDisk:
             self.used_bytes += size
 
     def error_of(self, operation: str, probability: float) -> int:
-        """An errno with which this operation is to fail, or 0."""
+        """The errno with which this operation fails, or 0: one that was ordered, else by chance."""
         planned = self._next_errors.get(operation)
         if planned:
             return planned.pop(0)
@@ -199,7 +198,7 @@ class SimulatedDisk:
         return 0
 
     def error_of_write(self, operation: str, size: int) -> int:
-        """The same for one that takes ``size`` more bytes."""
+        """The same for an operation that takes ``size`` more bytes."""
         if self.used_bytes + size > self.capacity_bytes:
             return errno.ENOSPC
         chance = self.conditions.full_probability
@@ -208,11 +207,11 @@ class SimulatedDisk:
         return self.error_of(operation, self.conditions.write_error_probability)
 
     def access_s(self) -> float:
-        """How long a read or a write takes this time."""
+        """How many seconds the next read or write takes."""
         return self._slowed(self.conditions.access_s_max * self.random.random())
 
     def sync_s(self) -> float:
-        """How long a sync takes this time."""
+        """How many seconds the next sync takes."""
         conditions = self.conditions
         spread_s = conditions.sync_s_max - conditions.sync_s_min
         return self._slowed(conditions.sync_s_min + spread_s * self.random.random())
@@ -228,25 +227,26 @@ class _View:
     """What a mounted disk and its files share: they may act only while their life lasts.
 
     An operation is handed over and takes effect at one instant later, as in a thread: cancelling
-    who waits for it may come too late to stop it.
+    the task that waits for it may come too late to stop it.
     """
 
     def __init__(self, disk: SimulatedDisk) -> None:
         self._disk = disk
+        # The life of the disk that this view belongs to.
         self._life = disk.life
 
     @property
     def is_dead(self) -> bool:
-        """Whether this process, or its machine, is no more."""
+        """Whether this process, or its machine, has died."""
         return self._life != self._disk.life or is_dead_here()
 
     async def _alive(self) -> None:
-        """Go on only if this process lives; a dead one waits here for ever."""
+        """Return if this process lives; in a dead one this never returns."""
         if self.is_dead:
             await self._disk.loop.create_future()
 
     async def _perform(self, seconds: float, effect: Callable[[], ResultT]) -> ResultT:
-        """Let ``effect`` happen in so many seconds, and give what it returns or raises."""
+        """Let ``effect`` happen in so many seconds; return or raise what it does."""
         await self._alive()
         loop = self._disk.loop
         future: asyncio.Future[ResultT] = loop.create_future()
@@ -254,8 +254,9 @@ class _View:
         return await future
 
     def _happen(self, future: asyncio.Future[ResultT], effect: Callable[[], ResultT]) -> None:
-        is_too_late = future.cancelled() and self._disk.random.random() < 0.5
-        if self.is_dead or is_too_late:
+        # A thread may have begun before its waiter was cancelled, or not.
+        was_stopped = future.cancelled() and self._disk.random.random() < 0.5
+        if self.is_dead or was_stopped:
             return
         try:
             result = effect()
@@ -289,7 +290,8 @@ class MountedDisk(_View):
             return file
 
         file = await self._perform(disk.access_s(), open_it)
-        await self._perform(disk.sync_s(), _nothing)
+        # The real one syncs the directory: a crash meanwhile finds the file made, and not opened.
+        await self._perform(disk.sync_s(), _do_nothing)
         return OpenFile(disk, path, file, is_reserving=reserve_bytes > 0)
 
     async def read_file(self, path: str) -> bytes | None:
@@ -316,7 +318,7 @@ class MountedDisk(_View):
             disk.loop.trace.note(f"{disk.name}/{path}", copy)
 
         await self._perform(disk.sync_s(), replace_it)
-        await self._perform(disk.sync_s(), _nothing)
+        await self._perform(disk.sync_s(), _do_nothing)
 
     async def list(self, directory: str) -> list[str]:
         """As ``Disk.list``."""
@@ -341,7 +343,7 @@ class MountedDisk(_View):
                 disk.loop.trace.note(f"{disk.name}/{path} removed")
 
         await self._perform(disk.access_s(), remove_it)
-        await self._perform(disk.sync_s(), _nothing)
+        await self._perform(disk.sync_s(), _do_nothing)
 
     async def make_directory(self, path: str) -> None:
         """As ``Disk.make_directory``."""
@@ -355,7 +357,7 @@ class MountedDisk(_View):
         await self._perform(disk.sync_s(), make_it)
 
     def free_bytes(self) -> int:
-        """As ``Disk.free_bytes``; raises ``OSError`` where the device can hardly be read."""
+        """As ``Disk.free_bytes``; raises ``OSError`` where reading the device fails."""
         disk = self._disk
         chance = disk.conditions.read_error_probability * MEASURE_SHARE
         _raise_if(disk.error_of("measure", chance), disk.name)
@@ -377,12 +379,15 @@ class OpenFile(_View):
         self, disk: SimulatedDisk, path: str, file: StoredFile, *, is_reserving: bool
     ) -> None:
         super().__init__(disk)
+        # Syncs of appends reserve space behind them.
         self._is_reserving = is_reserving
         self._path = path
         self._file = file
+        # The errno of a failed sync: from then on every append and sync fails with it.
         self._failure = 0
         self._is_closed = False
-        # When the last append handed over is done: they are done in order, one at a time.
+        # When the last append that was handed over is done: appends are done in order, one at a
+        # time.
         self._append_due_s = 0.0
 
     @property
@@ -394,14 +399,26 @@ class OpenFile(_View):
         """As ``DiskFile.append``."""
         self._require_open()
         disk = self._disk
+
+        def append_it() -> int:
+            content = b"".join(chunks)
+            _raise_if(self._failure, self._path)
+            _raise_if(disk.error_of_write("append", len(content)), self._path)
+            offset = len(self._file.content)
+            self._file.content += content
+            disk.used_bytes += len(content)
+            disk.loop.trace.note(f"{disk.name}/{self._path}", content)
+            return offset
+
         now_s = disk.loop.now_s
         self._append_due_s = max(now_s, self._append_due_s) + disk.access_s() + TICK_S
-        return await self._perform(self._append_due_s - now_s, lambda: self._append(chunks))
+        return await self._perform(self._append_due_s - now_s, append_it)
 
     async def append_and_sync(self, chunks: Sequence[Chunk]) -> int:
         """As ``DiskFile.append_and_sync``."""
         offset = await self.append(chunks)
         await self.sync()
+        # The process may have died in the turn in which the sync was done.
         if self._is_reserving and not self.is_dead:
             self._file.is_reserved = True
         return offset
@@ -409,11 +426,24 @@ class OpenFile(_View):
     async def sync(self) -> None:
         """As ``DiskFile.sync``; covers what was appended before it began."""
         self._require_open()
-        size = len(self._file.content)
-        await self._perform(self._disk.sync_s(), lambda: self._sync(size))
+        disk, file = self._disk, self._file
+        size = len(file.content)
+
+        def sync_it() -> None:
+            _raise_if(self._failure, self._path)
+            error_number = disk.error_of("sync", disk.conditions.sync_error_probability)
+            if error_number:
+                self._failure = error_number
+                file.doomed.append((file.synced_size, size))
+                _raise_if(error_number, self._path)
+            if not disk.is_lying:
+                # The file may have been cut meanwhile, or synced further by a sync begun later.
+                file.synced_size = max(file.synced_size, min(size, len(file.content)))
+
+        await self._perform(disk.sync_s(), sync_it)
 
     async def read(self, offset: int, length: int) -> bytes:
-        """As ``DiskFile.read``; what is not in memory takes a while."""
+        """As ``DiskFile.read``; what is not in the page cache takes a while."""
         self._require_open()
         disk = self._disk
         await self._alive()
@@ -424,8 +454,19 @@ class OpenFile(_View):
     async def truncate(self, size: int) -> None:
         """As ``DiskFile.truncate``; a file is never lengthened by it."""
         self._require_open()
-        await self._perform(self._disk.access_s(), lambda: self._truncate(size))
-        await self._perform(self._disk.sync_s(), _nothing)
+        disk = self._disk
+
+        def cut_it() -> None:
+            file = self._file
+            assert size <= len(file.content), f"{self._path} has fewer than {size} bytes"
+            disk.used_bytes -= len(file.content) - size
+            del file.content[size:]
+            file.is_reserved = False
+            file.synced_size = size
+            file.doomed = [(start, min(end, size)) for start, end in file.doomed if start < size]
+
+        await self._perform(disk.access_s(), cut_it)
+        await self._perform(disk.sync_s(), _do_nothing)
 
     async def close(self) -> None:
         """As ``DiskFile.close``."""
@@ -435,46 +476,14 @@ class OpenFile(_View):
         if self._is_closed:
             raise ValueError(f"the file {self._path} is closed")
 
-    def _append(self, chunks: Sequence[Chunk]) -> int:
-        disk = self._disk
-        content = b"".join(chunks)
-        _raise_if(self._failure, self._path)
-        _raise_if(disk.error_of_write("append", len(content)), self._path)
-        offset = len(self._file.content)
-        self._file.content += content
-        disk.used_bytes += len(content)
-        disk.loop.trace.note(f"{disk.name}/{self._path}", content)
-        return offset
-
-    def _sync(self, size: int) -> None:
-        disk = self._disk
-        file = self._file
-        _raise_if(self._failure, self._path)
-        error_number = disk.error_of("sync", disk.conditions.sync_error_probability)
-        if error_number:
-            self._failure = error_number
-            file.doomed.append((file.synced_size, size))
-            _raise_if(error_number, self._path)
-        if not disk.is_lying:
-            file.synced_size = max(file.synced_size, min(size, len(file.content)))
-
     def _read(self, offset: int, length: int) -> bytes:
         disk = self._disk
         _raise_if(disk.error_of("read", disk.conditions.read_error_probability), self._path)
         return bytes(self._file.content[offset : offset + max(0, length)])
 
-    def _truncate(self, size: int) -> None:
-        file = self._file
-        assert size <= len(file.content), f"{self._path} has fewer than {size} bytes"
-        self._disk.used_bytes -= len(file.content) - size
-        del file.content[size:]
-        file.is_reserved = False
-        file.synced_size = size
-        file.doomed = [(start, min(end, size)) for start, end in file.doomed if start < size]
 
-
-def _nothing() -> None:
-    """The effect of waiting for a directory to be synced: that it has been."""
+def _do_nothing() -> None:
+    """The effect of a sync of a directory: what it makes durable has happened already."""
 
 
 def _raise_if(error_number: int, path: str) -> None:

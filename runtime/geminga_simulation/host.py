@@ -1,8 +1,8 @@
 """A machine of the simulated world: its process, which may die, and its disks, which stay.
 
-Everything a process does happens in its incarnation (``incarnation.py``). Killing it is final: no
-callback, timer or task of it runs again, its files, streams and session do nothing more, though
-its objects may lie about in memory and Python may still run their cleanup.
+Everything a process does happens in its incarnation (``event_loop/incarnation.py``). Killing it is
+final: no callback, timer or task of it runs again. Its files, streams and session do nothing more,
+even if its objects are still in memory and Python runs their cleanup.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from random import Random
 from typing import Any, Protocol, TypeVar
 
 from geminga_runtime.disk import Disk
-from geminga_simulation.clock import SimulatedClock
-from geminga_simulation.coordination import SESSION_TIMEOUT_S_DEFAULT, SimulatedZooKeeper
-from geminga_simulation.coordination_session import SimulatedSession
 from geminga_simulation.disk import SimulatedDisk
 from geminga_simulation.errors import HostCrashed, SimulationError
-from geminga_simulation.incarnation import Incarnation, Pace
-from geminga_simulation.loop import SimulatedLoop
-from geminga_simulation.network import SimulatedNetwork
+from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.event_loop.incarnation import Incarnation, Pace
+from geminga_simulation.event_loop.loop import SimulatedLoop
+from geminga_simulation.tcp.network import SimulatedNetwork
+from geminga_simulation.zookeeper.server import SESSION_TIMEOUT_S_DEFAULT, SimulatedZooKeeper
+from geminga_simulation.zookeeper.session import SimulatedSession
 
 ResultT = TypeVar("ResultT")
 ServiceT = TypeVar("ServiceT")
@@ -43,16 +43,15 @@ class Surroundings(Protocol):
         ...
 
     def note(self, text: str) -> None:
-        """Note what was done, for whoever reads of a failed run."""
+        """Note what was done, for the report of a failed run."""
         ...
 
 
 class Host:
     """One machine. Its process is what ``start`` was given, or nothing.
 
-    ``network``, ``clock``, ``random``, ``disk`` and ``coordination`` are what the process takes for
-    the world; ``random`` is another stream in each life. ``zookeeper`` is the coordination service
-    of its cluster.
+    ``network``, ``clock``, ``random``, ``disk`` and ``coordination`` are what the process sees of
+    the world. ``zookeeper`` is the coordination service of its cluster.
     """
 
     def __init__(self, world: Surroundings, name: str, zookeeper: SimulatedZooKeeper) -> None:
@@ -61,18 +60,24 @@ class Host:
         self.network = world.network.host(name)
         self.pace = Pace()
         self.clock = SimulatedClock(world.loop, pace=self.pace)
+        # Another stream in each life, so that a restarted process draws other numbers.
         self.random: Random = world.loop.stream(f"{name}/0")
         self.devices: dict[str, SimulatedDisk] = {}
-        # Errors that ended the process by themselves, oldest first.
+        # Errors with which ``main`` ended, oldest first.
         self.failures: list[BaseException] = []
+        # How many processes were started here, the running one included.
         self.lives = 0
+        # The text, and since when it holds, in virtual time.
         self._status, self._status_s = "has never run", 0.0
         self._world = world
+        # What runs in the process, and again after a restart.
         self._main: Callable[[Host], Coroutine[Any, Any, object]] | None = None
         self._incarnation: Incarnation | None = None
+        # Of the running process: set when it is asked to end.
         self._stopping: asyncio.Event | None = None
+        # Of the last process: done when it has ended, in whatever way.
         self._exited: asyncio.Future[None] | None = None
-        # What others wait for this process to do: fails when it dies.
+        # Futures of code outside that waits for this process: they fail when it dies.
         self._promises: dict[asyncio.Future[Any], None] = {}
 
     @property
@@ -82,7 +87,7 @@ class Host:
 
     @property
     def status(self) -> str:
-        """What the process says of itself: "serves", or why it could not start. Stories set it."""
+        """What the process does, in words: "serves", or why it could not start. Stories set it."""
         return self._status
 
     @status.setter
@@ -90,7 +95,7 @@ class Host:
         self._status, self._status_s = text, self._world.loop.now_s
 
     def describe(self) -> str:
-        """What there is to say of this host, in a line."""
+        """The host's status, since when, and in which life, in one line."""
         since = f"{self.status}, as of {self._status_s:.3f} s"
         life = f"in life {self.lives}" if self.is_running else "and is down"
         return f"{since}, {life}" if self.lives else self.status
@@ -98,7 +103,7 @@ class Host:
     # --- what a process is given --------------------------------------------------------------
 
     def device(self, name: str) -> SimulatedDisk:
-        """The disk itself, to be examined or to do harm to."""
+        """The device ``name`` itself, for faults and checkers; made when first asked for."""
         found = self.devices.get(name)
         if found is None:
             found = self.devices[name] = self._world.make_disk(f"{self.name}/{name}")
@@ -131,12 +136,12 @@ class Host:
         world.note(f"{self.name} starts, life {self.lives}")
         context = incarnation.context.copy()
         task = world.loop.create_task(main(self), name=self.name, context=context)
-        # In nobody's process: who starts a host may die before it.
-        nobody = world.loop.main.context
-        task.add_done_callback(lambda done: self._main_done(incarnation, done), context=nobody)
+        # Outside of all processes: the process that starts this one may die before it.
+        outside = world.loop.main.context
+        task.add_done_callback(lambda done: self._main_done(incarnation, done), context=outside)
 
     def restart(self) -> None:
-        """Start what ran last."""
+        """Start what ran here last."""
         if self._main is None:
             raise SimulationError(f"host {self.name} never ran anything")
         self.start(self._main)
@@ -147,10 +152,11 @@ class Host:
         """Start a process that opens ``factory(host)`` and keeps it until ``stop``.
 
         Returns what was opened. Raises what opening raised, or ``HostCrashed``. A later
-        ``restart`` opens a new one, and nobody waits for it.
+        ``restart`` opens a new one.
         """
         opened: asyncio.Future[ServiceT] = self._promise()
 
+        # It runs again after a restart, when ``opened`` is done: then an error ends the process.
         async def main(host: Host) -> None:
             try:
                 async with factory(host) as service:
@@ -169,13 +175,13 @@ class Host:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the process was asked to end, and runs still."""
+        """Whether the process was asked to end and still runs."""
         return self._stopping is not None and self._stopping.is_set()
 
     async def until_stopped(self) -> None:
-        """Return when ``stop`` asks this process to end. It closes what it serves then, and its
-        ``main`` returns; one that never waits for this cannot be stopped, only killed."""
-        assert self._stopping is not None, "the process asks for itself"
+        """Return when ``stop`` asks this process to end; ``main`` then closes what it serves and
+        returns. A process whose ``main`` never waits for this can only be killed."""
+        assert self._stopping is not None, "called in another process than this host's"
         await self._stopping.wait()
 
     async def stop(self) -> None:
@@ -189,8 +195,8 @@ class Host:
     def run(self, work: Coroutine[Any, Any, ResultT]) -> asyncio.Future[ResultT]:
         """Run ``work`` as a task of this process; the future has its result, or ``HostCrashed``.
 
-        Whoever calls methods of a process's objects from outside should call them through this:
-        what they schedule then dies with the process.
+        Code outside should call methods of a process's objects through this: what they schedule
+        then dies with the process.
         """
         promise: asyncio.Future[ResultT] = self._promise()
         if self._incarnation is None:
@@ -200,7 +206,20 @@ class Host:
         context = self._incarnation.context.copy()
         name = f"{self.name}: {getattr(work, '__name__', 'work')}"
         task = self._world.loop.create_task(work, name=name, context=context)
-        task.add_done_callback(lambda done: _copy(done, promise))
+
+        def copy_outcome(done: asyncio.Task[ResultT]) -> None:
+            if promise.done():  # the process died first, or the caller gave up
+                return
+            if done.cancelled():
+                promise.cancel()
+                return
+            error = done.exception()
+            if error is None:
+                promise.set_result(done.result())
+            else:
+                promise.set_exception(error)
+
+        task.add_done_callback(copy_outcome)
         promise.add_done_callback(lambda done: task.cancel() if done.cancelled() else None)
         return promise
 
@@ -215,8 +234,8 @@ class Host:
     def crash(self, *, is_silent: bool = False) -> None:
         """Power fails: the process is gone, and of the disks what was not synced.
 
-        Peers are told by resets, as if the machine were back at once; ``is_silent``: they are not,
-        the machine is dark until the host starts again.
+        Peers get resets, as if the machine were back at once. With ``is_silent`` they do not: the
+        machine answers nothing until the host starts again.
         """
         if is_silent:
             self._world.network.power_off(self.name)
@@ -225,7 +244,7 @@ class Host:
             disk.crash()
 
     def pause(self, seconds: float) -> None:
-        """SIGSTOP: the process stands still for so long; then it goes on, none the wiser."""
+        """SIGSTOP: the process stands still for so long; then it goes on as if nothing was."""
         incarnation = self._incarnation
         if incarnation is None:
             return
@@ -233,11 +252,12 @@ class Host:
         world.note(f"{self.name} stands still for {seconds:.6f} s")
         world.loop.pause(incarnation, world.loop.now_s + seconds)
         self.zookeeper.silence(self.name)
-        world.later(seconds, lambda: self._resume(incarnation))
 
-    def _resume(self, incarnation: Incarnation) -> None:
-        if self._incarnation is incarnation:
-            self.zookeeper.hear(self.name)
+        def go_on() -> None:
+            if self._incarnation is incarnation:
+                self.zookeeper.hear(self.name)
+
+        world.later(seconds, go_on)
 
     def _end_process(self, how: str, *, is_silent: bool) -> None:
         incarnation = self._incarnation
@@ -248,13 +268,14 @@ class Host:
         world = self._world
         self.status = f"{self.status} -> {how}"
         world.note(f"{self.name} {how}")
+        # The loop first: nothing that the network and ZooKeeper do now reaches the process.
         world.loop.kill(incarnation)
         world.network.kill(incarnation, is_silent=is_silent)
         self.zookeeper.kill(incarnation)
         for promise in list(self._promises):
             if not promise.done():
                 promise.set_exception(HostCrashed(self.name))
-                promise.exception()  # whoever waits is told; if nobody does, that is no error
+                promise.exception()  # marked as retrieved: a caller need not wait for it
         if self._exited is not None and not self._exited.done():
             self._exited.set_result(None)
 
@@ -274,16 +295,3 @@ class Host:
         self._promises[promise] = None
         promise.add_done_callback(lambda done: self._promises.pop(done, None))
         return promise
-
-
-def _copy(task: asyncio.Task[ResultT], promise: asyncio.Future[ResultT]) -> None:
-    if promise.done():
-        return
-    if task.cancelled():
-        promise.cancel()
-        return
-    error = task.exception()
-    if error is None:
-        promise.set_result(task.result())
-    else:
-        promise.set_exception(error)

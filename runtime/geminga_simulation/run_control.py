@@ -1,8 +1,8 @@
-"""What whoever runs a story decides about its faults, and learns of a run that failed.
+"""Orders for the faults of a simulated story, and a report of a run that failed.
 
-A story draws its menu from its seed and knows nothing of this. Whoever looks for the cause of a
-failure tells it again with another menu, or with faults that end earlier: ``simulate`` within
-``controlled`` obeys. Faults that end earlier are the same faults, so the run is the same up to
+A story draws its menu from its seed and knows nothing of this. To find the cause of a failure, a
+tool runs the story again with another menu, or with faults that end earlier: ``simulate`` obeys
+within ``controlled``. Faults that end earlier are the same faults, so the run is the same up to
 there, to the last byte.
 """
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from geminga_simulation.conditions import Conditions
 
 if TYPE_CHECKING:
-    from geminga_simulation.loop import SimulatedLoop
+    from geminga_simulation.event_loop.loop import SimulatedLoop
 
 RATE = "_rate"
 CONDITIONS = ("network", "disk", "coordination")
@@ -29,21 +29,23 @@ MenuT = TypeVar("MenuT", bound=Conditions)
 
 @dataclass(slots=True)
 class RunControl:
-    """The first three fields are orders, the others are filled in while the story is told.
+    """The first three fields are orders; the run fills in the others. A story may have several
+    worlds, one after the other: they are of the last one."""
 
-    ``menu`` names the dishes that are served (``dish_names``), None leaves that to the story. No
-    fault comes later than ``faults_end_s``. ``dishes`` is what was on the menu, ``has_sizes`` is
-    whether ``SIZES`` was served too, ``events`` what was done to the world until its end,
-    ``errors`` what processes logged as errors: all of the story's last world.
-    """
-
+    # The dishes that are served (``dish_names``); None leaves that to the story.
     menu: Collection[str] | None = None
+    # No fault comes later than this, in virtual seconds.
     faults_end_s: float = inf
+    # Keep the text of the trace.
     is_recorded: bool = False
+
     loop: SimulatedLoop | None = None
+    # What was on the menu, and whether ``SIZES`` was served too.
     dishes: list[str] = field(default_factory=list[str])
     has_sizes: bool = False
+    # What was done to the world: (virtual seconds, text).
     events: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
+    # What processes logged as errors: (virtual seconds, host, text).
     errors: list[tuple[float, str, str]] = field(default_factory=list[tuple[float, str, str]])
 
 
@@ -52,7 +54,7 @@ RUN_CONTROL: ContextVar[RunControl] = ContextVar("geminga_run_control")
 
 @contextmanager
 def controlled(control: RunControl) -> Generator[RunControl]:
-    """Let ``control`` hold for the stories that are told meanwhile."""
+    """Let ``control`` hold for the stories that run within the block."""
     token = RUN_CONTROL.set(control)
     try:
         yield control
@@ -61,13 +63,13 @@ def controlled(control: RunControl) -> Generator[RunControl]:
 
 
 def chosen_from(menu: MenuT, drawn: MenuT) -> MenuT:
-    """What is served of ``menu``: what a seed has ``drawn``, or what was ordered instead."""
+    """The menu that is served: what a seed has ``drawn``, or the ordered dishes of ``menu``."""
     control = RUN_CONTROL.get(None)
     return drawn if control is None or control.menu is None else only(menu, control.menu)
 
 
 def serves_sizes(*, drawn: bool) -> bool:
-    """Whether sizes are as the seed says: where it has ``drawn`` that, or it was ordered."""
+    """Whether sizes are as the seed says: if it has ``drawn`` that, or as it was ordered."""
     control = RUN_CONTROL.get(None)
     if control is None:
         return drawn
@@ -84,23 +86,23 @@ def dish_names(menu: type[Conditions]) -> list[str]:
 
 def dishes_of(menu: Conditions) -> list[str]:
     """The dishes that ``menu`` offers: rates above 0, and conditions that are not good."""
-    return [name for name in dish_names(type(menu)) if _value(menu, name) != _nothing(menu, name)]
+    return [
+        name
+        for name in dish_names(type(menu))
+        if getattr(menu, name if name in CONDITIONS else name + RATE) != _left_out(menu, name)
+    ]
 
 
 def only(menu: MenuT, dishes: Collection[str]) -> MenuT:
     """``menu`` with no dish but these."""
     changes = {
-        name if name in CONDITIONS else name + RATE: _nothing(menu, name)
+        name if name in CONDITIONS else name + RATE: _left_out(menu, name)
         for name in dish_names(type(menu))
         if name not in dishes
     }
     return replace(menu, **changes)  # type: ignore[type-var]  # a dataclass
 
 
-def _value(menu: Conditions, name: str) -> object:
-    return getattr(menu, name if name in CONDITIONS else name + RATE)
-
-
-def _nothing(menu: Conditions, name: str) -> Any:  # noqa: ANN401 -- as many as there are conditions
-    """What a dish is where it is left out."""
+def _left_out(menu: Conditions, name: str) -> Any:  # noqa: ANN401 -- a rate, or some conditions
+    """The value of a dish that is not served."""
     return type(getattr(menu, name))() if name in CONDITIONS else 0.0

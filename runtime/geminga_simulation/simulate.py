@@ -10,7 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from geminga_simulation.loop import CALLBACKS_MAX_DEFAULT, TIME_LIMIT_S_DEFAULT, SimulatedLoop
+from geminga_simulation.event_loop.loop import (
+    CALLBACKS_MAX_DEFAULT,
+    TIME_LIMIT_S_DEFAULT,
+    SimulatedLoop,
+)
 from geminga_simulation.run_control import RUN_CONTROL
 
 ResultT = TypeVar("ResultT")
@@ -18,15 +22,15 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[ResultT]):
-    """What came of a simulation: the result, and the facts that must repeat with the seed.
-
-    ``trace`` is the digest of all events, ``lines`` their text where it was recorded.
-    """
+    """The result of a simulation, and facts that must be the same in every run of its seed."""
 
     result: ResultT
+    # The digest of all events.
     trace: str
+    # How much virtual time passed, and how many callbacks ran.
     virtual_s: float
     callbacks: int
+    # The text of the events, where it was recorded.
     lines: tuple[str, ...] = ()
 
 
@@ -51,10 +55,11 @@ def simulate(
     )
     if control is not None:
         control.loop = loop
-    with _collection_deferred(), asyncio.Runner(loop_factory=lambda: loop) as runner:
+    with _garbage_collection_off(), asyncio.Runner(loop_factory=lambda: loop) as runner:
         try:
             result = runner.run(main())
         except BaseException:
+            # What is pending must not run on while the runner closes the loop.
             loop.abandon()
             raise
         lines = tuple(loop.trace.lines or ())
@@ -62,8 +67,8 @@ def simulate(
 
 
 @contextmanager
-def _collection_deferred() -> Generator[None]:
-    """No cyclic garbage collection meanwhile: finalizers must not run at chance moments.
+def _garbage_collection_off() -> Generator[None]:
+    """Put cyclic garbage collection off: finalizers must not run at chance moments.
 
     It also saves about a fifth of the run's time.
     """
@@ -72,8 +77,8 @@ def _collection_deferred() -> Generator[None]:
     try:
         yield
     finally:
-        # What killed processes left, coroutines that they made and never awaited among it, goes
-        # here and silently: not in somebody else's test. Everything made meanwhile is young.
+        # Objects of killed processes, with coroutines that they never awaited, are freed here and
+        # silently, not in the middle of a later test. All of them are in the youngest generation.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
             gc.collect(0)

@@ -31,13 +31,13 @@ from geminga_simulation.conditions import (
     DiskConditions,
     NetworkConditions,
 )
-from geminga_simulation.coordination import SimulatedZooKeeper
 from geminga_simulation.disk import CAPACITY_BYTES_DEFAULT, SimulatedDisk
+from geminga_simulation.event_loop.incarnation import CURRENT
+from geminga_simulation.event_loop.loop import running_loop
 from geminga_simulation.host import Host
-from geminga_simulation.incarnation import CURRENT
-from geminga_simulation.loop import running_loop
-from geminga_simulation.network import SimulatedNetwork
 from geminga_simulation.run_control import RUN_CONTROL
+from geminga_simulation.tcp.network import SimulatedNetwork
+from geminga_simulation.zookeeper.server import SimulatedZooKeeper
 
 # The name under which partitions between a host and its coordination service are made.
 ZOOKEEPER = "zookeeper"
@@ -66,9 +66,10 @@ class World:
         self.turn_cost_s = turn_cost_s
         self.network = SimulatedNetwork(loop, network)
         self.network.is_leaky = canary is Canary.LEAKY_STREAM
+        # What ZooKeepers and disks are made with, those of hosts and sites to come included.
         self._coordination = coordination
         self._canary = canary
-        # One for each site, and before them the one for hosts of no site.
+        # The one for hosts of no site, then one for each site.
         self.zookeepers: list[SimulatedZooKeeper] = []
         self.zookeeper = self._new_zookeeper(ZOOKEEPER)
         self.hosts: dict[str, Host] = {}
@@ -76,6 +77,7 @@ class World:
         self.events: list[tuple[float, str]] = []
         # What the processes logged as errors: (virtual seconds, host, text).
         self.errors: list[tuple[float, str, str]] = []
+        # A run that is told on order is read from there, also when it fails before its end.
         control = RUN_CONTROL.get(None)
         if control is not None:
             control.events, control.errors = self.events, self.errors
@@ -96,7 +98,7 @@ class World:
         logging.getLogger().removeHandler(self._listener)
         control = RUN_CONTROL.get(None)
         if control is not None:
-            control.events = list(self.events)  # that all is ended now led to nothing
+            control.events = list(self.events)  # without those of the kills below
         elif error is not None:
             error.add_note(self.describe())
         for host in self.hosts.values():
@@ -104,9 +106,8 @@ class World:
         self.loop.bury()
 
     def describe(self) -> str:
-        """Which part does what at this moment, for whoever reads of a failed run: each host with
-        what its process said of itself, the last errors that processes logged, and what was last
-        done to the world."""
+        """The state of the world in words, for the report of a failed run: each host with its
+        status, the last errors that processes logged, and what was last done to the world."""
         lines = [f"at {self.loop.now_s:.3f} s of virtual time", "hosts:"]
         lines += (f"  {host.name} {host.describe()}" for host in self.hosts.values())
         cuts = ", ".join(f"{one} to {other}" for one, other in self.network.cuts())
@@ -129,7 +130,7 @@ class World:
         return found
 
     def site(self, name: str) -> Site:
-        """A new site. Its hosts' names begin with its own."""
+        """A new site. The names of its hosts begin with its name."""
         zookeeper = self._new_zookeeper(f"{name}-{ZOOKEEPER}")
         return Site(name, zookeeper, lambda host: self._host(f"{name}-{host}", zookeeper))
 
@@ -151,7 +152,7 @@ class World:
 
     @property
     def disk_conditions(self) -> DiskConditions:
-        """How all disks behave; setting it changes those there are and those to come."""
+        """How all disks behave; setting it changes existing disks and those made later."""
         return self._disk_conditions
 
     @disk_conditions.setter
@@ -164,8 +165,8 @@ class World:
     def partition(self, one: str, other: str, *, is_one_way: bool = False) -> None:
         """Let nothing through between two hosts; either may be ``ZOOKEEPER``, the other's own.
 
-        ``is_one_way``: what ``other`` sends still comes to ``one``. Not with ``ZOOKEEPER``, whose
-        sessions have one state for both ways.
+        ``is_one_way``: what ``other`` sends still reaches ``one``. This does not work with
+        ``ZOOKEEPER``, whose sessions have one state for both ways.
         """
         way = (
             f"{one} no longer reaches {other}" if is_one_way else f"{one} and {other} are cut apart"
@@ -191,11 +192,11 @@ class World:
         return self.zookeeper if known is None else known.zookeeper
 
     def later(self, seconds: float, act: Callable[[], object]) -> None:
-        """Do something to the world later, in nobody's process: whoever asks may die before."""
+        """Do something to the world later, outside of all processes: the one that asks may die."""
         self.loop.after(seconds, act, context=self.loop.main.context)
 
     def note(self, text: str) -> None:
-        """Write down, and into the trace, that something was done to the world."""
+        """Record, also in the trace, that something was done to the world."""
         self.events.append((self.loop.now_s, text))
         self.loop.trace.note(text)
 
@@ -213,7 +214,7 @@ class Site:
 
 
 class _ErrorListener(logging.Handler):
-    """Writes down what the processes log as errors, with the host."""
+    """Records what the processes log as errors, with the host."""
 
     def __init__(self, world: World) -> None:
         super().__init__(logging.ERROR)

@@ -19,8 +19,8 @@ from geminga_ledger import LedgerConfig, Ledgers
 from geminga_protocol.records.bookies.bookie_info import AVAILABLE_PATH
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.network import AsyncioNetwork
-from geminga_server.tls_config import BookieClientTlsConfig
-from geminga_server.zookeeper import ZooKeeper
+from geminga_server.tls.config import BookieClientTlsConfig
+from geminga_server.zookeeper.session import ZooKeeper
 
 START_TIMEOUT_S = 120.0
 READ_ONLY = "readonly"

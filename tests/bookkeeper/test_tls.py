@@ -13,7 +13,7 @@ from tests.bookkeeper.test_java_bookies import READ_BYTES, Listener
 from tests.bookkeeper.words import words_of
 from tests.unit.geminga.certificates import Authority
 
-from geminga_server.tls_config import BookieClientTlsConfig
+from geminga_server.tls.config import BookieClientTlsConfig
 
 HOST = "127.0.0.1"
 JAVAS_TLS = {

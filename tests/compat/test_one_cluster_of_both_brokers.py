@@ -22,9 +22,9 @@ from tests.integration.processes.cluster_process import ClusterProcess
 from tests.integration.waiting import eventually
 
 from geminga_broker.admin.bundle_calls import BundleCalls
-from geminga_broker.ownership.address import Owner
+from geminga_broker.ownership.addresses.address import Owner
 from geminga_cli.ports import ReservedPort
-from geminga_server.rest_calls import HttpCalls
+from geminga_server.http.rest_calls import HttpCalls
 
 # In the namespace's 16 bundles: each of the two brokers serves some.
 TOPICS = [f"both-{number}" for number in range(24)]

@@ -26,10 +26,10 @@ from geminga_protocol.pulsar.commands import parse_command
 from geminga_protocol.pulsar.messages.integers import INT64_MAX, signed
 from geminga_protocol.pulsar.messages.payload import parse_metadata, skip_broker_entry
 from geminga_runtime.network import Network
-from geminga_simulation.acknowledgement_history import AcknowledgementHistory, Asked
-from geminga_simulation.checkers import OneTruth
 from geminga_simulation.errors import InvariantViolated
-from geminga_simulation.log_history import Append, LogHistory
+from geminga_simulation.histories.acknowledgements import AcknowledgementHistory, Asked
+from geminga_simulation.histories.checkers import OneTruth
+from geminga_simulation.histories.log import Append, LogHistory
 
 # Behind every message of a batch.
 ALL_OF_IT = 1 << 31

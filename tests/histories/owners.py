@@ -12,12 +12,12 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from geminga_broker.ownership.bundles import Bundle
+from geminga_broker.ownership.assignment.bundles import Bundle
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.cluster.brokers import LEADER_PATH, LeaderBroker
 from geminga_protocol.records.cluster.ownership import OWNERSHIP_PATH, BundleOwner
 from geminga_simulation.errors import InvariantViolated
-from geminga_simulation.ownership_history import Change, OwnershipHistory
+from geminga_simulation.histories.ownership import Change, OwnershipHistory
 
 
 @dataclass(frozen=True, slots=True)

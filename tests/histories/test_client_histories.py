@@ -15,7 +15,7 @@ from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, MessageIdData
 from geminga_protocol.pulsar.messages.payload import encode_payload
 from geminga_simulation.errors import InvariantViolated
-from geminga_simulation.ownership_history import Change
+from geminga_simulation.histories.ownership import Change
 
 TOPIC = "persistent://public/default/log"
 BUNDLE = "/namespace/public/default/0x00000000_0xffffffff"

@@ -13,18 +13,18 @@ from typing import TypeVar
 from tests.integration.processes.bookie_process import zookeeper_of
 from tests.integration.processes.cluster_process import StandaloneProcess
 
-from geminga_autorecovery.copies import Copies
-from geminga_autorecovery.live_bookies import LiveBookies, read_live_bookies
-from geminga_autorecovery.marks import Marks
+from geminga_autorecovery.replication.copies import Copies
+from geminga_autorecovery.zookeeper.live_bookies import LiveBookies, read_live_bookies
+from geminga_autorecovery.zookeeper.underreplication_marks import UnderreplicationMarks
 from geminga_ledger import LedgerConfig, LedgerError, Ledgers, LedgerWriter
-from geminga_ledger.links import BookieLinks
-from geminga_ledger.quorum import Quorum
-from geminga_ledger.registry import BookieRegistry
+from geminga_ledger.connections.links import BookieLinks
+from geminga_ledger.membership.registry import BookieRegistry
+from geminga_ledger.replication.quorum import Quorum
 from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import Coordination
 from geminga_runtime.network import AsyncioNetwork
-from geminga_server.zookeeper import ZooKeeper
+from geminga_server.zookeeper.session import ZooKeeper
 
 ResultT = TypeVar("ResultT")
 ANSWER_TIMEOUT_S = 5.0
@@ -53,7 +53,7 @@ class StoredLedgers:
     _coordination: Coordination
     _registry: BookieRegistry
     _copies: Copies
-    _marks: Marks
+    _marks: UnderreplicationMarks
 
     async def bookies(self) -> frozenset[str]:
         """The bookies that are registered."""
@@ -129,7 +129,7 @@ async def stored_ledgers(zookeeper_address: str) -> AsyncGenerator[StoredLedgers
                 coordination,
                 registry,
                 Copies(links, answer_timeout_s=ANSWER_TIMEOUT_S),
-                Marks(coordination, clock),
+                UnderreplicationMarks(coordination, clock),
             )
 
 

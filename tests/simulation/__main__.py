@@ -31,7 +31,7 @@ from tests.simulation.stories import STORIES, tell_story
 
 from geminga_cli.commands.simulate import add_seed_options, request_of
 from geminga_scenarios.console import Request, Story, run_story
-from geminga_scenarios.telling import Orders
+from geminga_scenarios.seed_run import RunOptions
 
 # Less often than by so many seeds, what is rare is entered.
 RARE = 10
@@ -80,9 +80,9 @@ def print_costs(names: Sequence[str], request: Request) -> None:
     print(f"{'story':18} {'seeds':>5} {'median s':>9} {'mean s':>7} {'of 1,000':>9} {'CPU s':>7}")
     total_s = 0.0
     for name in names:
-        tell_story(name, request.first, Orders())  # imports, and what is remembered for ever
+        tell_story(name, request.first, RunOptions())  # imports, and what is remembered for ever
         seeds = range(request.first, request.first + request.seeds)
-        runs = [tell_story(name, seed, Orders()) for seed in seeds]
+        runs = [tell_story(name, seed, RunOptions()) for seed in seeds]
         costs_s = [told.cpu_s for told in runs]
         mean_s = sum(costs_s) / len(costs_s)
         share = 1000 * SHARES[name] / sum(SHARES.values())

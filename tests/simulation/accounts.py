@@ -6,8 +6,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from geminga_ledger.entries.read_ahead_cache import ENTRY_OVERHEAD_BYTES
 from geminga_ledger.ledgers import Ledgers
-from geminga_ledger.surplus import ENTRY_OVERHEAD_BYTES
 from geminga_scenarios.cluster import Cluster
 from geminga_scenarios.storage import Storage
 from geminga_simulation.errors import InvariantViolated
@@ -51,7 +51,7 @@ def _needless(cluster: Cluster) -> str:
             if log is not None and not log.is_fenced:
                 trimmer = log._trimmer
                 needless = trimmer._trimmable(trimmer.retention)
-                if needless or trimmer._recorded.has_garbage:
+                if needless or trimmer._recorded.store.garbage:
                     return f"{topic.name} of {broker.address.broker_id}: {needless}"
     return ""
 
@@ -81,7 +81,7 @@ def check_bookies(storage: Storage) -> None:
 
 def check_ledgers(ledgers: Ledgers) -> None:
     """What is kept of what readers fetched has the size that is counted."""
-    surplus = ledgers._surplus
+    surplus = ledgers._read_ahead
     size_bytes = sum(len(each) + ENTRY_OVERHEAD_BYTES for each in surplus._entries.values())
     if surplus.size_bytes != size_bytes:
         raise InvariantViolated(f"a surplus of {size_bytes} bytes counts {surplus.size_bytes}")

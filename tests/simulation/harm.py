@@ -7,7 +7,7 @@ from random import Random
 
 from geminga_ledger import LedgerConfig
 from geminga_scenarios.cluster import IMPATIENT, PATIENT
-from geminga_simulation.faults import FAILING_DISK, UNREADABLE_DISK, FaultMenu
+from geminga_simulation.fault_menu import FAILING_DISK, UNREADABLE_DISK, FaultMenu
 
 # In a quarter of the seeds reads fail, so that who reads from bookies (to load a topic, to catch
 # up, to recover a ledger) meets it at every step; in a fifth, writes do.

@@ -9,9 +9,9 @@ from tests.histories.owners import Owners, bundle_at, covers, owner_in
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_protocol.records.cluster.brokers import LEADER_PATH
 from geminga_scenarios.cluster import FORMER_OWNER_S, Cluster
-from geminga_simulation.coordination import SimulatedZooKeeper
-from geminga_simulation.node_tree import Event
-from geminga_simulation.ownership_history import Change
+from geminga_simulation.histories.ownership import Change
+from geminga_simulation.zookeeper.node_tree import Event
+from geminga_simulation.zookeeper.server import SimulatedZooKeeper
 
 
 def listen(cluster: Cluster) -> ClientHistories:

@@ -10,7 +10,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from geminga_scenarios.telling import Orders, Told, tell
+from geminga_scenarios.seed_run import RunOptions, SeedResult, run_seed
 from geminga_simulation.simulate import Outcome
 
 # The module of each story, and what its ``run(seed)``, or the function named behind the colon, is
@@ -59,6 +59,6 @@ def story(name: str) -> Callable[..., Outcome[Any]]:
     return partial(told, **options)
 
 
-def tell_story(name: str, seed: int, orders: Orders) -> Told:
-    """``tell`` for a story, for whichever process it is handed to."""
-    return tell(story(name), seed, orders)
+def tell_story(name: str, seed: int, orders: RunOptions) -> SeedResult:
+    """``run_seed`` for a story, for whichever process it is handed to."""
+    return run_seed(story(name), seed, orders)

@@ -13,8 +13,8 @@ from tests.project_files import ROOT
 
 from geminga_cli.main import main
 from geminga_scenarios.campaign import Campaign
-from geminga_scenarios.scenario import Setup, run, tell_scenario
-from geminga_scenarios.telling import Orders
+from geminga_scenarios.scenario import Setup, run, run_scenario_seed
+from geminga_scenarios.seed_run import RunOptions
 
 GUIDE = ROOT / "docs" / "simulation.md"
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -67,6 +67,8 @@ def test_a_seed_repeats_in_another_process(orders: Path) -> None:
     digests: set[str] = set()
     for _ in range(2):
         with Campaign(jobs=1) as campaign:
-            (told,) = campaign.tell(partial(tell_scenario, orders, Setup(1, 1)), [7], Orders())
+            (told,) = campaign.run(
+                partial(run_scenario_seed, orders, Setup(1, 1)), [7], RunOptions()
+            )
         digests.add(told.digest)
     assert len(digests) == 1

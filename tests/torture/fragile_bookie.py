@@ -11,14 +11,14 @@ from unittest.mock import patch
 from tests.torture.fragile_disk import FragileDisk
 from tests.torture.fragile_index import FragileStore
 
-from geminga_cli.commands import bookie
+from geminga_cli.commands.parts import bookie
 
 
 def main() -> int:
     """Run the bookie as it is, its files aside: each stands in one place of the original."""
     with (
         patch("geminga_bookie.part.FileDisk", FragileDisk),
-        patch("geminga_bookie.storage.rocks_store.RocksStore", FragileStore),
+        patch("geminga_bookie.index.rocks_store.RocksStore", FragileStore),
     ):
         return bookie.main(sys.argv[1:])
 

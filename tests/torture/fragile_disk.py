@@ -20,7 +20,8 @@ from pathlib import Path
 from random import Random
 from urllib.parse import quote, unquote
 
-from geminga_runtime.disk import Chunk, DiskFile, FileDisk
+from geminga_runtime.disk import Chunk, DiskFile
+from geminga_runtime.file_disk import FileDisk
 
 FRAGILE_SUFFIX = ".fragile"
 CUT_NAME = "power-cut"

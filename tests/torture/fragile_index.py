@@ -15,7 +15,7 @@ from pathlib import Path
 import rocksdict
 from tests.torture.fragile_disk import FRAGILE_SUFFIX, Notes
 
-from geminga_bookie.storage.rocks_store import RocksStore
+from geminga_bookie.index.rocks_store import RocksStore
 
 SAVED_NAME = "saved"
 # Names of a checkpoint that is not whole yet, and of the one before that is on its way out.

@@ -21,7 +21,7 @@ from tests.torture.owners import Poll
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_protocol.records.cluster.ownership import OWNERSHIP_PATH
 from geminga_runtime.network import Network
-from geminga_simulation.ownership_history import Change
+from geminga_simulation.histories.ownership import Change
 
 # A broker that reaches ZooKeeper, and its messages, are no later than this on a busy machine.
 LATE_S = 5.0

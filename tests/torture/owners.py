@@ -26,7 +26,7 @@ from tests.integration.waiting import eventually
 from geminga_protocol.records.cluster.ownership import OWNERSHIP_PATH, BundleOwner
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import Coordination, CoordinationError, NodeMissing, NodeStat
-from geminga_server.zookeeper import ZooKeeper
+from geminga_server.zookeeper.session import ZooKeeper
 
 LOAD_REPORT_PATH = "/admin/v2/broker-stats/load-report"
 REGISTRATIONS_PATH = "/loadbalance/brokers"

@@ -20,7 +20,7 @@ from random import Random
 import pulsar
 
 from geminga_simulation.errors import InvariantViolated
-from geminga_simulation.log_history import LogHistory
+from geminga_simulation.histories.log import LogHistory
 
 # Producer, number; then as many more bytes as the number says.
 HEAD = struct.Struct(">HQ")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Mapping
 
 import pytest
 
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 
 def pytest_asyncio_loop_factories(

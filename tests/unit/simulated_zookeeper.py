@@ -14,8 +14,8 @@ import pytest
 
 from geminga_runtime.coordination import ConnectionLost, Coordination
 from geminga_simulation.conditions import INSTANT
-from geminga_simulation.coordination import SESSION_TIMEOUT_S_DEFAULT, SimulatedZooKeeper
-from geminga_simulation.interception import InterceptedSession
+from geminga_simulation.zookeeper.interception import InterceptedSession
+from geminga_simulation.zookeeper.server import SESSION_TIMEOUT_S_DEFAULT, SimulatedZooKeeper
 
 Settle = Callable[[], Awaitable[None]]
 

@@ -1,8 +1,7 @@
-"""What the endpoints work with: the bookie, ZooKeeper, and a way to ledgers that is made when it is
-needed first.
+"""What the endpoints work with: the bookie, ZooKeeper, and a BookKeeper client.
 
-Long orders (recovering or decommissioning a bookie, garbage collection) run on after their answer,
-one of each kind at a time.
+The client is opened by the first endpoint that needs it. Long orders (recovering or decommissioning
+a bookie, garbage collection) run on after their answer, one of each kind at a time.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from http import HTTPStatus
 from random import Random
 
 from geminga_autorecovery.config import AutoRecoveryConfig
-from geminga_autorecovery.repair import LedgerRepair
-from geminga_bookie.admin.messages import Refused
+from geminga_autorecovery.replication.repair import LedgerRepair
+from geminga_bookie.admin.documents.messages import Refused
 from geminga_bookie.bookie import Bookie
 from geminga_ledger import LedgerConfig, Ledgers
-from geminga_ledger.registry import BookieRegistry
-from geminga_ledger.store import LedgerStore
+from geminga_ledger.membership.registry import BookieRegistry
+from geminga_ledger.metadata.store import LedgerStore
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination
 from geminga_runtime.errors import GemingaError
@@ -29,7 +28,7 @@ from geminga_runtime.service import Service
 
 log = logging.getLogger(__name__)
 
-# Somebody waits for the answer: sooner given up than a broker does.
+# A person waits for the answer: the endpoints give up sooner than a broker does.
 _LEDGER_CONFIG = LedgerConfig(
     read_deadline_s=10.0,
     create_deadline_s=10.0,
@@ -43,7 +42,7 @@ _LEDGER_CONFIG = LedgerConfig(
 class AdminAccess(Service):
     """Open while the bookie serves HTTP.
 
-    ``configuration`` is what ``server_config`` shows; ``index_files`` names the index's files.
+    ``configuration`` is what ``server_config`` shows. ``index_files`` lists the index's files.
     """
 
     def __init__(
@@ -68,15 +67,17 @@ class AdminAccess(Service):
         self.store = LedgerStore(coordination, clock=clock, random=random, config=_LEDGER_CONFIG)
         self.registry = BookieRegistry(coordination, random=random, config=_LEDGER_CONFIG)
         self._ledgers: Ledgers | None = None
+        # Held while the client is opened: two requests must not open it twice.
         self._opening = asyncio.Lock()
         self._stack: AsyncExitStack | None = None
+        # Orders that are being carried out.
         self._jobs: set[str] = set()
 
     async def _open(self, stack: AsyncExitStack) -> None:
         self._stack = stack
 
     async def ledgers(self) -> Ledgers:
-        """BookKeeper's client, opened at the first call. Raises ``CoordinationError``."""
+        """The BookKeeper client, opened by the first call. Raises ``CoordinationError``."""
         async with self._opening:
             if self._ledgers is None:
                 assert self._stack is not None, "used while it is open"
@@ -88,7 +89,7 @@ class AdminAccess(Service):
             return self._ledgers
 
     def repair(self) -> LedgerRepair:
-        """What one recovery of a bookie works with; whoever asked opens it."""
+        """Make what one recovery of a bookie works with; the caller opens it."""
         return LedgerRepair(
             self.coordination,
             self.network,
@@ -99,12 +100,13 @@ class AdminAccess(Service):
         )
 
     def is_going_on(self, job: str) -> bool:
-        """Whether what ``start`` was given under that name has not ended."""
+        """Whether the order that ``start`` got under that name has not ended."""
         return job in self._jobs
 
     def start(self, job: str, work: Coroutine[object, object, None]) -> None:
-        """Have ``work`` done after the answer. Raises ``Refused`` while the same kind goes on."""
+        """Carry out ``work`` after the answer. Raises ``Refused`` while the same job goes on."""
         if job in self._jobs:
+            # A coroutine that is never awaited would be reported as a mistake.
             work.close()
             raise Refused(HTTPStatus.CONFLICT, f"{job} is going on already; its end is in the log")
         self._jobs.add(job)

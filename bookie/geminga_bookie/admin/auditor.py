@@ -1,4 +1,6 @@
-"""Who is the auditor, as the votes in ZooKeeper say it; who becomes it is auto-recovery's business.
+"""Which bookie is the auditor, by the votes in ZooKeeper.
+
+Electing it is auto-recovery's business (``geminga_autorecovery.auditing.election``).
 
 Facts: ``ZkLedgerAuditorManager`` of Apache BookKeeper, ``PulsarLedgerAuditorManager`` of Apache
 Pulsar.
@@ -18,14 +20,16 @@ from geminga_runtime.coordination import Coordination, NodeMissing
 
 
 async def current_auditor(coordination: Coordination) -> str | None:
-    """The bookie id of the auditor; None where nobody was elected. Raises ``CoordinationError``."""
+    """The bookie id of the auditor; None where none is elected. Raises ``CoordinationError``."""
+    # BookKeeper's own way to elect: the oldest vote wins. Pulsar's metadata drivers have another
+    # one, with a single node for the leader.
     try:
         votes = votes_in_order(await coordination.children(VOTES_PATH))
         if votes:
             value, _ = await coordination.get(f"{VOTES_PATH}/{votes[0]}")
             return decode_vote(value)
     except (NodeMissing, MalformedRecord):
-        pass  # no vote, or one that says nothing: there is the other way to be elected
+        pass  # no vote, or one that says nothing: look for a leader of the other way
     try:
         value, _ = await coordination.get(LEADER_PATH)
         return decode_leader(value)

@@ -1,4 +1,4 @@
-"""The endpoints of garbage collection: begin one now, suspend compactions, and how it stands.
+"""The endpoints of garbage collection: its state, starting it, suspending compactions.
 
 Facts: ``TriggerGCService``, ``SuspendCompactionService``, ``ResumeCompactionService``,
 ``GCDetailsService`` and ``GarbageCollectionStatus`` of Apache BookKeeper.
@@ -9,9 +9,9 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from geminga_bookie.admin.access import AdminAccess
-from geminga_bookie.admin.messages import Answer, Refused, Request, json_answer
+from geminga_bookie.admin.documents.messages import Answer, Refused, Request, json_answer
+from geminga_bookie.decisions.garbage import CompactionKind
 from geminga_bookie.garbage.collector import Collector
-from geminga_bookie.garbage.garbage import Compaction
 
 # RocksDB compacts the index by itself: upstream's counter of that stays where it begins.
 _NEVER = 0
@@ -19,31 +19,34 @@ _JOB = "garbage collection"
 
 
 async def gc_state(access: AdminAccess, _request: Request) -> Answer:
-    """Whether a collection that was ordered goes on."""
+    """Tell whether a collection that was ordered goes on."""
     return json_answer({"is_in_force_gc": _word(is_true=_is_forced(access))})
 
 
 async def trigger_gc(access: AdminAccess, request: Request) -> Answer:
-    """Begin a collection, unless one goes on.
+    """Start a collection, unless one goes on.
 
-    ``forceMinor`` and ``forceMajor`` say which compactions it does; without them those that are not
-    suspended.
+    ``forceMinor`` and ``forceMajor`` say which compactions it does; where they do not, it does
+    those that are not suspended.
     """
+    # The body is optional here; one that is there must be JSON.
     fields = request.fields() if request.body.strip() else {}
     collector = _collector(access)
-    is_minor = _flag(fields, "forceMinor", default=Compaction.MINOR not in collector.suspended)
-    is_major = _flag(fields, "forceMajor", default=Compaction.MAJOR not in collector.suspended)
+    is_minor = _flag(fields, "forceMinor", default=CompactionKind.MINOR not in collector.suspended)
+    is_major = _flag(fields, "forceMajor", default=CompactionKind.MAJOR not in collector.suspended)
+    # A second order while one goes on changes nothing, and is answered alike, as upstream.
     if not _is_forced(access):
         access.start(_JOB, access.bookie.force_gc(is_minor=is_minor, is_major=is_major))
     return json_answer(f"Triggered GC on BookieServer: {access.bookie.bookie_id}")
 
 
 async def suspended_compactions(access: AdminAccess, _request: Request) -> Answer:
-    """Which compactions are not done, by order or for want of room."""
+    """Tell which compactions are not done, by order or for want of room."""
     collector = _collector(access)
+    # A full disk suspends them too, without an order.
     suspended = collector.suspended
-    is_minor = Compaction.MINOR in suspended or not collector.may_minor
-    is_major = Compaction.MAJOR in suspended or not collector.may_major
+    is_minor = CompactionKind.MINOR in suspended or not collector.may_minor
+    is_major = CompactionKind.MAJOR in suspended or not collector.may_major
     return json_answer(
         {
             "isMinorGcSuspended": _word(is_true=is_minor),
@@ -67,13 +70,13 @@ async def resume_compaction(access: AdminAccess, request: Request) -> Answer:
 
 
 async def gc_details(access: AdminAccess, _request: Request) -> Answer:
-    """What is going on, and what was done since the start."""
+    """Tell what is going on, and what was done since the start."""
     collector = _collector(access)
     collected = collector.collected
     status = {
         "forceCompacting": _is_forced(access),
-        "majorCompacting": collector.compaction is Compaction.MAJOR,
-        "minorCompacting": collector.compaction is Compaction.MINOR,
+        "majorCompacting": collector.compaction is CompactionKind.MAJOR,
+        "minorCompacting": collector.compaction is CompactionKind.MINOR,
         "lastMajorCompactionTime": collected.last_major_ms,
         "lastMinorCompactionTime": collected.last_minor_ms,
         "lastEntryLocationCompactionTime": _NEVER,
@@ -91,22 +94,24 @@ def _collector(access: AdminAccess) -> Collector:
 
 
 def _is_forced(access: AdminAccess) -> bool:
-    """Whether a collection that was ordered goes on, be it with the checkpoint before the rest."""
+    """Whether a collection that was ordered goes on."""
+    # The job begins before the collector's part of it, with a checkpoint.
     return access.is_going_on(_JOB) or _collector(access).is_forced
 
 
-def _kinds(request: Request, verb: str) -> list[Compaction]:
-    """The compactions that an order is about, the major one first. Raises ``Refused``."""
+def _kinds(request: Request, verb: str) -> list[CompactionKind]:
+    """The compactions that an order names, the major one first. Raises ``Refused``."""
     if not request.body.strip():
         raise Refused(HTTPStatus.BAD_REQUEST, "Empty request body")
-    names = {f"{verb}Major": Compaction.MAJOR, f"{verb}Minor": Compaction.MINOR}
+    names = {f"{verb}Major": CompactionKind.MAJOR, f"{verb}Minor": CompactionKind.MINOR}
     fields = request.fields()
     if not fields.keys() & names.keys():
         raise Refused(HTTPStatus.BAD_REQUEST, f"No {' or '.join(names)} params found")
     return [kind for name, kind in names.items() if _flag(fields, name, default=False)]
 
 
-def _obeyed(access: AdminAccess, verb: str, kinds: list[Compaction]) -> Answer:
+def _obeyed(access: AdminAccess, verb: str, kinds: list[CompactionKind]) -> Answer:
+    """Confirm an order in upstream's words."""
     bookie_id = access.bookie.bookie_id
     return json_answer(
         ", ".join(f"{verb} {kind.name.lower()}GC on BookieServer: {bookie_id}" for kind in kinds)

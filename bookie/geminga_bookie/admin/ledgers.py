@@ -1,4 +1,4 @@
-"""The endpoints below /api/v1/ledger: list, metadata, read, delete.
+"""The endpoints below ``/api/v1/ledger``: list, metadata, read, delete.
 
 Facts: ``ListLedgerService``, ``GetLedgerMetaService``, ``ReadLedgerEntryService`` and
 ``DeleteLedgerService`` of Apache BookKeeper, their pages included.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from http import HTTPStatus
 
-from geminga_autorecovery.ledger_listing import ledger_directories, ledgers_in
+from geminga_autorecovery.zookeeper.ledger_listing import ledger_directories, ledgers_in
 from geminga_bookie.admin.access import AdminAccess
-from geminga_bookie.admin.ledger_json import metadata_json
-from geminga_bookie.admin.messages import (
+from geminga_bookie.admin.documents.ledger_json import metadata_json
+from geminga_bookie.admin.documents.messages import (
     JSON_TYPE,
     Answer,
     Refused,
@@ -40,21 +41,22 @@ _TO_THE_END = -1
 
 
 async def list_ledgers(access: AdminAccess, request: Request) -> Answer:
-    """Every ledger of the cluster; with ``print_metadata=true`` what is known of each.
+    """List every ledger of the cluster; with ``print_metadata=true``, the record of each.
 
-    Then ``page=N`` takes about a hundred, and ``decode_meta=true`` takes the records apart.
+    Then ``page=N`` selects about a hundred, and ``decode_meta=true`` decodes the records.
     """
     coordination = access.coordination
     ids = all_ledgers(coordination)
     if not request.is_set("print_metadata"):
-        return Answer(HTTPStatus.OK, JSON_TYPE, json_object(_bare(ids)))
+        bare = ((str(ledger_id), None) async for ledger_id in ids)
+        return Answer(HTTPStatus.OK, JSON_TYPE, json_object(bare))
     wanted = _page(ids, request.integer("page", -1))
     members = _with_metadata(coordination, wanted, is_decoded=request.is_set("decode_meta"))
     return Answer(HTTPStatus.OK, JSON_TYPE, json_object(members))
 
 
 async def ledger_metadata(access: AdminAccess, request: Request) -> Answer:
-    """One ledger's metadata. Raises ``NoSuchLedger``, ``UnsupportedLedger``."""
+    """Show one ledger's metadata. Raises ``NoSuchLedger``, ``UnsupportedLedger``."""
     ledger_id = _ledger_id(request)
     stored = await access.store.read(ledger_id)
     shown = metadata_json(ledger_id, stored.metadata, created_ms=stored.created_ms)
@@ -62,19 +64,20 @@ async def ledger_metadata(access: AdminAccess, request: Request) -> Answer:
 
 
 async def read_ledger(access: AdminAccess, request: Request) -> Answer:
-    """Entries as text, what is no ASCII replaced; of an open ledger those that are confirmed."""
+    """Show entries as ASCII text; of an open ledger, those that are confirmed so far."""
     ledger_id = _ledger_id(request)
     page = request.integer("page", -1)
     first, last = _range(
         request.integer("start_entry_id", 0), request.integer("end_entry_id", _TO_THE_END), page
     )
+    # Without recovery: reading must not fence a ledger that a broker writes to.
     reader = await (await access.ledgers()).open(ledger_id, recover=False)
     end = reader.last_confirmed if last == _TO_THE_END else min(last, reader.last_confirmed)
     return Answer(HTTPStatus.OK, JSON_TYPE, json_object(_entries(reader, first, end, page)))
 
 
 async def delete_ledger(access: AdminAccess, request: Request) -> Answer:
-    """Delete a ledger for good; one that is not there is no error, as upstream."""
+    """Delete a ledger for good; a missing one is no error, as upstream."""
     ledger_id = _ledger_id(request)
     await access.store.delete(ledger_id)
     return json_answer(f"Deleted ledger: {ledger_id}")
@@ -96,13 +99,8 @@ def _ledger_id(request: Request) -> int:
     return ledger_id
 
 
-async def _bare(ids: AsyncIterator[int]) -> AsyncIterator[tuple[str, object]]:
-    async for ledger_id in ids:
-        yield str(ledger_id), None
-
-
 async def _page(ids: AsyncIterator[int], page: int) -> AsyncIterator[int]:
-    """The ids of a page; all where it is none. As upstream counts, the first is one short."""
+    """Yield the ids of a page, or all where there is none; page 1 has one less, as upstream."""
     if page <= 0:
         async for ledger_id in ids:
             yield ledger_id
@@ -119,6 +117,7 @@ async def _page(ids: AsyncIterator[int], page: int) -> AsyncIterator[int]:
 async def _with_metadata(
     coordination: Coordination, ids: AsyncIterator[int], *, is_decoded: bool
 ) -> AsyncIterator[tuple[str, object]]:
+    # A batch at a time: one read after the other would take minutes for a large cluster.
     some: list[int] = []
     async for ledger_id in ids:
         some.append(ledger_id)
@@ -133,7 +132,7 @@ async def _with_metadata(
 async def _metadata_of(
     coordination: Coordination, ledger_ids: list[int], *, is_decoded: bool
 ) -> list[tuple[str, object]]:
-    """Members for the ledgers that are still there."""
+    """Read the records of ledgers at once; those that were deleted meanwhile are left out."""
     values = await asyncio.gather(
         *(coordination.get(ledger_path(each)) for each in ledger_ids), return_exceptions=True
     )
@@ -144,26 +143,18 @@ async def _metadata_of(
         if isinstance(found, BaseException):
             raise found
         value, stat = found
-        shown = _decoded(ledger_id, value, stat.created_ms) if is_decoded else _plain(value)
+        shown: object = value.decode(errors="replace")
+        if is_decoded:
+            # A record that cannot be decoded is shown as it is.
+            with suppress(WireError):
+                metadata = LedgerMetadata.decode(value)
+                shown = metadata_json(ledger_id, metadata, created_ms=stat.created_ms)
         members.append((str(ledger_id), shown))
     return members
 
 
-def _decoded(ledger_id: int, value: bytes, created_ms: int) -> object:
-    """A record; where it cannot be taken apart its bytes, as without the wish to."""
-    try:
-        metadata = LedgerMetadata.decode(value)
-    except WireError:
-        return _plain(value)
-    return metadata_json(ledger_id, metadata, created_ms=created_ms)
-
-
-def _plain(value: bytes) -> str:
-    return value.decode(errors="replace")
-
-
 def _range(first: int, last: int, page: int) -> tuple[int, int]:
-    """Which entries are meant; the last is -1 for all there are. Raises ``Refused``."""
+    """Which entries are asked for; the last is -1 for all there are. Raises ``Refused``."""
     if first < 0 or last < _TO_THE_END:
         raise Refused(HTTPStatus.BAD_REQUEST, "entries begin with 0")
     if page > 0:

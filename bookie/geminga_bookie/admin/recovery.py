@@ -1,4 +1,4 @@
-"""The endpoints below /api/v1/autorecovery: who looks for lost copies, of what, and orders to it.
+"""The endpoints below ``/api/v1/autorecovery``: the auditor, lost copies, and orders about them.
 
 Facts: ``RecoveryBookieService``, ``DecommissionService``, ``ListUnderReplicatedLedgerService``,
 ``WhoIsAuditorService``, ``TriggerAuditService``, ``LostBookieRecoveryDelayService`` and
@@ -11,16 +11,22 @@ import logging
 from contextlib import suppress
 from http import HTTPStatus
 
-from geminga_autorecovery import controls
-from geminga_autorecovery.bookie_recovery import recover
-from geminga_autorecovery.decommission import Progress, decommission
 from geminga_autorecovery.errors import BookieUnknown
-from geminga_autorecovery.known_bookies import require_known
-from geminga_autorecovery.live_bookies import read_live_bookies
-from geminga_autorecovery.marks import Marks
+from geminga_autorecovery.removal.bookie_recovery import recover
+from geminga_autorecovery.removal.decommission import decommission
+from geminga_autorecovery.removal.known_bookies import require_known
+from geminga_autorecovery.zookeeper import controls
+from geminga_autorecovery.zookeeper.live_bookies import read_live_bookies
+from geminga_autorecovery.zookeeper.underreplication_marks import UnderreplicationMarks
 from geminga_bookie.admin.access import AdminAccess
 from geminga_bookie.admin.auditor import current_auditor
-from geminga_bookie.admin.messages import Answer, Refused, Request, json_answer, text_answer
+from geminga_bookie.admin.documents.messages import (
+    Answer,
+    Refused,
+    Request,
+    json_answer,
+    text_answer,
+)
 from geminga_protocol.records.bookies.bookie_info import is_bookie_id
 from geminga_protocol.records.bookies.cookies import cookie_path
 from geminga_protocol.records.errors import MalformedRecord
@@ -36,12 +42,12 @@ DELAY_S_MAX = (1 << 31) - 1
 
 
 async def status(access: AdminAccess, _request: Request) -> Answer:
-    """Whether auto-recovery is switched on."""
+    """Tell whether auto-recovery is switched on."""
     return json_answer({"enabled": await controls.is_enabled(access.coordination)})
 
 
 async def set_status(access: AdminAccess, request: Request) -> Answer:
-    """Switch it on or off, for the whole cluster."""
+    """Switch auto-recovery on or off, for the whole cluster."""
     words = request.parameters.get("enabled")
     if words is None:
         raise Refused(HTTPStatus.BAD_REQUEST, "parameter enabled=true or false is missing")
@@ -53,7 +59,7 @@ async def set_status(access: AdminAccess, request: Request) -> Answer:
 
 
 async def who_is_auditor(access: AdminAccess, _request: Request) -> Answer:
-    """The auditor's bookie id."""
+    """Tell the auditor's bookie id."""
     auditor = await current_auditor(access.coordination)
     if auditor is None:
         raise Refused(HTTPStatus.NOT_FOUND, "No auditor elected")
@@ -61,13 +67,14 @@ async def who_is_auditor(access: AdminAccess, _request: Request) -> Answer:
 
 
 async def list_under_replicated(access: AdminAccess, request: Request) -> Answer:
-    """The marked ledgers: all, or those (not) missing copies on a bookie."""
+    """List under-replicated ledgers: all, or those (not) missing the copies of a bookie."""
     missing = request.parameters.get("missingreplica", "")
     not_missing = request.parameters.get("excludingmissingreplica", "")
-    marks = Marks(access.coordination, access.clock)
+    marks = UnderreplicationMarks(access.coordination, access.clock)
     found: dict[str, list[str]] = {}
     for ledger_id in await marks.ledgers():
         mark = await marks.read(ledger_id)
+        # None: the mark is gone since the ledgers were listed, because the ledger was repaired.
         bookies = list(mark.missing_bookies) if mark is not None else None
         if bookies is None or (missing and missing not in bookies) or not_missing in bookies:
             continue
@@ -80,16 +87,17 @@ async def list_under_replicated(access: AdminAccess, request: Request) -> Answer
 
 
 async def lost_bookie_delay(access: AdminAccess, _request: Request) -> Answer:
-    """How many seconds a lost bookie is waited for."""
+    """Tell how many seconds after it was lost a bookie's copies are made again."""
     return text_answer(f"lostBookieRecoveryDelay value: {await _delay_s(access)}")
 
 
 async def set_lost_bookie_delay(access: AdminAccess, request: Request) -> Answer:
-    """Change it."""
+    """Change that delay."""
     fields = _body_of(request)
     if "delay_seconds" not in fields:
         raise Refused(HTTPStatus.NOT_FOUND, "Request body not contains lostBookieRecoveryDelay.")
     seconds = fields["delay_seconds"]
+    # JSON's true and false are ints to Python.
     is_number = isinstance(seconds, int) and not isinstance(seconds, bool)
     if not isinstance(seconds, int) or not is_number or not 0 <= seconds <= DELAY_S_MAX:
         words = f"delay_seconds must be a whole number, 0 to {DELAY_S_MAX}, not {seconds!r}"
@@ -99,7 +107,7 @@ async def set_lost_bookie_delay(access: AdminAccess, request: Request) -> Answer
 
 
 async def trigger_audit(access: AdminAccess, _request: Request) -> Answer:
-    """Have the auditor look for lost bookies now: it does when the delay is written unchanged."""
+    """Have the auditor look for lost bookies now, as it does when the delay is written."""
     if await current_auditor(access.coordination) is None:
         raise Refused(
             HTTPStatus.NOT_FOUND, "Exception when do operation. No auditor elected, to do it"
@@ -109,7 +117,7 @@ async def trigger_audit(access: AdminAccess, _request: Request) -> Answer:
 
 
 async def recover_bookie(access: AdminAccess, request: Request) -> Answer:
-    """Begin to move all ledgers off a bookie, here and now; ``delete_cookie`` forgets it then."""
+    """Start copying all ledgers of a lost bookie; ``delete_cookie`` then removes its cookie."""
     fields = _body_of(request)
     source = fields.get("bookie_src")
     bookie_id = _bookie_id(source[0] if isinstance(source, list) and source else None)
@@ -119,11 +127,12 @@ async def recover_bookie(access: AdminAccess, request: Request) -> Answer:
 
 
 async def decommission_bookie(access: AdminAccess, request: Request) -> Answer:
-    """Begin to have the replication workers take all ledgers off a bookie that was stopped."""
+    """Start having the replication workers copy all ledgers of a bookie that was stopped."""
     fields = _body_of(request)
     if "bookie_src" not in fields:
         raise Refused(HTTPStatus.NOT_FOUND, "Request body not contains bookie_src.")
     bookie_id = _bookie_id(fields["bookie_src"])
+    # Copying from a bookie that still serves would race with its writers.
     if bookie_id in (await read_live_bookies(access.coordination.children)).all:
         raise Refused(
             HTTPStatus.BAD_REQUEST, f"bookie {bookie_id} is running; stop it first, for good"
@@ -134,7 +143,12 @@ async def decommission_bookie(access: AdminAccess, request: Request) -> Answer:
     return text_answer(f"Success send decommission Bookie command {bookie_id}")
 
 
+# These two run on after their answer: what comes of them is in the log, each ledger that failed
+# included.
+
+
 async def _recover(access: AdminAccess, bookie_id: str, deletes_cookie: bool) -> None:  # noqa: FBT001
+    # A client of its own, with an auto-recovery worker's patience: it may run for hours.
     async with access.repair() as repair:
         progress = await recover(
             bookie_id,
@@ -142,11 +156,12 @@ async def _recover(access: AdminAccess, bookie_id: str, deletes_cookie: bool) ->
             repair=repair,
             clock=access.clock,
             random=access.random,
-            on_progress=_ignore,
-            on_trouble=_only_logged,
+            on_progress=lambda _progress: None,
+            on_trouble=lambda _ledger_id, _why: None,
         )
     facts = {"ledgers": progress.ledgers, "done": progress.done, "failed": progress.failed}
     log.info("bookie recovered", extra={"bookie": bookie_id, **facts})
+    # While ledgers name the bookie, its cookie keeps another one from taking its id.
     if deletes_cookie and not progress.failed:
         with suppress(NodeMissing):
             await access.coordination.delete(cookie_path(bookie_id))
@@ -158,21 +173,14 @@ async def _decommission(access: AdminAccess, bookie_id: str, *, deletes_cookie: 
         coordination=access.coordination,
         store=access.store,
         clock=access.clock,
-        on_progress=_ignore,
+        on_progress=lambda _progress: None,
         deletes_cookie=deletes_cookie,
     )
     log.info("bookie decommissioned", extra={"bookie": bookie_id, "ledgers": progress.ledgers})
 
 
-def _ignore(_progress: Progress) -> None:
-    """Nobody waits here; the end is in the log."""
-
-
-def _only_logged(_ledger_id: int, _why: str) -> None:
-    """Nobody waits here; each ledger that failed is in the log with the reason."""
-
-
 async def _delay_s(access: AdminAccess) -> int:
+    """How long a lost bookie is waited for, in seconds. Raises ``Refused`` where none is set."""
     try:
         value, _ = await access.coordination.get(LOST_BOOKIE_DELAY_PATH)
         return decode_lost_bookie_delay(value)
@@ -195,7 +203,10 @@ def _bookie_id(name: object) -> str:
 
 
 async def _require_known(access: AdminAccess, bookie_id: str) -> None:
-    """Upstream takes the order and finds nothing to do; its clients look at the status only."""
+    """Raise ``Refused`` for a bookie that neither a cookie nor a ledger names.
+
+    Upstream takes the order and finds nothing to do; its clients look only at the status.
+    """
     try:
         await require_known(bookie_id, access.coordination, access.store)
     except BookieUnknown as error:

@@ -1,4 +1,4 @@
-"""Which path and method goes to which endpoint, and what one must be allowed to for it."""
+"""Which path and method goes to which endpoint, and which right a client needs for it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from geminga_bookie.admin import bookies, collection, ledgers, recovery, this_bookie
 from geminga_bookie.admin.access import AdminAccess
-from geminga_bookie.admin.messages import Answer, Request
+from geminga_bookie.admin.documents.messages import Answer, Request
 from geminga_server.authorization import Action
 
 Endpoint = Callable[[AdminAccess, Request], Awaitable[Answer]]
@@ -15,22 +15,23 @@ Endpoint = Callable[[AdminAccess, Request], Awaitable[Answer]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One endpoint, and what it is in the eyes of authorization."""
+    """One endpoint, and the right that a client needs for it."""
 
     endpoint: Endpoint
     action: Action = Action.READ
 
 
 def _order(endpoint: Endpoint) -> Route:
+    """A route for administrators."""
     return Route(endpoint, Action.ADMINISTER)
 
 
-# Upstream's server takes these for every path, and answers 404 where the endpoint has another; but
-# one endpoint says what is wrong. Any other method it refuses itself.
+# Upstream's server takes these methods for every path, and answers 404 where the endpoint has
+# another one. One endpoint answers 405 instead, as the server does to all other methods.
 METHODS = frozenset(("GET", "PUT", "POST", "DELETE"))
 REFUSES_METHODS = frozenset(("/api/v1/bookie/gc",))
 
-# Metadata holds passwords, and entries what users wrote: to see them is not just to look.
+# Metadata holds passwords, and entries what users wrote: reading them is for administrators too.
 ROUTES: Mapping[str, Mapping[str, Route]] = {
     "/heartbeat": {"GET": Route(this_bookie.heartbeat)},
     "/api/v1/config/server_config": {"GET": _order(this_bookie.server_config)},

@@ -1,4 +1,4 @@
-"""The endpoints about this bookie alone: its room, state, files, and whether it works.
+"""The endpoints about this bookie alone: its room, state and files, and whether it works.
 
 Facts: ``BookieInfoService``, ``BookieStateService``, ``BookieStateReadOnlyService``,
 ``BookieIsReadyService``, ``BookieSanityService``, ``GetLastLogMarkService``,
@@ -10,37 +10,44 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from geminga_bookie.admin.access import AdminAccess
-from geminga_bookie.admin.messages import Answer, Refused, Request, json_answer, text_answer
+from geminga_bookie.admin.documents.messages import (
+    Answer,
+    Refused,
+    Request,
+    json_answer,
+    text_answer,
+)
 from geminga_bookie.admin.sanity import is_sane
 from geminga_bookie.disks.directories import Directories
 from geminga_bookie.formats import entry_log_v1, journal_v1
-from geminga_bookie.journal.mark import JOURNAL_BEGINNING
+from geminga_bookie.formats.journal_v1 import JOURNAL_BEGINNING
 
-# Why adds are refused after the order to; it holds until the opposite one, or a restart.
+# Why adds are refused after an order to refuse them, until the opposite order or a restart.
 ORDERED = "read-only by order"
-# What upstream calls the kinds of files, and what one is asked for as.
+# By the value of ``file_type``: what upstream calls the files in its answer.
 _KINDS = {"journal": "journal files", "entrylog": "entrylog files", "index": "index files"}
 
 
 async def heartbeat(_access: AdminAccess, _request: Request) -> Answer:
-    """It answers, so it lives."""
+    """Answer, which shows that the process lives."""
     return text_answer("OK\n")
 
 
 async def server_config(access: AdminAccess, _request: Request) -> Answer:
-    """The settings it runs with, under our names, as words."""
+    """Show the settings the bookie runs with, under our names, as words."""
     return json_answer(dict(access.configuration))
 
 
 async def info(access: AdminAccess, _request: Request) -> Answer:
-    """The room on its ledger disks, in bytes. Raises ``OSError``."""
+    """Tell the room on its ledger disks, in bytes. Raises ``OSError``."""
     space = access.bookie.disk_space()
     return json_answer({"freeSpace": space.free_bytes, "totalSpace": space.total_bytes})
 
 
 async def state(access: AdminAccess, _request: Request) -> Answer:
-    """Whether it runs, and what it takes. One whose journal failed is about to end itself."""
+    """Tell whether it runs, and which adds it takes; it ends itself after a journal has failed."""
     storage = access.bookie.storage
+    # Upstream's names for it: a bookie whose journal failed shuts itself down.
     has_failed = access.bookie.failed.is_set()
     return json_answer(
         {
@@ -53,7 +60,7 @@ async def state(access: AdminAccess, _request: Request) -> Answer:
 
 
 async def is_ready(access: AdminAccess, _request: Request) -> Answer:
-    """Whether it serves."""
+    """Tell whether it serves."""
     if access.bookie.failed.is_set():
         words = "Bookie is not fully started yet"
         return text_answer(words, HTTPStatus.SERVICE_UNAVAILABLE)
@@ -61,15 +68,16 @@ async def is_ready(access: AdminAccess, _request: Request) -> Answer:
 
 
 async def read_only(access: AdminAccess, _request: Request) -> Answer:
-    """Whether it refuses adds, for whatever reason."""
+    """Tell whether it refuses adds, for whatever reason."""
     return json_answer({"readOnly": access.bookie.storage.is_read_only})
 
 
 async def set_read_only(access: AdminAccess, request: Request) -> Answer:
-    """Refuse adds, all but those of recovery, or take them again; says what holds then.
+    """Refuse adds, except those of recovery, or take them again; tell what holds then.
 
-    A bookie whose disks are full stays read-only.
+    A bookie that is read-only for another reason too, full disks say, stays so.
     """
+    # Strict: a misspelt name must not be taken for an order.
     fields = request.fields()
     wanted = fields.pop("readOnly", None)
     if not isinstance(wanted, bool) or fields:
@@ -83,15 +91,16 @@ async def set_read_only(access: AdminAccess, request: Request) -> Answer:
 
 
 async def sanity(access: AdminAccess, _request: Request) -> Answer:
-    """Whether a small ledger can be written to and read from it; a read-only one is not tried."""
+    """Test whether a small ledger can be written and read; a read-only bookie is not tested."""
     is_read_only = access.bookie.storage.is_read_only
     passed = False if is_read_only else await is_sane(access)
     return json_answer({"passed": passed, "readOnly": is_read_only})
 
 
 async def last_log_mark(access: AdminAccess, _request: Request) -> Answer:
-    """From where each journal would be replayed, as the last checkpoint left it."""
+    """Tell from where each journal would be replayed, as the last checkpoint left it."""
     directories = access.bookie.journal_directories
+    # From the index, not from the running journals: it is what a crash now would go back to.
     marks = access.bookie.storage.index.journal_marks()
     if not marks:
         marks = (JOURNAL_BEGINNING,) * len(directories)
@@ -105,10 +114,11 @@ async def last_log_mark(access: AdminAccess, _request: Request) -> Answer:
 
 
 async def list_disk_file(access: AdminAccess, request: Request) -> Answer:
-    """The names of its files, a tab behind each: all, or those of ``file_type``."""
+    """List its files, a tab behind each name: all, or those of ``file_type``."""
     wanted = request.parameters.get("file_type", "")
     bookie = access.bookie
     content: dict[str, str] = {}
+    # A kind that is not known means all.
     for kind in (wanted,) if wanted in _KINDS else _KINDS:
         if kind == "journal":
             names = await _names(bookie.journal_directories, journal_v1.SUFFIX)

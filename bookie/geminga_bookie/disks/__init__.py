@@ -1,1 +1,5 @@
-"""The disks a bookie was given: who it is on them, where files begin, and how full they are."""
+"""The bookie's directories and the disks behind them.
+
+``directories`` chooses where a new file goes, ``identity`` makes sure that all directories are this
+bookie's, ``space_watch`` measures how full the ledger disks are.
+"""

@@ -1,42 +1,51 @@
-"""The bookie's directories: what each is called, the disk behind it, and whether it takes more.
+"""The bookie's directories: whether they can be used, and which of them a new file goes to.
 
-Which directory a new file goes to is decided here, from facts that others note down: how full a
-disk is (``space``), and whether it failed (``entry_log``).
+The decision is made from facts that others note down on a ``Directory``: how full its disk is
+(``space_watch``), and whether it failed (``entry_log``). What is in the directories is the business
+of ``identity``.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
+from pathlib import Path
 
-from geminga_bookie.disks.space import usage_of
+from geminga_bookie.decisions.disk_space import usage_of
+from geminga_bookie.errors import DirectoriesClash
 from geminga_runtime.disk import Disk
+from geminga_server.directories import require_directory
+
+# What identifies a directory: its device and inode, which all its links and mounts share; the path
+# without links of one that does not exist yet.
+_DirectoryKey = tuple[int, int] | Path
 
 
 class Directory:
-    """A directory as it was configured, and its disk.
-
-    ``capacity_bytes`` and ``free_bytes`` are what the disk said when it was asked last.
-    ``is_full``: no new file is begun here while another directory takes it. ``has_failed``: the
-    same, since a write or sync failed other than for want of space; until the bookie starts again.
-    """
+    """A directory as the settings name it, and the disk behind it."""
 
     __slots__ = ("capacity_bytes", "disk", "free_bytes", "has_failed", "is_full", "path")
 
     def __init__(self, path: str, disk: Disk) -> None:
         self.path = path
         self.disk = disk
+        # What the disk said when it was measured last.
         self.capacity_bytes = 0
         self.free_bytes = 0
+        # No new file is begun here while another directory takes it.
         self.is_full = False
+        # The same, since a write or sync failed for another reason than want of space. Only a
+        # restart resets it: nothing shows that the disk is well again.
         self.has_failed = False
 
     @property
     def is_preferred(self) -> bool:
-        """Whether a new file should rather go here than to one that is not preferred."""
+        """Whether a new file should rather go here than to a directory that is not preferred."""
         return not self.is_full and not self.has_failed
 
     def measure(self) -> None:
-        """Ask how full the disk is. Raises ``OSError``."""
+        """Ask the disk how full it is. Raises ``OSError``."""
         self.capacity_bytes = self.disk.total_bytes()
         self.free_bytes = self.disk.free_bytes()
 
@@ -47,11 +56,13 @@ class Directory:
 
 
 class Directories:
-    """Directories of one kind, in the order of configuration; at least one."""
+    """The directories of one kind, journal or ledger, in the settings' order; at least one."""
 
     def __init__(self, directories: Iterable[tuple[str, Disk]]) -> None:
         self._directories = [Directory(path, disk) for path, disk in directories]
         assert self._directories
+        # As the settings name them.
+        self.paths = tuple(directory.path for directory in self._directories)
 
     def __iter__(self) -> Iterator[Directory]:
         return iter(self._directories)
@@ -60,20 +71,16 @@ class Directories:
         return len(self._directories)
 
     @property
-    def paths(self) -> tuple[str, ...]:
-        """What the directories are called."""
-        return tuple(directory.path for directory in self._directories)
-
-    @property
     def writable_count(self) -> int:
-        """How many take new files."""
+        """How many directories take new files."""
         return sum(directory.is_preferred for directory in self._directories)
 
     def for_new_file(self) -> Directory:
-        """Where the next file goes: to the preferred directory with the most free space.
+        """The directory that the next file goes to: the preferred one with the most free space.
 
-        Where none is preferred, to the one with the most free space all the same: what is in
-        memory must go somewhere, also when the bookie takes no more. Raises ``OSError``.
+        Where none is preferred, it is the one with the most free space all the same: a checkpoint
+        of what is in memory must go somewhere, also when the bookie takes no more adds. Raises
+        ``OSError``.
         """
         if len(self._directories) == 1:
             return self._directories[0]
@@ -83,3 +90,36 @@ class Directories:
 def choose(directories: Sequence[Directory]) -> Directory:
     """The first of those with the most free space, preferred ones before others."""
     return max(directories, key=lambda each: (each.is_preferred, each.disk.free_bytes()))
+
+
+def require_usable(journals: Sequence[Path], ledgers: Sequence[Path], index: Path) -> None:
+    """Raise unless a bookie can start on these directories again and again.
+
+    Looks at the file system and changes nothing, so that a bookie that could not start a second
+    time is refused at its first start, before it has written anything.
+
+    A directory may hold a journal and entry logs at once: their files have other names. Two of one
+    kind may not be the same, and none may lie in RocksDB's, which removes what it does not know.
+    Raises ``DirectoryUnusable``, ``DirectoriesClash``.
+    """
+    # Each by itself: a directory, or none yet in a place where one can be made.
+    for path in (*journals, *ledgers, index):
+        require_directory(path)
+    for kind, paths in (("journal", journals), ("ledger", ledgers)):
+        for one, other in combinations(paths, 2):
+            if _key(one) == _key(other):
+                raise DirectoriesClash(kind, one, f"is the same as {other}")
+        # Below the index counts as in it, however many links lead there.
+        for path in paths:
+            real = Path(os.path.realpath(path))
+            if any(_key(each) == _key(index) for each in (real, *real.parents)):
+                raise DirectoriesClash(kind, path, f"lies in that of the index, {index}")
+
+
+def _key(path: Path) -> _DirectoryKey:
+    real = Path(os.path.realpath(path))
+    try:
+        status = real.stat()
+    except FileNotFoundError:
+        return real
+    return status.st_dev, status.st_ino

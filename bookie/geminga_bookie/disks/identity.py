@@ -1,9 +1,14 @@
-"""Who this bookie is: its id and its cookie, the same on its disks and in ZooKeeper, or no start.
+"""Who this bookie is: its id and its cookie, the same on all its disks and in ZooKeeper.
 
-The id is made up once and kept in the cookie, so that it outlives every change of port and host.
-What is compared are the cookies as they were stored, not today's paths: moving a whole data
-directory is no fault, a disk that is missing or of another bookie is one. A directory with data and
-without a cookie is never made another bookie's.
+A bookie starts only where they agree. The id is made up once and kept in the cookie (the file
+``VERSION``), so that it outlives every change of port and host. Cookies are compared as they were
+stored, not with today's paths: moving a whole data directory is no fault, a disk that is missing or
+belongs to another bookie is one. A directory with data but without a cookie never gets one of
+another bookie.
+
+At the first start the disks get their cookies before ZooKeeper does. So a crash in between leaves a
+bookie that the cluster does not know yet, and the next start finishes; the other way round, disks
+without a cookie would look lost.
 """
 
 from __future__ import annotations
@@ -49,7 +54,7 @@ async def establish_identity(
     coordination: Coordination,
     clock: Clock,
 ) -> Cookie:
-    """The cookie of this bookie, checked everywhere; made at the first start.
+    """Return this bookie's cookie, checked everywhere; make it at the first start.
 
     ``wanted_id`` is empty where any id will do. Raises ``ClusterNotInitialized``,
     ``CookieMismatch``, ``CookieMissing``, ``DataWithoutCookie``, ``DirectoriesChanged``,
@@ -61,25 +66,44 @@ async def establish_identity(
         raise ClusterNotInitialized(INSTANCE_ID_PATH) from error
     disks = {f"ledger directory {each.path}": each.disk for each in ledgers}
     disks |= {f"journal directory {each.path}": each.disk for each in journals}
-    stored = {where: await _read_cookie(where, disk) for where, disk in disks.items()}
+    # What each directory holds, None for nothing.
+    stored: dict[str, Cookie | None] = {}
+    for where, disk in disks.items():
+        content = await disk.read_file(COOKIE_FILE_NAME)
+        try:
+            stored[where] = None if content is None else Cookie.decode(content)
+        except MalformedRecord as error:
+            raise CorruptFile(f"{COOKIE_FILE_NAME} in {where}", 0, str(error)) from error
     known = [cookie for cookie in stored.values() if cookie is not None]
     bookie_id = _bookie_id(wanted_id, known, f"{coordination.session_id}:{clock.wall_ms()}")
+    # What the cookie of a new bookie says.
     expected = Cookie(
         bookie_id=bookie_id,
         journal_dirs=journals.paths,
         ledger_dirs=ledgers.paths,
         instance_id=instance_id,
     )
-    registered = await _registered_cookie(coordination, bookie_id)
+    node = cookie_path(bookie_id)
+    try:
+        registered = Cookie.decode((await coordination.get(node))[0])
+    except NodeMissing:
+        registered = None
+    except MalformedRecord as error:
+        raise CorruptFile(f"node {node} in ZooKeeper", 0, str(error)) from error
     cookie = _agreed_cookie(expected, stored, registered)
-    _check_counts(expected, cookie)
+    # Paths may change when disks are mounted elsewhere; their number may not.
+    if len(expected.journal_dirs) != len(cookie.journal_dirs):
+        raise DirectoriesChanged("journal", expected.journal_dirs, cookie.journal_dirs)
+    if len(expected.ledger_dirs) != len(cookie.ledger_dirs):
+        raise DirectoriesChanged("ledger", expected.ledger_dirs, cookie.ledger_dirs)
     new_disks = {where: disk for where, disk in disks.items() if stored[where] is None}
     await _require_no_data(new_disks)
+    # Each file is written as a whole or not at all, and durable on return.
     for disk in new_disks.values():
         await disk.write_file(COOKIE_FILE_NAME, cookie.encode())
     if registered is None:
         # Last of all: what ZooKeeper knows must be on every disk.
-        await coordination.create(cookie_path(bookie_id), cookie.encode(), make_parents=True)
+        await coordination.create(node, cookie.encode(), make_parents=True)
         log.info("bookie is new to the cluster", extra={"bookie": bookie_id})
     return cookie
 
@@ -87,13 +111,21 @@ async def establish_identity(
 def _agreed_cookie(
     expected: Cookie, stored: dict[str, Cookie | None], registered: Cookie | None
 ) -> Cookie:
-    """The one cookie that all places hold, or that those without one must get."""
+    """The cookie that all places hold, and that those without one must get.
+
+    Raises ``CookieMissing`` where a bookie that the cluster knows lacks one: the disk may be the
+    wrong one. Raises ``CookieMismatch``.
+    """
     node = cookie_path(expected.bookie_id)
+    # The first cookie that is found is what all others are compared with: ZooKeeper's, where the
+    # cluster knows the bookie, else the first directory's.
     agreed, agreed_where = registered, node
     if registered is not None and registered.instance_id != expected.instance_id:
         raise CookieMismatch(node, _text(registered), "this cluster", _text(expected))
     for where, cookie in stored.items():
         if cookie is None:
+            # A bookie that has served before had a cookie in every directory: this one may be the
+            # empty mount point of a disk that is missing.
             if registered is not None:
                 raise CookieMissing(where, node, _text(registered))
         elif cookie.instance_id != expected.instance_id:
@@ -105,45 +137,41 @@ def _agreed_cookie(
     return agreed or expected
 
 
-def _check_counts(expected: Cookie, cookie: Cookie) -> None:
-    """Paths may change when disks are mounted elsewhere; their number may not."""
-    if len(expected.journal_dirs) != len(cookie.journal_dirs):
-        raise DirectoriesChanged("journal", expected.journal_dirs, cookie.journal_dirs)
-    if len(expected.ledger_dirs) != len(cookie.ledger_dirs):
-        raise DirectoriesChanged("ledger", expected.ledger_dirs, cookie.ledger_dirs)
-
-
 async def _require_no_data(disks: Mapping[str, Disk]) -> None:
-    """Raise where a directory that is to get its cookie has data already.
+    """Raise ``DataWithoutCookie`` where a directory that is to get its cookie has data already.
 
     Upstream refuses whatever else is in such a directory too
-    (``LegacyCookieValidation.verifyDirsForNewEnvironment``); a file system's own ``lost+found``, or
-    the index where it lies beside, is no bookie's data.
+    (``LegacyCookieValidation.verifyDirsForNewEnvironment``). Here a file system's own
+    ``lost+found``, or the index where it lies beside, is no bookie's data.
     """
     found: dict[str, list[str]] = {}
     for where, disk in disks.items():
-        names = [name for name in await disk.list("") if _is_data(name)]
+        names = [
+            name
+            for name in await disk.list("")
+            if name in (log_list_v1.NAME, _JAVA_DIRECTORY)
+            or entry_log_v1.file_number(name) is not None
+            or journal_v1.file_number(name) is not None
+        ]
         if names:
             found[where] = names
     if found:
         raise DataWithoutCookie(found)
 
 
-def _is_data(name: str) -> bool:
-    return (
-        name in (log_list_v1.NAME, _JAVA_DIRECTORY)
-        or entry_log_v1.file_number(name) is not None
-        or journal_v1.file_number(name) is not None
-    )
-
-
 def _bookie_id(wanted: str, known: list[Cookie], unique: str) -> str:
+    """The id that the cookies on the disks have, else the wanted one, else one made of ``unique``.
+
+    Raises ``BadBookieId``.
+    """
     if wanted and not is_bookie_id(wanted):
         raise BadBookieId(
             f"{wanted!r} is no bookie id: take letters, digits, '.', '-', '_' and ':', "
             "and not 'readonly'"
         )
     if not known:
+        # Unique enough: of a ZooKeeper session and a time. Random numbers would make simulations
+        # differ from run to run.
         digest = hashlib.sha256(unique.encode()).hexdigest()
         return wanted or f"bookie-{digest[:_MADE_UP_ID_HEX_DIGITS]}"
     stored = known[0].bookie_id
@@ -153,26 +181,6 @@ def _bookie_id(wanted: str, known: list[Cookie], unique: str) -> str:
             "Leave the id out of the settings, or give this bookie the directory that is its own."
         )
     return stored
-
-
-async def _read_cookie(where: str, disk: Disk) -> Cookie | None:
-    content = await disk.read_file(COOKIE_FILE_NAME)
-    if content is None:
-        return None
-    try:
-        return Cookie.decode(content)
-    except MalformedRecord as error:
-        raise CorruptFile(f"{COOKIE_FILE_NAME} in {where}", 0, str(error)) from error
-
-
-async def _registered_cookie(coordination: Coordination, bookie_id: str) -> Cookie | None:
-    path = cookie_path(bookie_id)
-    try:
-        return Cookie.decode((await coordination.get(path))[0])
-    except NodeMissing:
-        return None
-    except MalformedRecord as error:
-        raise CorruptFile(f"node {path} in ZooKeeper", 0, str(error)) from error
 
 
 def _text(cookie: Cookie) -> str:

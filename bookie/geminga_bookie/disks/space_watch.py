@@ -1,4 +1,7 @@
-"""Measures how full the ledger disks are every few seconds; tells what ``space`` makes of it."""
+"""Measures how full the ledger disks are every few seconds, and reports what follows from it.
+
+What follows is decided in ``decisions.disk_space``.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,15 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from geminga_bookie.config import SpaceConfig
-from geminga_bookie.disks.directories import Directories, Directory
-from geminga_bookie.disks.space import DiskState, SpaceVerdict, judge
+from geminga_bookie.decisions.disk_space import DiskState, SpaceVerdict, judge
+from geminga_bookie.disks.directories import Directories
 from geminga_runtime.service import Service
 
 log = logging.getLogger(__name__)
 
 
 class SpaceWatch(Service):
-    """Looks at the ledger disks as often as ``limits`` say; tells ``on_verdict`` each time.
-
-    A disk that does not say how full it is counts as full.
-    """
+    """Measures the ledger disks as often as ``limits`` say; calls ``on_verdict`` each time."""
 
     def __init__(
         self,
@@ -34,12 +34,25 @@ class SpaceWatch(Service):
         self._on_verdict = on_verdict
 
     async def _open(self, stack: AsyncExitStack) -> None:  # noqa: ARG002 nothing to close
+        # Once before anything else: entering returns with a verdict.
         self.look()
         self.spawn_lasting(self._look_again, name="disk space")
 
     def look(self) -> None:
-        """Measure, decide, tell."""
-        verdict = judge(self._limits, [_measured(each) for each in self._directories])
+        """Measure all disks, decide, report."""
+        states: list[DiskState] = []
+        for directory in self._directories:
+            try:
+                directory.measure()
+            except OSError:
+                log.exception("ledger disk does not answer", extra={"directory": directory.path})
+                # It counts as full: no file is begun on it.
+                directory.capacity_bytes = directory.free_bytes = 0
+            states.append(
+                DiskState(directory.capacity_bytes, directory.free_bytes, directory.is_full)
+            )
+        verdict = judge(self._limits, states)
+        # What was decided of each disk is noted on its directory, which new files go by.
         for directory, is_full in zip(self._directories, verdict.is_full, strict=True):
             if is_full != directory.is_full:
                 directory.is_full = is_full
@@ -53,12 +66,3 @@ class SpaceWatch(Service):
         while True:
             await asyncio.sleep(self._limits.disk_check_interval_s)
             self.look()
-
-
-def _measured(directory: Directory) -> DiskState:
-    try:
-        directory.measure()
-    except OSError:
-        log.exception("ledger disk does not answer", extra={"directory": directory.path})
-        directory.capacity_bytes = directory.free_bytes = 0
-    return DiskState(directory.capacity_bytes, directory.free_bytes, directory.is_full)

@@ -1,9 +1,10 @@
 """The entry log's layout, version 1: blocks of one ledger's entries, each block checksummed.
 
-A checkpoint writes what a ledger got since the last one as blocks of neighbouring entries. A block
-is found with one index record, read with one disk read, and checked as a whole; a reader that goes
-on finds the next entries in the block it has. Blocks say everything the index says, so that a lost
-index is rebuilt from them. Files and positions are ``entry_log``'s business.
+A checkpoint writes the entries that a ledger got since the last one as blocks of neighbouring
+entries. A block is found with one index record, read with one disk read, and checked as a whole; a
+reader that goes on finds the next entries in the block it has. Blocks say everything the index
+says, so that a lost index can be rebuilt from them. Files and positions are the business of
+``entry_log``.
 """
 
 from __future__ import annotations
@@ -88,12 +89,14 @@ class BlockKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class BlockHeader:
-    """What a block says before its ``content_bytes``."""
+    """The fields of a block's header."""
 
     kind: BlockKind
+    # Entries, or ledger records.
     count: int
     ledger_id: int
     first_entry: int
+    # Of what follows the header: the table and the entries.
     content_bytes: int
     master_key: bytes
     content_crc: int
@@ -106,26 +109,28 @@ class LedgerRecord:
     ledger_id: int
     master_key: bytes
     is_fenced: bool
+    # The highest entry id in the entry logs; -1 for none.
     last_entry: int
+    # As the writer sent it; empty for none.
     explicit_lac: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block made ready to be written: its content, in pieces, ``content_bytes`` together.
-
-    It spans the ids ``first_entry`` to ``last_entry``, with holes where the ledger's entries are
-    striped over other bookies. ``content_crc`` is set where the content was read from another log:
-    its checksum goes with it, so that what was damaged is still known to be.
-    """
+    """A block of entries that is ready to be written."""
 
     ledger_id: int
+    # The ids that it spans, with holes where the ledger's entries are striped over other bookies.
     first_entry: int
     last_entry: int
     count: int
+    # The table and the entries, in pieces of ``content_bytes`` together.
     pieces: Sequence[bytes]
     content_bytes: int
+    # There are no holes.
     is_dense: bool
+    # Set where the content was read from another log. Its checksum goes with it, and is not
+    # computed anew: content that was damaged stays known to be.
     content_crc: int | None = None
 
 
@@ -162,7 +167,7 @@ def decode_file_header(path: str, content: bytes) -> int | None:
 
 
 def possible_seeds(content: bytes) -> tuple[int, int]:
-    """The seed as it stands in a damaged file header, and as the rest of the header has it."""
+    """The two seeds that a damaged file header may mean: as it stands, and as computed anew."""
     checked = content[: FILE_HEADER_BYTES - _HEADER_CRC_BYTES]
     return int(_FILE_HEADER.unpack_from(content)[-1]), int(crc32c(checked))
 
@@ -172,6 +177,8 @@ def cut_blocks(ledger_id: int, entries: Mapping[int, bytes], block_bytes: int) -
 
     A block holds at least one entry, and spans at most ``BLOCK_SPAN_MAX`` ids.
     """
+    # Where a block ends is found by bisection in the running sums of the sizes: HOT, a checkpoint
+    # does this for every entry.
     ids = sorted(entries)
     parts = list(map(entries.__getitem__, ids))
     ends = list(accumulate(map(len, parts)))
@@ -254,7 +261,7 @@ def decode_block_header(seed: int, buffer: bytes, offset: int) -> BlockHeader | 
 
 
 def raw_content_crc(block: bytes) -> int:
-    """What a block says its content's checksum is, also where its header is damaged."""
+    """The checksum of a block's content as its header has it, which may be damaged."""
     return int(_BLOCK_HEADER.unpack_from(block)[-2])
 
 

@@ -1,9 +1,9 @@
 """The journal's layout, version 1: groups of requests as they came, each group checksummed.
 
 One group is what one sync made durable: after a crash it is there as a whole or not at all. Adds
-stand in it as V2 wire frames, untouched (``geminga_protocol.bookkeeper.v2`` draws them): nothing
-is spent on an entry that was not spent on its frame, and master keys come along by themselves.
-Files, waiting and replaying are the business of ``journal`` and ``replay``.
+stand in it as V2 wire frames, untouched (``geminga_protocol.bookkeeper.v2`` draws them). So an
+entry is not encoded again to be journalled, and each carries its ledger's master key. Files,
+waiting and replaying are the business of ``journal`` and ``replay``.
 """
 
 from __future__ import annotations
@@ -68,8 +68,26 @@ _FRAME_SIZE_BYTES = 4
 ADD_FRAME_BYTES_MIN = _ADD.size - _FRAME_SIZE_BYTES
 
 
+@dataclass(frozen=True, slots=True)
+class JournalMark:
+    """A place between two groups of one journal.
+
+    The index keeps one for each journal, of which it says: everything before it is in the entry
+    logs, and replaying begins there.
+    """
+
+    file_number: int
+    offset: int
+    # The number of the group that begins at the mark: another number there is damage.
+    next_group: int
+
+
+# The mark of a journal of which the index knows nothing: the first file that exists is replayed.
+JOURNAL_BEGINNING = JournalMark(0, 0, 0)
+
+
 class ItemKind(IntEnum):
-    """What an item of a group is."""
+    """What an item of a group holds."""
 
     ADDS = 1
     FENCE = 2
@@ -78,10 +96,11 @@ class ItemKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class FileHeader:
-    """``seed`` goes into the checksum of every group header of the file."""
+    """What a file begins with."""
 
     number: int
     created_ms: int
+    # Goes into the checksum of every group header of the file.
     seed: int
 
 
@@ -106,14 +125,14 @@ class Fence(NamedTuple):
 
 
 class ExplicitLac(NamedTuple):
-    """The writer said in ``body``, without an entry, up to where the ledger is confirmed."""
+    """The last-add-confirmed that the ledger's writer sent in ``body``, without an entry."""
 
     ledger_id: int
     master_key: bytes
     body: bytes
 
 
-# What an item says that is no add.
+# An item that is not adds.
 Mark = Fence | ExplicitLac
 
 
@@ -135,7 +154,7 @@ def encode_file_header(number: int, created_ms: int) -> bytes:
 
 
 def decode_file_header(path: str, content: bytes) -> FileHeader | None:
-    """Read the header; None where it is torn: the file was being made when the bookie died.
+    """Decode the header; None where it is torn: the file was being made when the bookie died.
 
     Raises ``UnknownFormat`` for a whole header of another kind or version.
     """
@@ -196,6 +215,7 @@ def decode_body(path: str, body: bytes) -> Iterator[tuple[list[Add], Mark | None
 
     Raises ``UnknownFormat`` where they are not laid out as above: a newer program wrote them.
     """
+    # The checksum was right, so damage cannot be the reason for what is wrong below.
     offset = 0
     while offset < len(body):
         if len(body) - offset < ITEM_HEADER_BYTES:

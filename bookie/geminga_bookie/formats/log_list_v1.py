@@ -1,7 +1,7 @@
-"""The list of a ledger directory's entry logs, version 1: by it a log that was lost is missed.
+"""The list of a ledger directory's entry logs, version 1, by which a lost log is missed.
 
-The index knows every log; the list is for the day on which the index is lost too. It is text, so
-that people can read it, and it is replaced as a whole.
+It is text, so that people can read it, and it is replaced as a whole. ``entry_logs.log_lists`` says
+when it is written and what it is for.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ def decode(path: str, content: bytes) -> dict[int, int]:
 
     Raises ``CorruptFile``, and ``UnknownFormat`` for a whole list of another version.
     """
+    # The last line is checked against everything before it.
     end = content.rfind(f"{_CHECKSUM} ".encode())
     checked = content[: max(end, 0)]
     if end < 0 or content[end:] != f"{_CHECKSUM} {crc32c(checked):08x}\n".encode():

@@ -1,9 +1,10 @@
-"""What can still be told apart in a block of entries whose content is not what was written.
+"""What can be saved of a block of entries that is damaged.
 
-A block is checked as a whole; each entry in it begins with its own ids and carries a digest that
-its reader checks. So one wrong byte costs one entry and not the block: an entry is given out where
-the table says it stands and its own ids agree, and what is wrong inside of it the reader's digest
-tells. Nothing is searched for: a payload may hold anything, also what looks like an entry.
+A block is checked as a whole, but each entry in it begins with its own ids and carries a digest
+that its reader checks. So one wrong byte costs one entry and not the block. An entry is given out
+where the block's table says it stands and its own ids agree; whether its payload is right, the
+reader's digest tells. Entries are not searched for: a payload may hold anything, also what looks
+like an entry.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from geminga_bookie.formats.entry_log_v1 import (
     raw_content_crc,
     table_bytes,
 )
+from geminga_bookie.formats.index_v2 import BlockLocation
 from geminga_protocol.bookkeeper.digest import MASTER_KEY_BYTES
 
 # How an entry begins (``geminga_protocol.bookkeeper.digest`` draws all of it):
@@ -30,23 +32,21 @@ from geminga_protocol.bookkeeper.digest import MASTER_KEY_BYTES
 # |  i64      |  i64     |
 # +-----------+----------+---
 _ENTRY_IDS = Struct(">qq")
+# Less than any place, so that ``max`` prefers a known one.
 _NOWHERE = -1
 
 
-def presumed_header(
-    block: bytes, ledger_id: int, first_entry: int, last_entry: int, count: int, size: int
-) -> BlockHeader:
-    """The header of a block of ``size`` bytes, whose own is damaged, by what the index says of it.
+def presumed_header(at: BlockLocation, block: bytes) -> BlockHeader:
+    """The header of a block whose own is damaged, by what the index says of it.
 
-    Its master key is not known: it is all zeros.
+    Its master key is not known, and all zeros here.
     """
-    is_dense = last_entry - first_entry == count - 1
     return BlockHeader(
-        BlockKind.DENSE_ENTRIES if is_dense else BlockKind.ENTRIES,
-        count,
-        ledger_id,
-        first_entry,
-        size - BLOCK_HEADER_BYTES,
+        BlockKind.DENSE_ENTRIES if at.is_dense else BlockKind.ENTRIES,
+        at.entries,
+        at.ledger_id,
+        at.first_entry,
+        at.size - BLOCK_HEADER_BYTES,
         bytes(MASTER_KEY_BYTES),
         raw_content_crc(block),
     )
@@ -55,8 +55,8 @@ def presumed_header(
 def salvage_entries(header: BlockHeader, content: bytes) -> dict[int, bytes]:
     """The entries of a damaged block that are where they should be, by id.
 
-    ``content`` may be shorter than the header says. Any other entry that the block spans may have
-    been in it: only a sound block can tell that it was not.
+    ``content`` may be shorter than the header says. An entry that is missing here may have been in
+    the block all the same: only a sound block tells that it was not.
     """
     places = salvage_places(header, content)
     return {entry_id: content[place] for entry_id, place in places.items()}
@@ -68,6 +68,7 @@ def salvage_places(header: BlockHeader, content: bytes) -> dict[int, slice]:
     if len(content) < begin:
         return {}
     ids = decode_ids(header, content)
+    # The sizes are the last row of the table for each entry.
     row = begin - TABLE_ROW_BYTES * header.count
     sizes: Sequence[int] = struct.unpack_from(f">{header.count}I", content, row)
     starts = _starts(header, content, ids, sizes)
@@ -76,7 +77,7 @@ def salvage_places(header: BlockHeader, content: bytes) -> dict[int, slice]:
     for entry_id, size, start, end in zip(ids, sizes, starts, ends, strict=True):
         if start == _NOWHERE:
             continue
-        # Where the next one stands is known, also if this one's size is what is wrong.
+        # Where the next entry begins is the better end: this one's size may be what is wrong.
         stop = start + size if end == _NOWHERE else end
         if start + _ENTRY_IDS.size <= stop <= len(content):
             places[entry_id] = slice(start, stop)
@@ -86,23 +87,27 @@ def salvage_places(header: BlockHeader, content: bytes) -> dict[int, slice]:
 def _starts(
     header: BlockHeader, content: bytes, ids: Sequence[int], sizes: Sequence[int]
 ) -> list[int]:
-    """Where each entry begins; ``_NOWHERE`` where nothing there says that it is that entry."""
+    """Where each entry begins; ``_NOWHERE`` where its ids are not found at its place."""
     begin = table_bytes(header)
     forwards = list(accumulate(sizes, initial=begin))
+    # 0 unless a size in the table is wrong.
     surplus = header.content_bytes - forwards.pop()
     wanted = [_ENTRY_IDS.pack(header.ledger_id, entry_id) for entry_id in ids]
     from_front = _stand_at(forwards, content, wanted)
     if not surplus:
         return from_front
-    # The sizes are wrong. Up to the first wrong one they are good from the front, behind the last
-    # from the end; what both find must be at the same place.
+    # Up to the first wrong size, places counted from the front are right; behind the last wrong
+    # size, places counted from the end are. Where both know a place, they must agree.
     from_end = _stand_at([start + surplus for start in forwards], content, wanted)
     front, end = _chain(from_front), _chain(from_end[::-1])[::-1]
-    return [_agreed(one, other) for one, other in zip(front, end, strict=True)]
+    return [
+        max(one, other) if _NOWHERE in (one, other) else one if one == other else _NOWHERE
+        for one, other in zip(front, end, strict=True)
+    ]
 
 
 def _stand_at(places: Sequence[int], content: bytes, wanted: Sequence[bytes]) -> list[int]:
-    """The places at which the entry that begins so stands, ``_NOWHERE`` for the others."""
+    """The places at which the wanted bytes are found; ``_NOWHERE`` for the others."""
     return [
         place if place >= 0 and content.startswith(each, place) else _NOWHERE
         for place, each in zip(places, wanted, strict=True)
@@ -110,12 +115,6 @@ def _stand_at(places: Sequence[int], content: bytes, wanted: Sequence[bytes]) ->
 
 
 def _chain(starts: list[int]) -> list[int]:
-    """The places up to the first that is not known."""
+    """The places up to the first unknown one; ``_NOWHERE`` from there on."""
     known = starts.index(_NOWHERE) if _NOWHERE in starts else len(starts)
     return starts[:known] + [_NOWHERE] * (len(starts) - known)
-
-
-def _agreed(one: int, other: int) -> int:
-    if _NOWHERE in (one, other):
-        return max(one, other)
-    return one if one == other else _NOWHERE

@@ -1,7 +1,8 @@
-"""Garbage collection: forgets ledgers that are gone, gives entry logs back that hold mostly such.
+"""Garbage collection, one round at a time: deleted ledgers first, then the logs they leave empty.
 
-``garbage`` decides, ``ledger_deletion`` asks ZooKeeper which ledgers are gone, ``compaction``
-empties logs; this has them act, one round at a time.
+A round removes ledgers from the index that ZooKeeper does not know any more (``ledger_deletion``),
+then the entry logs of which nothing is in use, then it compacts logs of which little is, if that is
+due. What is due is decided in ``decisions.garbage``.
 """
 
 from __future__ import annotations
@@ -11,22 +12,22 @@ import logging
 import math
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 
 from geminga_bookie.config import GarbageConfig
-from geminga_bookie.errors import CorruptFile
-from geminga_bookie.garbage.compaction import Compactor
-from geminga_bookie.garbage.garbage import (
-    Compaction,
-    Rounds,
+from geminga_bookie.counters import CollectionTotals
+from geminga_bookie.decisions.garbage import (
+    CompactionKind,
+    RoundPlanner,
     dead_logs,
     has_room,
     is_worth_leaving,
     logs_to_compact,
 )
+from geminga_bookie.errors import CorruptFile
+from geminga_bookie.formats.index_v2 import LogUsage
+from geminga_bookie.garbage.compaction import Compactor
 from geminga_bookie.garbage.ledger_deletion import LedgerDeletion
 from geminga_bookie.storage.checkpoint import READ_ONLY_REASON, Checkpointer
-from geminga_bookie.storage.index import LogUsage
 from geminga_bookie.storage.storage import Storage
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination
@@ -39,33 +40,13 @@ log = logging.getLogger(__name__)
 LOGS_NAMED_MAX = 20
 
 
-@dataclass(slots=True)
-class Collected:
-    """What was collected since the start, under BookKeeper's words for it.
-
-    When a compaction ended last is Unix time; at first, as upstream, when the bookie started.
-    """
-
-    deleted_ledgers: int = 0
-    minor_compactions: int = 0
-    major_compactions: int = 0
-    reclaimed_by_deletion_bytes: int = 0
-    reclaimed_by_compaction_bytes: int = 0
-    failures: int = 0
-    last_minor_ms: int = 0
-    last_major_ms: int = 0
-
-
 class Collector(Service):
-    """Collects garbage in the background every ``limits.gc_interval_s``, and when it is told to.
+    """Runs rounds in the background every ``limits.gc_interval_s``, and on request.
 
-    While a full disk keeps the bookie read-only, every ``gc_full_disk_interval_s``; each time
-    the log is told of it, and what helps.
+    While a full disk keeps the bookie read-only, rounds come every ``gc_full_disk_interval_s``, and
+    each time our log says what helps: only deleting topics does.
 
-    ``instance_id`` is the cluster's, as it stands in the bookie's cookie. ``may_minor`` and
-    ``may_major`` may be set to False while a disk is (nearly) full, ``is_disk_full`` to True: then
-    each round gives back what it can, where the copies easily find room. ``suspended`` are the
-    compactions that somebody ordered to wait until the opposite order, or a restart.
+    ``instance_id`` is the cluster's, as the bookie's cookie has it.
     """
 
     def __init__(
@@ -87,6 +68,20 @@ class Collector(Service):
         self._compactor = compactor
         self._clock = clock
         self._bookie_id = bookie_id
+        # May be set to False while a disk is full, or nearly: compaction needs room for copies.
+        self.may_minor = True
+        self.may_major = True
+        # May be set to True: then each round gives back what it can, where the copies easily find
+        # room, due or not.
+        self.is_disk_full = False
+        # Compactions that an operator turned off, until the opposite order or a restart.
+        self.suspended: set[CompactionKind] = set()
+        # A round that was forced is under way; the compaction that is.
+        self.is_forced = False
+        self.compaction = CompactionKind.NONE
+        self.collected = CollectionTotals(
+            last_minor_ms=clock.wall_ms(), last_major_ms=clock.wall_ms()
+        )
         self._deletion = LedgerDeletion(
             storage,
             checkpointer,
@@ -94,29 +89,29 @@ class Collector(Service):
             bookie_id=bookie_id,
             instance_id=instance_id,
             fences_kept_s=limits.gc_fences_kept_s,
-            on_deleted=self._ledgers_deleted,
+            totals=self.collected,
         )
-        self._rounds = Rounds(limits, clock.monotonic())
+        self._planner = RoundPlanner(limits, clock.monotonic())
         self._is_wanted = asyncio.Event()
+        # One round at a time, of those that are due, requested and forced.
         self._running = asyncio.Lock()
         # Logs with a block that cannot be copied: left alone, so that what can be read stays.
         self._damaged_logs: set[int] = set()
-        # Logs that stay because a disk lacks room, of one round, with what is of use in them.
+        # Logs that this round left because a disk lacks room for copies, and the bytes in use.
         self._unfit_logs: dict[int, int] = {}
-        self._told_full_s = -limits.gc_full_disk_interval_s
-        self.may_minor = True
-        self.may_major = True
-        self.is_disk_full = False
-        self.suspended: set[Compaction] = set()
-        self.is_forced = False
-        self.compaction = Compaction.NONE
-        self.collected = Collected(last_minor_ms=clock.wall_ms(), last_major_ms=clock.wall_ms())
+        # When our log said last that the disk is full.
+        self._reported_full_s = -limits.gc_full_disk_interval_s
 
     async def _open(self, stack: AsyncExitStack) -> None:  # noqa: ARG002 nothing to close
         self.spawn_lasting(self._run_when_wanted, name="garbage collection")
 
+    @property
+    def is_tight(self) -> bool:
+        """Whether a disk lacks room, by its measure or because it refused a checkpoint."""
+        return self.is_disk_full or READ_ONLY_REASON in self._storage.read_only_reasons
+
     def request(self) -> None:
-        """Begin a round soon, in the background: only deleted ledgers and what else is due."""
+        """Begin a round soon, in the background: deleted ledgers, and what else is due."""
         self._is_wanted.set()
 
     async def force(self, *, is_minor: bool = True, is_major: bool = True) -> None:
@@ -135,56 +130,50 @@ class Collector(Service):
             self.is_forced = False
 
     async def _run_when_wanted(self) -> None:
+        limits = self._limits
         while True:
+            # Without an interval, rounds are only requested.
+            pause_s = limits.gc_interval_s or None
+            if self.is_tight and self._storage.is_read_only:
+                pause_s = min(limits.gc_full_disk_interval_s, pause_s or math.inf)
             try:
-                async with asyncio.timeout(self._pause_s):
+                async with asyncio.timeout(pause_s):
                     await self._is_wanted.wait()
             except TimeoutError:
                 pass
             self._is_wanted.clear()
             try:
-                self._tell_full()
+                self._report_full()
                 await self.run(
                     is_forced=False,
-                    may_minor=self.may_minor and Compaction.MINOR not in self.suspended,
-                    may_major=self.may_major and Compaction.MAJOR not in self.suspended,
+                    may_minor=self.may_minor and CompactionKind.MINOR not in self.suspended,
+                    may_major=self.may_major and CompactionKind.MAJOR not in self.suspended,
                 )
             except (GemingaError, OSError, TimeoutError) as error:
                 self.collected.failures += 1
                 log.warning("garbage not collected this time", extra={"error": repr(error)})
 
-    @property
-    def _is_starved(self) -> bool:
-        """Whether the bookie takes no adds until something is deleted."""
-        return self.is_tight and self._storage.is_read_only
-
-    @property
-    def _pause_s(self) -> float | None:
-        """How long to wait for the next round; None: until it is asked for."""
-        interval_s = self._limits.gc_interval_s or None
-        if not self._is_starved:
-            return interval_s
-        return min(self._limits.gc_full_disk_interval_s, interval_s or math.inf)
-
-    def _tell_full(self) -> None:
-        """Say for as long as it lasts what helps, but no more often than it is looked for."""
+    def _report_full(self) -> None:
+        """Say what helps while a full disk keeps the bookie read-only, at most once an interval."""
         now_s = self._clock.monotonic()
-        if self._is_starved and now_s - self._told_full_s >= self._limits.gc_full_disk_interval_s:
-            self._told_full_s = now_s
+        interval_s = self._limits.gc_full_disk_interval_s
+        is_starved = self.is_tight and self._storage.is_read_only
+        if is_starved and now_s - self._reported_full_s >= interval_s:
+            self._reported_full_s = now_s
             log.warning(
                 "the disk is full and the bookie takes no adds: delete topics; their room comes "
                 "back when garbage is collected next, or at once with this command",
                 extra={
-                    "next_in_s": self._limits.gc_full_disk_interval_s,
+                    "next_in_s": interval_s,
                     "command": f"geminga bookie-admin force-gc {self._bookie_id}",
                     "free_bytes": self._storage.entry_log.free_bytes,
                 },
             )
 
     async def run(self, *, is_forced: bool, may_minor: bool, may_major: bool) -> None:
-        """One round. Raises as ``force``; what was done till then is done."""
+        """Run one round. Raises like ``force``; what was done until then is done."""
         async with self._running:
-            due = self._rounds.next(
+            due = self._planner.next(
                 self._clock.monotonic(),
                 is_forced=is_forced,
                 may_minor=may_minor,
@@ -200,37 +189,45 @@ class Collector(Service):
                 # of this would take the place of the cancellation, and the collector would go on.
                 await self._remove_dead_logs()
                 raise
+            # Before compaction: what these free is room for its copies.
             await self._remove_dead_logs()
+            # Shown by the HTTP admin while it lasts.
             self.compaction = due.compaction
             self._unfit_logs.clear()
             try:
-                await self._compact(self._rounds.threshold(due.compaction))
-                if self.is_tight and Compaction.MAJOR not in self.suspended:
-                    await self._squeeze()
+                index = self._storage.index
+                end = index.log_end()
+                threshold = self._planner.threshold(due.compaction)
+                await self._compact(
+                    logs_to_compact(index.logs, end.log_number if end else 0, threshold)
+                )
+                if self.is_tight and CompactionKind.MAJOR not in self.suspended:
+                    await self._compact_full_disk()
             finally:
-                self.compaction = Compaction.NONE
-                self._tell_unfit()
-            self._count_compaction(due.compaction)
+                self.compaction = CompactionKind.NONE
+                if self._unfit_logs:
+                    log.warning(
+                        "entry logs stay for now: no room for copies of what is of use in them",
+                        extra={
+                            "logs": list(self._unfit_logs)[:LOGS_NAMED_MAX],
+                            "count": len(self._unfit_logs),
+                            "live_bytes": sum(self._unfit_logs.values()),
+                            "free_bytes": self._storage.entry_log.free_bytes,
+                        },
+                    )
+            if due.compaction is CompactionKind.MINOR:
+                self.collected.minor_compactions += 1
+                self.collected.last_minor_ms = self._clock.wall_ms()
+            elif due.compaction is CompactionKind.MAJOR:
+                self.collected.major_compactions += 1
+                self.collected.last_major_ms = self._clock.wall_ms()
 
-    def _ledgers_deleted(self, count: int) -> None:
-        self.collected.deleted_ledgers += count
-
-    def _count_compaction(self, compaction: Compaction) -> None:
-        if compaction is Compaction.MINOR:
-            self.collected.minor_compactions += 1
-            self.collected.last_minor_ms = self._clock.wall_ms()
-        elif compaction is Compaction.MAJOR:
-            self.collected.major_compactions += 1
-            self.collected.last_major_ms = self._clock.wall_ms()
-
-    @property
-    def is_tight(self) -> bool:
-        """Whether a disk lacks room, by its measure or since it refused a checkpoint."""
-        return self.is_disk_full or READ_ONLY_REASON in self._storage.read_only_reasons
-
-    # Entry logs.
+    # Entry logs. The log that checkpoints append to is never given back here: ``end`` is its
+    # number.
 
     async def _remove_dead_logs(self) -> None:
+        """Give back the logs of which nothing is in use."""
+        # Under the lock, so that the files, their usage and the end are of one moment.
         async with self._checkpointer.lock:
             numbers = self._storage.entry_log.numbers
             end = self._storage.index.log_end()
@@ -240,81 +237,59 @@ class Collector(Service):
         if failure is not None:
             raise failure
 
-    async def _compact(self, threshold: float) -> None:
-        end = self._storage.index.log_end()
-        logs = self._storage.index.logs
-        chosen = logs_to_compact(logs, end.log_number if end else 0, threshold)
-        await self._reclaim_counted(chosen)
-
-    async def _reclaim_counted(self, chosen: Sequence[int]) -> None:
+    async def _compact(self, chosen: Sequence[int]) -> None:
+        """Give back logs of which something is in use."""
         reclaimed_bytes, failure = await self._reclaim_all(chosen)
         self.collected.reclaimed_by_compaction_bytes += reclaimed_bytes
         if failure is not None:
             raise failure
 
-    async def _squeeze(self) -> None:
-        """Give back on a full disk what frees more than it takes, due or not.
+    async def _compact_full_disk(self) -> None:
+        """Give back, due or not, whatever frees more than its copies take.
 
-        Even the log that is written to, where next to nothing in it is of use.
+        Even the current log, where next to nothing in it is in use.
         """
         index = self._storage.index
-        threshold = self._rounds.highest_threshold
+        threshold = self._planner.highest_threshold
         async with self._checkpointer.lock:
             end = index.log_end()
             if end is None:
                 return
             before = end.log_number
+            # The next block then begins a new file, and the log that was current is like the
+            # others.
             if is_worth_leaving(index.logs.get(before, LogUsage()), threshold):
                 self._storage.entry_log.begin_anew()
                 before += 1
             dead = dead_logs(self._storage.entry_log.numbers, index.logs, before)
-        await self._reclaim_counted(dead)
-        await self._reclaim_counted(logs_to_compact(index.logs, before, threshold))
+        await self._compact(dead)
+        await self._compact(logs_to_compact(index.logs, before, threshold))
 
     async def _reclaim_all(self, numbers: Sequence[int]) -> tuple[int, OSError | None]:
-        """Give logs back; returns how many bytes that freed, and the first failure.
+        """Give logs back; return how many bytes that freed, and the first failure.
 
-        One log that cannot be read now does not keep the others from being given back.
+        A log that cannot be read now does not keep the others from being given back.
         """
         reclaimed_bytes = 0
+        # Raised by the caller after the bytes are counted.
         failure: OSError | None = None
         for number in numbers:
             if number in self._damaged_logs:
                 continue
             try:
-                if self._has_room(number):
-                    reclaimed_bytes += await self._reclaim(number)
+                # Looked up for each log: the copies of the last one have taken room.
+                usage = self._storage.index.logs.get(number, LogUsage())
+                free_bytes = self._storage.entry_log.free_bytes
+                if usage.live_bytes and not has_room(usage, free_bytes):
+                    self._unfit_logs[number] = usage.live_bytes
+                    continue
+                reclaimed_bytes += await self._compactor.reclaim(number)
+            except CorruptFile as error:
+                self._damaged_logs.add(number)
+                log.error(  # noqa: TRY400 no trace: it is the file that is wrong
+                    "entry log is damaged and stays as it is; other replicas have what it lost",
+                    extra={"error": str(error)},
+                )
             except OSError as error:
                 failure = failure or error
         return reclaimed_bytes, failure
-
-    def _has_room(self, number: int) -> bool:
-        usage = self._storage.index.logs.get(number, LogUsage())
-        free_bytes = self._storage.entry_log.free_bytes
-        if not usage.live_bytes or has_room(usage, free_bytes):
-            return True
-        self._unfit_logs[number] = usage.live_bytes
-        return False
-
-    def _tell_unfit(self) -> None:
-        if self._unfit_logs:
-            log.warning(
-                "entry logs stay for now: no room for copies of what is of use in them",
-                extra={
-                    "logs": list(self._unfit_logs)[:LOGS_NAMED_MAX],
-                    "count": len(self._unfit_logs),
-                    "live_bytes": sum(self._unfit_logs.values()),
-                    "free_bytes": self._storage.entry_log.free_bytes,
-                },
-            )
-
-    async def _reclaim(self, number: int) -> int:
-        try:
-            return await self._compactor.reclaim(number)
-        except CorruptFile as error:
-            self._damaged_logs.add(number)
-            log.error(  # noqa: TRY400 no trace: it is the file that is wrong
-                "entry log is damaged and stays as it is; other replicas have what it lost",
-                extra={"error": str(error)},
-            )
-            return 0

@@ -1,12 +1,16 @@
 """Deletes from a bookie the ledgers that are gone, and those that have all their copies elsewhere.
 
-A ledger is only forgotten when ZooKeeper said so itself: after it was brought up to date (a server
-that lags behind would not know a new ledger yet), first by a list that lacks the ledger, then by an
-answer about that ledger alone. Whatever else it answers leaves the ledger where it is.
+A ledger is deleted only when ZooKeeper itself said that it is gone: after ZooKeeper was brought up
+to date (a server that lags behind would not know a new ledger yet), first by a list that lacks the
+ledger, then by an answer about that ledger alone. Every other answer, or none, leaves the ledger
+where it is.
 
-A ledger that was fenced stays for a while longer: the fence is all that stops its former writer, a
-broker that may not have heard for long that its topic is another's. Without it the writer's next
-entry would make the ledger anew, and be confirmed.
+A ledger that was fenced stays for a while longer. The fence is all that stops its former writer, a
+broker that may not have heard yet that its topic has another owner. Without it, the writer's next
+entry would make the ledger anew, and be acknowledged.
+
+Deleting removes a ledger from memory and the index only. Nothing is flushed for it: a crash may
+bring the ledger back, and the next round deletes it again.
 """
 
 from __future__ import annotations
@@ -14,12 +18,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 
-from geminga_autorecovery.ledger_locks import LedgerLocks
-from geminga_bookie.garbage.garbage import is_over_replicated, parents_of, unlisted
+from geminga_autorecovery.zookeeper.ledger_locks import LedgerLocks
+from geminga_bookie.counters import CollectionTotals
+from geminga_bookie.decisions.garbage import is_over_replicated, parents_of, unlisted
+from geminga_bookie.formats.index_v2 import Counts
+from geminga_bookie.index.index import Change, Index
 from geminga_bookie.storage.checkpoint import Checkpointer
-from geminga_bookie.storage.index import BlockLocation, Change, Counts, Index
 from geminga_bookie.storage.storage import Storage
 from geminga_protocol.errors import WireError
 from geminga_protocol.records.bookies.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH
@@ -38,10 +44,10 @@ from geminga_runtime.errors import GemingaError
 
 log = logging.getLogger(__name__)
 
-# Ledgers are looked at in portions, between which others get their turn: reading so many records
-# takes about a millisecond.
+# Ledgers are looked at in portions, between which other tasks run: reading so many records takes
+# about a millisecond.
 LEDGERS_PER_PORTION = 500
-# The index is told of so many blocks at a time, which takes about 10 ms.
+# So many blocks are removed from the index with one change, which takes about 10 ms.
 BLOCKS_PER_CHANGE = 2_000
 # So many ledgers are named in one line of the log.
 LEDGERS_NAMED_MAX = 20
@@ -49,9 +55,10 @@ LEDGERS_NAMED_MAX = 20
 ANSWER_TIMEOUT_S = 30.0
 # A copier of the same process has the same session; its locks say who it is.
 _LOCK = b""
-# The same for all answers for which checkpoints wait.
+# The same for all answers together that are waited for under the lock that checkpoints need too.
 LOCKED_TIMEOUT_S = 5.0
 
+# Asked of a ledger right before it is deleted.
 MayGo = Callable[[int], Awaitable[bool]]
 
 
@@ -66,9 +73,9 @@ class StrangeCluster(GemingaError):
 
 
 class LedgerDeletion:
-    """Deletes ledgers of bookie ``bookie_id``, and tells ``on_deleted`` how many they are.
+    """Deletes ledgers of bookie ``bookie_id``, and counts them in ``totals``.
 
-    ``instance_id`` is the cluster's, as it stands in the bookie's cookie.
+    ``instance_id`` is the cluster's, as the bookie's cookie has it.
     """
 
     def __init__(
@@ -80,7 +87,7 @@ class LedgerDeletion:
         bookie_id: str,
         instance_id: str,
         fences_kept_s: float,
-        on_deleted: Callable[[int], None],
+        totals: CollectionTotals,
     ) -> None:
         self._storage = storage
         self._checkpointer = checkpointer
@@ -88,22 +95,28 @@ class LedgerDeletion:
         self._bookie_id = bookie_id
         self._instance_id = instance_id
         self._fences_kept_s = fences_kept_s
+        self._totals = totals
         # Since when fenced ledgers are known to be gone, by the loop's time.
         self._gone_since_s: dict[int, float] = {}
-        self._on_deleted = on_deleted
         self._locks = LedgerLocks(coordination, _LOCK, answer_timeout_s=ANSWER_TIMEOUT_S)
 
     async def run(self, *, is_over_replication_due: bool, with_unwritten: bool) -> None:
-        """Forget the ledgers that are gone. Those that come meanwhile are not looked at, nor those
-        that are in memory only, except ``with_unwritten``: what need not be written to a full disk.
+        """Delete the ledgers that are gone.
 
-        Raises ``CoordinationError``, ``StrangeCluster``, ``OSError``, ``TimeoutError``.
+        Ledgers that are only in memory are not looked at, except ``with_unwritten``: on a full disk
+        what is deleted need not be written. Raises ``CoordinationError``, ``StrangeCluster``,
+        ``OSError``, ``TimeoutError``.
         """
         portions = _ledger_portions(self._storage.index)
         if with_unwritten:
-            portions = chain(_in_portions(self._storage.ledgers.new_ids()), portions)
+            new_ids = self._storage.ledgers.new_ids()
+            starts = range(0, len(new_ids), LEDGERS_PER_PORTION)
+            unwritten = (new_ids[start : start + LEDGERS_PER_PORTION] for start in starts)
+            portions = chain(unwritten, portions)
+        # Locks that an earlier round could not release are released first.
         await self._locks.settle()
         for ledger_ids in portions:
+            # For each portion: a round may take long, and our server may have fallen behind again.
             await self._catch_up()
             gone = await self._gone(ledger_ids)
             if is_over_replication_due:
@@ -113,10 +126,10 @@ class LedgerDeletion:
             await self.forget(gone, "its metadata is gone")
 
     async def _catch_up(self) -> None:
-        """Have ZooKeeper answer from now on with what is known to all of it.
+        """Bring our ZooKeeper server up to date, and make sure that it is our cluster's.
 
         A transaction goes through the leader, and its answer comes from a server that has
-        everything before it. Raises ``StrangeCluster`` where it is not our cluster.
+        everything before it. Raises ``StrangeCluster``.
         """
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
             value, stat = await self._coordination.get(INSTANCE_ID_PATH)
@@ -126,53 +139,62 @@ class LedgerDeletion:
             raise StrangeCluster(found, self._instance_id)
 
     async def _gone(self, ledger_ids: Sequence[int]) -> list[int]:
-        """Those of the ledgers that ZooKeeper does not know."""
+        """The ledgers, of these, that ZooKeeper does not know, and that stop no writer."""
         suspects: list[int] = []
         for parent, below in parents_of(ledger_ids).items():
             try:
                 async with asyncio.timeout(ANSWER_TIMEOUT_S):
                     children = await self._coordination.children(parent)
-            except NodeMissing:
+            except NodeMissing:  # no ledger is left below it
                 children = []
             suspects += unlisted(below, children)
-        gone = [ledger_id for ledger_id in suspects if await self._is_gone(ledger_id)]
+        # Each is asked for once more by itself: deletion cannot be undone, and one list that lacks
+        # a ledger is not enough for it.
+        gone: list[int] = []
+        for ledger_id in suspects:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                if await self._coordination.exists(ledger_path(ledger_id)) is None:
+                    gone.append(ledger_id)
         return [ledger_id for ledger_id in gone if not self._stops_a_writer(ledger_id)]
 
     def _stops_a_writer(self, ledger_id: int) -> bool:
-        """Whether the ledger, which is gone, was fenced, and is kept for that."""
+        """Whether the ledger, whose metadata is gone, still stays for its fence."""
         ledger = self._storage.ledgers.find(ledger_id)
         if ledger is None or not ledger.is_fenced:
             return False
+        # Counted from when this process first found it gone. A restart begins anew, which only
+        # keeps the ledger longer.
         now_s = asyncio.get_running_loop().time()
         if now_s < self._gone_since_s.setdefault(ledger_id, now_s) + self._fences_kept_s:
             return True
         del self._gone_since_s[ledger_id]
         return False
 
-    async def _is_gone(self, ledger_id: int) -> bool:
-        async with asyncio.timeout(ANSWER_TIMEOUT_S):
-            return await self._coordination.exists(ledger_path(ledger_id)) is None
-
     async def _delete_over_replicated(self, ledger_ids: Sequence[int]) -> None:
-        """Forget closed ledgers that have their copies elsewhere, each under its copier's lock."""
+        """Delete closed ledgers that have their copies elsewhere, each under its copier's lock."""
+        # Which bookies are alive is read once for all these, and again before each deletion.
         live = await self._live_bookies()
         for ledger_id in ledger_ids:
             if not await self._is_over_replicated(ledger_id, live):
                 continue
-            # While a worker copies the ledger, this bookie may be the one that it copies to.
+            # While a worker copies the ledger, this bookie may be the one that it copies to: the
+            # lock that workers take keeps them away.
             try:
                 if await self._locks.take(ledger_id):
                     await self.forget(
                         [ledger_id], "it has all its copies elsewhere", self._is_still_superfluous
                     )
             finally:
-                await self._release(ledger_id)
+                try:
+                    await self._locks.release(ledger_id)
+                except (CoordinationError, TimeoutError) as error:
+                    log.warning("lock stays till the next round", extra={"error": repr(error)})
 
     async def _is_still_superfluous(self, ledger_id: int) -> bool:
-        """Whether the ledger may be deleted now. Asked last: the lock, under which no copier can
-        have changed the metadata that was read before.
-        """
+        """Whether the ledger may be deleted now, asked while nothing else changes the index."""
         live = await self._live_bookies()
+        # The lock is asked for last: if it is held now, no copier can have changed the metadata
+        # that was read before.
         return await self._is_over_replicated(ledger_id, live) and await self._locks.holds(
             ledger_id
         )
@@ -196,28 +218,22 @@ class LedgerDeletion:
                 continue
         return frozenset(names)
 
-    async def _release(self, ledger_id: int) -> None:
-        try:
-            await self._locks.release(ledger_id)
-        except (CoordinationError, TimeoutError) as error:
-            log.warning("lock stays till the next round", extra={"error": repr(error)})
-
     async def forget(
         self, ledger_ids: Sequence[int], reason: str, may_go: MayGo | None = None
     ) -> None:
-        """Remove ledgers from memory and index; their bytes go with their logs.
+        """Remove ledgers from memory and index; their bytes go when their logs do.
 
-        ``may_go`` is asked of each again while nobody else writes to the index.
+        ``may_go`` is asked of each ledger under the checkpointer's lock.
         """
         gone = [each for each in ledger_ids if await self._forget_one(each, may_go)]
         if not gone:
             return
-        self._on_deleted(len(gone))
+        self._totals.deleted_ledgers += len(gone)
         named = gone[:LEDGERS_NAMED_MAX]
         log.info("ledgers deleted", extra={"ledgers": len(gone), "ledger": named, "why": reason})
 
     async def _forget_one(self, ledger_id: int, may_go: MayGo | None) -> bool:
-        """Whether the ledger is gone; where it may not go any more, what is left of it stays."""
+        """Remove a ledger, a part at a time; False where it may not go (any more)."""
         index = self._storage.index
         is_done = False
         while not is_done:
@@ -226,6 +242,8 @@ class LedgerDeletion:
                     async with asyncio.timeout(LOCKED_TIMEOUT_S):
                         if not await may_go(ledger_id):
                             return False
+                # Read anew under the lock, in each turn of the loop: a checkpoint may have written
+                # the ledger meanwhile, or an add may have made it anew.
                 ledger = self._storage.ledgers.find(ledger_id)
                 if ledger is None:
                     return True
@@ -233,28 +251,26 @@ class LedgerDeletion:
                 self._checkpointer.forget(ledger_id)
                 if index.ledger(ledger_id) is None:
                     return True
-                blocks, is_done = _first_blocks(index, ledger_id)
+                blocks = list(islice(index.blocks_of(ledger_id), BLOCKS_PER_CHANGE + 1))
+                is_done = len(blocks) <= BLOCKS_PER_CHANGE
+                del blocks[BLOCKS_PER_CHANGE:]
                 counts = self._storage.counts
                 entries = counts.entries - sum(at.entries for at in blocks)
-                # What an index once counted too few must not keep its garbage for ever.
+                # An index that once counted too few must not keep its garbage for that.
                 counts = Counts(max(0, counts.ledgers - is_done), max(0, entries))
                 # Last of all the ledger's own record: a crash before leaves a ledger to be deleted.
                 removed = [ledger_id] if is_done else []
                 index.note(Change(removed_blocks=blocks, removed_ledgers=removed, counts=counts))
                 self._storage.counts = counts
+            # Checkpoints and reads get their turn between two parts.
             await asyncio.sleep(0)
         return True
 
 
-def _in_portions(ledger_ids: Sequence[int]) -> Iterator[list[int]]:
-    for start in range(0, len(ledger_ids), LEDGERS_PER_PORTION):
-        yield list(ledger_ids[start : start + LEDGERS_PER_PORTION])
-
-
 def _ledger_portions(index: Index) -> Iterator[list[int]]:
-    """The ledgers that the index knows, in portions; each is read when it is asked for.
+    """Yield the ledgers that the index knows, the newest ids first.
 
-    A ledger that comes behind is not met: the newest ids come first.
+    Each portion is read when it is asked for, so a ledger that was deleted meanwhile does not come.
     """
     highest: int | None = None
     while True:
@@ -269,13 +285,3 @@ def _ledger_portions(index: Index) -> Iterator[list[int]]:
         if len(portion) < LEDGERS_PER_PORTION or not portion[-1]:
             return
         highest = portion[-1] - 1
-
-
-def _first_blocks(index: Index, ledger_id: int) -> tuple[list[BlockLocation], bool]:
-    """Some blocks of a ledger, and whether they are all there are."""
-    blocks: list[BlockLocation] = []
-    for at in index.blocks_of(ledger_id):
-        if len(blocks) == BLOCKS_PER_CHANGE:
-            return blocks, False
-        blocks.append(at)
-    return blocks, True

@@ -1,12 +1,23 @@
-"""The journal: makes what was added durable, a group at a time, and says so to who waits.
+"""The journal: makes adds durable, a group at a time, and then answers them.
 
-A group is everything that arrived while the group before it was being written. One task writes one
-group with one hand-over to the disk and one sync, then answers all who wait for it; meanwhile the
-next group forms. Whether it waits for more company is decided in ``pacing``. What a group looks
-like on disk is ``formats.journal_v1``'s business, reading it back ``replay``'s.
+A group is everything that arrived while the group before it was being written. The order of events:
 
-After a failed write or sync nobody can tell what is on the disk: the journal then takes nothing any
-more, and everybody who waits is told that it failed.
+1. A session appends to the group that forms (``forming``) and puts a waiter on it.
+2. The writer task takes the group; what arrives from now on forms the next one.
+3. The group is written and synced with one hand-over to the disk. On return it is durable.
+4. ``on_written`` is called, then the waiters in their order: only now is an add answered.
+
+A crash before 3 leaves nothing of the group, or a torn part of it at the very end of the last file,
+which replay cuts off: none of its adds were answered. A crash between 3 and 4 leaves a whole group
+that was not answered either; replay brings its entries back, and a client that sends them again
+writes the same bytes.
+
+After a write or sync that failed, what is on the disk cannot be known: the kernel may have dropped
+the pages and reports no second error. So the journal takes nothing more until the bookie starts
+again, and every waiter is called with a failure.
+
+Whether a group waits for more entries is decided in ``decisions.group_pacing``, what it looks like
+on disk in ``formats.journal_v1``.
 """
 
 from __future__ import annotations
@@ -19,9 +30,9 @@ from typing import Any
 
 from crc32c import crc32c
 
+from geminga_bookie.decisions.group_pacing import GroupPacing
 from geminga_bookie.formats import journal_v1 as layout
-from geminga_bookie.journal.mark import JournalMark
-from geminga_bookie.journal.pacing import Pacing
+from geminga_bookie.formats.journal_v1 import JournalMark
 from geminga_runtime.clock import Clock
 from geminga_runtime.disk import Disk, DiskFile
 from geminga_runtime.service import Service
@@ -29,38 +40,44 @@ from geminga_server.metrics import Durations
 
 log = logging.getLogger(__name__)
 
-# Taken from the device at a time, so that a sync need not make the file's growth durable as well:
-# 1 KiB took 0.28 ms and 149 us of CPU instead of 0.33 and 175 (ext4, Linux 6.18). Whoever dies
-# leaves so many zeros behind the last group at the most.
+# Reserved from the device at a time, so that a sync need not make the file's growth durable as
+# well: 1 KiB took 0.28 ms and 149 us of CPU instead of 0.33 and 175 (ext4, Linux 6.18). After a
+# crash at most so many zeros follow the last group.
 RESERVE_BYTES = 16 * 1024 * 1024
 
-# Called with what was given along, and whether the group is durable.
+# Called with the argument it was put down with, and whether the group is durable.
 Waiter = Callable[[Any, bool], None]
 
 
 class Group:
-    """What will be written and synced together: ``chunks`` of ``size`` bytes with checksum ``crc``.
-
-    ``waiters`` are called, each with its argument, when the group is durable or has failed.
-    """
+    """What is written and synced together."""
 
     __slots__ = ("chunks", "crc", "entries", "opened_s", "size", "waiters")
 
     def __init__(self) -> None:
+        # The items as ``journal_v1`` draws them, in pieces of ``size`` bytes together. Large pieces
+        # are views of what the sockets gave, not copies.
         self.chunks: list[bytes | memoryview] = []
         self.size = 0
+        # The checksum of the pieces, computed as they come.
         self.crc = 0
+        # Adds; a fence or an explicit last-add-confirmed counts as one.
         self.entries = 0
+        # When the first of them came: add latencies are counted from here.
         self.opened_s = 0.0
+        # Called in order when the group is durable or has failed, each with its argument.
         self.waiters: list[tuple[Waiter, Any]] = []
 
 
 class Journal(Service):
     """Appends groups to numbered files on ``disk``.
 
-    ``forming`` is the group that the next write takes. To add: append to it, then put a waiter on
-    it (once for all that the waiter brings). ``on_written`` is called after each group, before
-    its waiters; ``on_failed`` once, before anybody else learns of the failure.
+    To add: append to ``forming`` by one of the methods below, and put a waiter on it, once for all
+    that the waiter stands for. Nothing may be awaited between the two: the writer task may take the
+    group meanwhile.
+
+    ``on_written`` is called after each group, before its waiters; ``on_failed`` once, before any
+    waiter learns of the failure.
     """
 
     def __init__(
@@ -79,34 +96,42 @@ class Journal(Service):
         self._clock = clock
         self._file_bytes_max = file_bytes_max
         self._close_timeout_s = close_timeout_s
-        self._pacing = Pacing(group_interval_max_s)
+        self._pacing = GroupPacing(group_interval_max_s)
         self._on_written = on_written
         self._on_failed = on_failed
+        # The file that is appended to, its number, and the seed of its groups' checksums.
         self._file: DiskFile | None = None
         self._seed = 0
         self._file_number = 0
         self._next_group = 1
+        # The files before it that still exist, rising.
         self._old_files: list[int] = []
-        self._mark = JournalMark(0, 0, 0)
         self._has_work = asyncio.Event()
         self._is_idle = asyncio.Event()
         self._is_idle.set()
+        # The group that the next write takes. Read it anew for each use.
         self.forming = Group()
+        # Why the journal takes nothing more; None while it works.
         self.error: OSError | None = None
+        # The end of the last durable group. A checkpoint that begins now reaches up to here.
+        self.mark = JournalMark(0, 0, 0)
+        # Of the group that is being written: not durable yet, and not in ``forming`` any more.
         self.writing_bytes = 0
-        self._writing_entries = 0
+        self.writing_entries = 0
+        # Counted since the start.
         self.written_bytes = 0
         self.groups = 0
         self.add_durations = Durations()
         self.sync_durations = Durations()
 
     def continue_after(self, file_numbers: Sequence[int], next_group: int) -> None:
-        """Say, before it opens, which files exist already and which number comes next."""
+        """Say, before the journal opens, which files exist already and which number comes next."""
         self._old_files = sorted(file_numbers)
         self._file_number = max(file_numbers, default=0)
         self._next_group = next_group
 
     async def _open(self, stack: AsyncExitStack) -> None:
+        # A new file at each start: what the last run left is never appended to.
         await self._open_next_file()
         stack.push_async_callback(self._close_file)
         self.spawn(self._write_groups(), name="journal writer")
@@ -116,7 +141,7 @@ class Journal(Service):
         await super()._close()
 
     async def drain(self) -> None:
-        """Wait till everything added is durable or has failed, at most ``close_timeout_s``."""
+        """Wait until everything appended is durable or has failed, at most ``close_timeout_s``."""
         try:
             async with asyncio.timeout(self._close_timeout_s):
                 await self._is_idle.wait()
@@ -124,19 +149,23 @@ class Journal(Service):
             log.warning("journal closes with adds that were not written")
 
     async def _close_file(self) -> None:
-        """Give back what is reserved: a bookie that does not run needs no room for more."""
         if self._file is None:
-            return  # it was closed, and the next one is not made yet
-        if self.error is None and self._is_idle.is_set():  # else the disk fails, or hangs
+            return  # rotating was cut short: one file is closed, and the next one not made
+        # Give back what is reserved: a bookie that does not run needs no room for more. Not where
+        # the disk has failed or hangs: what is there must not be touched any more.
+        if self.error is None and self._is_idle.is_set():
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(self._close_timeout_s):
                     await self._file.truncate(self._file.size)
         await self._file.close()
 
-    # Adding; nothing here waits.
+    # Appending. Nothing here waits.
 
     def append_adds(self, requests: bytes | memoryview, count: int) -> None:
-        """Add ``count`` V2 requests to add, as they came, each with its size, to ``forming``."""
+        """Append ``count`` V2 requests to add, as they came, each with its size.
+
+        HOT: once for each piece that a socket gave, whatever the number of adds in it.
+        """
         group = self.forming
         size = len(requests)
         header = layout.encode_adds_header(size)
@@ -148,11 +177,11 @@ class Journal(Service):
         group.entries += count
 
     def append_fence(self, ledger_id: int, master_key: bytes) -> None:
-        """Add to ``forming`` that the ledger is fenced."""
+        """Append that the ledger is fenced."""
         self._append_item(layout.encode_fence(ledger_id, master_key))
 
     def append_explicit_lac(self, ledger_id: int, master_key: bytes, body: bytes) -> None:
-        """Add to ``forming`` what the ledger's writer said about its last-add-confirmed."""
+        """Append what the ledger's writer said about its last-add-confirmed."""
         self._append_item(layout.encode_explicit_lac(ledger_id, master_key, body))
 
     def _append_item(self, item: bytes) -> None:
@@ -164,44 +193,40 @@ class Journal(Service):
             self._wake(group)
         group.entries += 1
 
+    def _wake(self, group: Group) -> None:
+        group.opened_s = self._clock.monotonic()
+        self._is_idle.clear()
+        self._has_work.set()
+
     @property
     def queued_bytes(self) -> int:
         """Bytes that are not known to be durable yet."""
         return self.forming.size + self.writing_bytes
 
-    @property
-    def queued_entries(self) -> int:
-        """Entries of the group that forms."""
-        return self.forming.entries
-
-    @property
-    def unanswered_entries(self) -> int:
-        """Entries that are not known to be durable yet."""
-        return self.forming.entries + self._writing_entries
-
-    @property
-    def mark(self) -> JournalMark:
-        """The end of the last durable group."""
-        return self._mark
-
     async def trim(self, mark: JournalMark) -> None:
-        """Remove the files that lie wholly before ``mark``."""
+        """Remove the files that lie wholly before ``mark``. Raises ``OSError``.
+
+        The caller has made the mark durable in the index: no start replays these files any more.
+        """
         while self._old_files and self._old_files[0] < mark.file_number:
+            # Off the list first: a file that cannot be removed is left to the next start, which
+            # does not replay it either.
             number = self._old_files.pop(0)
             await self._disk.remove(layout.file_name(number))
-
-    def _wake(self, group: Group) -> None:
-        group.opened_s = self._clock.monotonic()
-        self._is_idle.clear()
-        self._has_work.set()
 
     # Writing; one task.
 
     async def _write_groups(self) -> None:
         while True:
             await self._has_work.wait()
-            await self._gather_company()
+            # Let the group grow for a while, if that was found to be worth it.
+            now_s = self._clock.monotonic()
+            wait_s = self._pacing.wait_s(now_s, self.forming.entries)
+            if wait_s:
+                await asyncio.sleep(wait_s)
+                now_s = self._clock.monotonic()
             group = self.forming
+            self._pacing.started(now_s, group.entries)
             try:
                 await self._write(group)
                 assert self._file is not None
@@ -211,57 +236,55 @@ class Journal(Service):
                 self._fail(group, error)
                 return
             except Exception as error:
-                # A mistake of ours, not of the disk: who waits must not wait for ever.
+                # A bug of ours, not the disk's. What waits must be answered all the same.
                 self._fail(group, OSError(f"{type(error).__name__}: {error}"))
                 raise
 
-    async def _gather_company(self) -> None:
-        """Let the group that forms grow, if that was found to be worth it."""
-        group = self.forming
-        now_s = self._clock.monotonic()
-        wait_s = self._pacing.wait_s(now_s, group.entries)
-        if wait_s:
-            await asyncio.sleep(wait_s)
-            now_s = self._clock.monotonic()
-        self._pacing.started(now_s, group.entries)
-
     async def _write(self, group: Group) -> None:
+        """Make ``group`` durable, then answer it. What comes meanwhile forms the next group."""
         assert self._file is not None
         self.forming = Group()
         self._has_work.clear()
         self.writing_bytes = group.size
-        self._writing_entries = group.entries
+        self.writing_entries = group.entries
         header = layout.encode_group_header(self._seed, self._next_group, group.size, group.crc)
         started_s = self._clock.monotonic()
         await self._file.append_and_sync([header, *group.chunks])
+        # Durable. Everything below happens in one turn of the loop, so a checkpoint never sees the
+        # mark of a group whose bytes are still counted as being written.
         now_s = self._clock.monotonic()
         self._next_group += 1
-        self._mark = JournalMark(self._file_number, self._file.size, self._next_group)
-        self.writing_bytes = self._writing_entries = 0
+        self.mark = JournalMark(self._file_number, self._file.size, self._next_group)
+        self.writing_bytes = self.writing_entries = 0
         self.written_bytes += group.size
         self.groups += 1
         self.sync_durations.add((now_s - started_s) * 1000)
         self.add_durations.add((now_s - group.opened_s) * 1000, group.entries)
         self._on_written()
+        # Each waiter is off the list before it is called: where one raises, ``_fail`` calls the
+        # others, and none is called twice.
         waiters = group.waiters
         waiters.reverse()
-        while waiters:  # who is told is off the list: a mistake in one leaves the others to be told
+        while waiters:
             waiter, argument = waiters.pop()
             waiter(argument, True)  # noqa: FBT003 a keyword would cost every waiter
         if not self._has_work.is_set():
             self._is_idle.set()
 
     def _fail(self, group: Group, error: OSError) -> None:
+        """Refuse everything from now on; call all waiters, of ``group`` and of what came since."""
         self.error = error
         log.error(
             "journal failed: the bookie takes no more adds until it is started again",
             extra={"file": layout.file_name(self._file_number), "error": str(error)},
         )
+        # First the bookie becomes read-only: a client that sends its add again, as soon as it is
+        # told, must be refused.
         self._on_failed(error)
         waiters = group.waiters + self.forming.waiters
         group.waiters = []
         self.forming = Group()
-        self.writing_bytes = self._writing_entries = 0
+        self.writing_bytes = self.writing_entries = 0
         self._is_idle.set()
         for waiter, argument in waiters:
             waiter(argument, False)  # noqa: FBT003 the same
@@ -276,6 +299,7 @@ class Journal(Service):
         await self._open_next_file()
 
     async def _open_next_file(self) -> None:
+        """Begin a file whose header is durable before any group is written behind it."""
         number = self._file_number + 1
         path = layout.file_name(number)
         file = await self._disk.open(path, reserve_bytes=RESERVE_BYTES, is_reread=False)
@@ -292,5 +316,5 @@ class Journal(Service):
         self._file = file
         self._file_number = number
         self._seed = decoded.seed
-        self._mark = JournalMark(number, file.size, self._next_group)
+        self.mark = JournalMark(number, file.size, self._next_group)
         log.info("journal file opened", extra={"file": path})

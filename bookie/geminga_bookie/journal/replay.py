@@ -1,15 +1,19 @@
 """Replaying the journal at start: what a crash left only there comes back into the write cache.
 
-Decides what a damaged place means. Groups are written one after the other, each only when the one
-before is durable. So a bad group with a good one (or another file) behind it was good once: the
-file is damaged, and we stop. A bad group at the very end was being written when the bookie died,
-and nobody was told of it: it is cut off, and so are the zeros that were reserved behind it.
+Groups are written one after the other, each only when the one before it is durable. That decides
+what a bad group means:
 
-What a killed process left may be in the page cache only. Another file will follow, and then it
-must not be lost with the power. To sync the last file is not enough: where a sync failed before,
-the kernel has given up on those pages, shows them, and finds nothing to write. So a file that gave
-groups back is written anew, and one without any is removed, because the sync of its header may be
-what failed.
+- With a good group behind it, or another file, it was durable once. The file is damaged,
+  acknowledged entries may be lost, and the bookie does not start.
+- At the very end of the last file it was being written when the bookie died. None of its adds was
+  answered, so it is cut off, and so are the zeros that were reserved behind it.
+
+After replay the journal begins a new file, and from then on the last file is one with another file
+behind it. So what it gave back must be on the disk before that, not just in the page cache of a
+process that was killed. A sync is not enough: where a sync failed before, the kernel has given up
+on those pages, still shows them, and finds nothing to write. So a last file that gave groups back
+is written anew, and one without any is removed, because it may be the sync of its header that
+failed.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from crc32c import crc32c
 
 from geminga_bookie.errors import CorruptFile, JournalFileMissing
 from geminga_bookie.formats import journal_v1 as layout
-from geminga_bookie.journal.mark import JournalMark
+from geminga_bookie.formats.journal_v1 import JournalMark
 from geminga_runtime.disk import Disk, DiskFile
 
 log = logging.getLogger(__name__)
@@ -36,80 +40,42 @@ WINDOW_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ReplayedGroup:
-    """One group: its body, the file it was in, and the mark behind it.
+    """One group of the journal."""
 
-    ``is_durable``: power may fail, and the group is there. One of the last file is when all of that
-    was given out, since it is written anew then.
-    """
-
+    # The file it was in, for error messages.
     path: str
     body: bytes
+    # The place behind it.
     mark: JournalMark
+    # Whether it survives a power cut now. Groups of the last file do only after all of it was given
+    # back, when the file is written anew.
     is_durable: bool
 
 
 class Replay:
-    """Reads the journal files on ``disk`` from ``mark`` on (None: from the first there is).
-
-    After ``groups`` is exhausted, ``file_numbers`` are the files that exist and ``next_group`` is
-    the number the next group gets.
-    """
+    """Reads the journal files on ``disk`` from ``mark`` on; with None, from the first there is."""
 
     def __init__(self, disk: Disk, mark: JournalMark | None) -> None:
         self._disk = disk
         self._mark = mark
+        # The files that exist: known after ``find``, and final when ``groups`` is exhausted.
         self.file_numbers: list[int] = []
+        # The number of the next group. Before the first group without a mark it is only a guess:
+        # older files, and the groups in them, were trimmed.
         self.next_group = 1 if mark is None else mark.next_group
-        self._is_first_group_known = mark is not None
-
-    async def groups(self) -> AsyncGenerator[ReplayedGroup, None]:
-        """The groups, oldest first. Cuts a torn tail off.
-
-        Raises ``CorruptFile``, ``JournalFileMissing``, ``UnknownFormat``, ``OSError``.
-        """
-        wanted = await self.find()
-        for number in wanted:
-            file = await self._disk.open(layout.file_name(number))
-            try:
-                is_last = number == wanted[-1]
-                first_group = self.next_group
-                async with aclosing(self._groups_of(number, file, is_last=is_last)) as groups:
-                    async for group in groups:
-                        yield group
-                if is_last and self.next_group != first_group:
-                    await self._write_anew(file, layout.file_name(number))
-            finally:
-                await file.close()
-            if is_last and file.size <= layout.FILE_HEADER_BYTES and not self._is_marked(number):
-                await self._disk.remove(layout.file_name(number))
-                self.file_numbers.remove(number)
-
-    async def _write_anew(self, file: DiskFile, path: str) -> None:
-        """Put a copy in the file's place: every byte of it is then known to be on the disk."""
-        try:
-            await self._disk.write_file(path, await file.read(0, file.size))
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-            log.warning("no room to write the last journal file anew", extra={"file": path})
-            await file.sync()
-
-    def _is_marked(self, number: int) -> bool:
-        """Whether the mark is in this file, which then had a durable header."""
-        return self._mark is not None and self._mark.file_number == number
+        self._is_next_group_known = mark is not None
 
     async def find(self) -> list[int]:
-        """Which files are to be replayed, rising. Raises ``JournalFileMissing``, ``OSError``."""
+        """Return which files are to be replayed, rising; changes nothing.
+
+        Raises ``JournalFileMissing``, ``OSError``.
+        """
         names = await self._disk.list("")
         numbers = (layout.file_number(name) for name in names)
-        self.file_numbers = sorted(number for number in numbers if number is not None)
-        return self._wanted_numbers()
-
-    def _wanted_numbers(self) -> list[int]:
+        self.file_numbers = wanted = sorted(number for number in numbers if number is not None)
         mark = self._mark
-        if mark is None:
-            wanted = self.file_numbers
-        else:
+        if mark is not None:
+            # Files before the mark were to be removed; a crash, or the disk, prevented it.
             wanted = [number for number in self.file_numbers if number >= mark.file_number]
             if mark.file_number not in wanted:
                 raise JournalFileMissing(layout.file_name(mark.file_number))
@@ -118,9 +84,46 @@ class Replay:
                 raise JournalFileMissing(layout.file_name(before + 1))
         return wanted
 
+    async def groups(self) -> AsyncGenerator[ReplayedGroup, None]:
+        """Yield the groups, oldest first; then repair the last file.
+
+        Raises ``CorruptFile``, ``JournalFileMissing``, ``UnknownFormat``, ``OSError``.
+        """
+        wanted = await self.find()
+        for number in wanted:
+            path = layout.file_name(number)
+            file = await self._disk.open(path)
+            try:
+                is_last = number == wanted[-1]
+                first_group = self.next_group
+                async with aclosing(self._groups_of(number, file, is_last=is_last)) as groups:
+                    async for group in groups:
+                        yield group
+                if is_last and self.next_group != first_group:
+                    # Every byte of a copy is known to be on the disk.
+                    try:
+                        await self._disk.write_file(path, await file.read(0, file.size))
+                    except OSError as error:
+                        if error.errno != errno.ENOSPC:
+                            raise
+                        # A full disk must not keep the bookie from starting: only a bookie that
+                        # runs deletes what fills it.
+                        log.warning(
+                            "no room to write the last journal file anew", extra={"file": path}
+                        )
+                        await file.sync()
+            finally:
+                await file.close()
+            # The mark is behind a durable header: a file that it is in stays.
+            is_marked = self._mark is not None and self._mark.file_number == number
+            if is_last and file.size <= layout.FILE_HEADER_BYTES and not is_marked:
+                await self._disk.remove(path)
+                self.file_numbers.remove(number)
+
     async def _groups_of(
         self, number: int, file: DiskFile, *, is_last: bool
     ) -> AsyncGenerator[ReplayedGroup, None]:
+        """Yield the groups of one file; cut off a torn end of the last file."""
         path = layout.file_name(number)
         header = layout.decode_file_header(path, await file.read(0, layout.FILE_HEADER_BYTES))
         if header is None:
@@ -149,31 +152,33 @@ class Replay:
         header = layout.decode_group_header(seed, head, 0)
         if header is None:
             return None
-        if self._is_first_group_known and header.number != self.next_group:
+        # A good group with another number stands where it does not belong: an earlier one is lost.
+        if self._is_next_group_known and header.number != self.next_group:
             return None
         size = layout.GROUP_HEADER_BYTES + header.body_bytes
         group = await window.peek(size)
         body = group[layout.GROUP_HEADER_BYTES :]
         if len(group) < size or crc32c(body) != header.body_crc:
             return None
-        window.skip(size)
+        window.offset += size
         self.next_group = header.number + 1
-        self._is_first_group_known = True
+        self._is_next_group_known = True
         return body
 
     async def _cut(
         self, file: DiskFile, path: str, offset: int, seed: int, *, is_last: bool
     ) -> None:
-        """Cut the file at a bad group; raise where it was a good one once."""
+        """Cut the file off at a bad group; raise ``CorruptFile`` where the group was good once."""
         if not is_last:
             raise CorruptFile(path, offset, "a group is not what was written, and a file follows")
         tail = await file.read(offset + 1, file.size)
         if layout.find_group_header(seed, tail) >= 0:
             what = "a group is not what was written, and another group follows"
             raise CorruptFile(path, offset, what)
+        # Only zeros are what is reserved at each end: nothing to report.
         if tail.count(0) < len(tail):
             log.warning(
-                "journal ends in the middle of a group, which nobody was told of: cut off",
+                "journal ends in the middle of a group, which was not acknowledged: cut off",
                 extra={"file": path, "offset": offset, "cut_bytes": file.size - offset},
             )
         await file.truncate(offset)
@@ -185,7 +190,9 @@ class _Window:
     def __init__(self, file: DiskFile, offset: int) -> None:
         self._file = file
         self._buffer = b""
+        # Where the buffer begins in the file.
         self._start = offset
+        # What was consumed ends here; the consumer moves it on.
         self.offset = offset
 
     async def peek(self, size: int) -> bytes:
@@ -196,6 +203,3 @@ class _Window:
             self._start = self.offset
             position = 0
         return self._buffer[position : position + size]
-
-    def skip(self, size: int) -> None:
-        self.offset += size

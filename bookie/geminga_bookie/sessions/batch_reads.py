@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from geminga_bookie.errors import CorruptFile
-from geminga_bookie.sessions.answer_queue import AnswerQueue
 from geminga_bookie.sessions.context import SessionContext
+from geminga_bookie.sessions.deferred_answers import AnswerQueue
 from geminga_bookie.sessions.fencing import fence
 from geminga_protocol.bookkeeper.codes import ReturnCode
 from geminga_protocol.bookkeeper.errors import BookieRefusal
@@ -22,12 +22,12 @@ from geminga_protocol.bookkeeper.v2_rare import (
 
 log = logging.getLogger(__name__)
 
-# Entries of one answer, however small: so long nobody else's request is looked at.
+# Entries of one answer, however small: other connections' requests wait that long.
 BATCH_ENTRIES_MAX = 10_000
 
 
 class BatchReads:
-    """Takes the requests for several entries of one connection; ``queue`` answers them."""
+    """Takes the requests for several entries of one connection; ``queue`` makes the answers."""
 
     def __init__(
         self,
@@ -40,8 +40,9 @@ class BatchReads:
         self._write = write
 
     def take(self, buffer: bytes, start: int, end: int) -> None:
-        """Begin with the request at ``buffer[start:end]``. Raises ``WireError`` for garbage."""
+        """Take the request at ``buffer[start:end]``. Raises ``WireError`` for garbage."""
         request = parse_batch_read(buffer, start, end)
+        # A master key comes with requests that fence.
         if request.master_key is None:
             self._read(request)
             return
@@ -72,22 +73,12 @@ class BatchReads:
         self._write(encode_batch_answer(request, code))
 
     async def _answer(self, request: BatchRead) -> Sequence[bytes]:
+        """Make an answer: of at least one entry, or of why the first cannot be read."""
         counters = self._context.counters
         began_s = counters.clock.monotonic()
-        entries, code = await self._entries(request)
-        if entries:
-            counters.reads += len(entries)
-            counters.read_bytes += sum(map(len, entries))
-            took_ms = (counters.clock.monotonic() - began_s) * 1000
-            counters.read_durations.add(took_ms, len(entries))
-        else:
-            counters.reads_failed += 1
-        return encode_batch_answer(request, code, entries)
-
-    async def _entries(self, request: BatchRead) -> tuple[list[bytes], int]:
-        """The entries, at least one unless the first cannot be read; then the reason is told."""
         find, load = self._context.storage.find, self._context.storage.load
         count_max = min(request.count_max or BATCH_ENTRIES_MAX, BATCH_ENTRIES_MAX)
+        # The client's limit and ours; the answer is one frame.
         bytes_max = min(request.bytes_max, self._context.config.frame_bytes_max)
         room = bytes_max - BATCH_ANSWER_BYTES
         entries: list[bytes] = []
@@ -107,7 +98,16 @@ class BatchReads:
                 code = int(ReturnCode.EIO)
                 break
             room -= len(entry) + BATCH_ENTRY_SIZE_BYTES
+            # The first entry goes out however large it is: the client would ask for it again.
             if entries and room < 0:
                 break
             entries.append(entry)
-        return entries, int(ReturnCode.EOK) if entries else code
+        if not entries:
+            counters.reads_failed += 1
+            return encode_batch_answer(request, code, entries)
+        # Why the next entry was not read, the request for it will say.
+        counters.reads += len(entries)
+        counters.read_bytes += sum(map(len, entries))
+        took_ms = (counters.clock.monotonic() - began_s) * 1000
+        counters.read_durations.add(took_ms, len(entries))
+        return encode_batch_answer(request, int(ReturnCode.EOK), entries)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from geminga_bookie.config import BookieConfig
 from geminga_bookie.counters import Counters
-from geminga_bookie.journal.journals import Recorder
-from geminga_bookie.sessions.intake import Intake
-from geminga_bookie.sessions.later_answers import Spawn
+from geminga_bookie.journal.journals import JournalWriter
+from geminga_bookie.sessions.back_pressure import MemoryBackPressure
+from geminga_bookie.sessions.deferred_answers import Spawn
 from geminga_bookie.sessions.long_polls import LongPolls
 from geminga_bookie.storage.last_confirmed import LastConfirmed
 from geminga_bookie.storage.storage import Storage
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class DiskSpace(NamedTuple):
-    """Of all ledger directories together."""
+    """The room of all ledger directories together."""
 
     total_bytes: int
     free_bytes: int
@@ -30,24 +30,25 @@ class DiskSpace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SessionContext:
-    """What all sessions of a bookie share. ``after_adds`` is called when a read brought adds.
-
-    Who may speak to a bookie may add to and read every ledger whose key it knows: BookKeeper has
-    no finer rights, so ``authorizer`` is asked once for each connection, about ``resource``.
-    ``disk_space`` raises ``OSError``. ``tls`` secures the connections whose clients want that.
-    """
+    """What all sessions of a bookie share."""
 
     config: BookieConfig
     storage: Storage
-    journal: Recorder
+    journal: JournalWriter
     counters: Counters
-    intake: Intake
+    back_pressure: MemoryBackPressure
+    # How many connections there may be, in all and from one address.
     limits: ConnectionLimits
     last_confirmed: LastConfirmed
     long_polls: LongPolls
     spawn: Spawn
+    # Called when a read of a socket brought adds.
     after_adds: Callable[[], None]
+    # Raises ``OSError``.
     disk_space: Callable[[], DiskSpace]
+    # A client that may speak to a bookie may add to and read every ledger whose key it knows:
+    # BookKeeper has no finer rights. So each connection is authorized once, for ``resource``.
     authorizer: Authorizer
     resource: Resource
+    # Secures the connections whose clients ask for it; None: none can.
     tls: SSLContext | None = None

@@ -1,7 +1,7 @@
-"""Readers that wait till more of a ledger is confirmed than they have seen.
+"""Readers that wait until more of a ledger is confirmed than they have seen.
 
-What arrives is looked at only while somebody waits, and only for the ledgers that are waited for.
-Every wait ends: with news, by its time-out, or with its connection.
+New entries are looked at only while there are such readers, and only for the ledgers that they wait
+for. Every wait ends: with news, by its timeout, or with its connection.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from struct import Struct
 from geminga_bookie.storage.last_confirmed import LastConfirmed
 from geminga_protocol.bookkeeper.errors import BookieOverloaded, BookieRefusal
 
-# Whoever asks to wait longer is answered after this long, and asks again.
+# A reader that asks to wait longer is answered after this long, and asks again.
 LONG_POLL_S_MAX = 300.0
 
 _LEDGER_ID = Struct(">q8x")
@@ -31,17 +31,19 @@ class LongPoll:
         self.timer: asyncio.TimerHandle | None = None
 
 
-# Called with the wait, and whether it ends with news; otherwise its time is over.
+# Called when a wait ends, with the wait and whether there is news: True where more may be
+# confirmed, False where its time is over.
 WhenOver = Callable[[LongPoll, bool], None]
 
 
 class LongPolls:
-    """All readers of a bookie that wait, ``waiting_max`` at the most."""
+    """All readers of a bookie that wait, at most ``waiting_max``."""
 
     def __init__(self, last_confirmed: LastConfirmed, waiting_max: int) -> None:
         self._waiting_max = waiting_max
         self._last_confirmed = last_confirmed
-        # By ledger, in the order they came. Sessions look whether it is empty before they tell.
+        # By ledger, in the order in which they came. HOT: sessions check whether it is empty before
+        # they report entries.
         self.waiting: dict[int, dict[LongPoll, None]] = {}
         self._count = 0
 
@@ -53,19 +55,20 @@ class LongPolls:
     ) -> LongPoll:
         """Call ``when_over`` once, unless ``cancel`` comes first.
 
-        Raises ``BookieOverloaded`` where too many wait.
+        Raises ``BookieOverloaded`` where too many readers wait.
         """
         if self._count >= self._waiting_max:
             raise BookieOverloaded(ledger_id)
         poll = LongPoll(ledger_id, previous_lac, when_over)
         self.waiting.setdefault(ledger_id, {})[poll] = None
         self._count += 1
+        # A timer each: how long to wait is the reader's choice.
         loop = asyncio.get_running_loop()
-        poll.timer = loop.call_later(min(timeout_s, LONG_POLL_S_MAX), self._time_out, poll)
+        poll.timer = loop.call_later(min(timeout_s, LONG_POLL_S_MAX), self._end, poll, False)  # noqa: FBT003 a timer takes no keywords
         return poll
 
     def cancel(self, poll: LongPoll) -> None:
-        """Nobody waits for this any more; no error where it is over."""
+        """End a wait without calling ``when_over``; nothing happens where it is over already."""
         polls = self.waiting.get(poll.ledger_id, {})
         if poll not in polls:
             return
@@ -77,13 +80,13 @@ class LongPolls:
         poll.timer.cancel()
 
     def added(self, ids: Sequence[bytes]) -> None:
-        """Entries were added: ledger id and entry id of each, as they stand in the entry."""
+        """Note that entries are durable: ledger id and entry id of each, as an entry has them."""
         ledgers = {_LEDGER_ID.unpack(each)[0] for each in ids}
         for ledger_id in sorted(ledgers & self.waiting.keys()):
             self.confirmed(ledger_id)
 
     def confirmed(self, ledger_id: int) -> None:
-        """More may be confirmed of the ledger than before."""
+        """Note that more may be confirmed of the ledger than before."""
         polls = self.waiting.get(ledger_id)
         if not polls:
             return
@@ -91,14 +94,12 @@ class LongPolls:
             lac = self._last_confirmed.find(ledger_id)
         except BookieRefusal:
             return
-        # Not in memory any more: whoever waits asks the disk.
+        # Where only the disk knows, every reader is answered, from there.
         for poll in list(polls):
             if lac is None or poll.previous_lac < lac:
-                self._end(poll, is_news=True)
+                self._end(poll, True)  # noqa: FBT003 as above
 
-    def _time_out(self, poll: LongPoll) -> None:
-        self._end(poll, is_news=False)
-
-    def _end(self, poll: LongPoll, *, is_news: bool) -> None:
+    def _end(self, poll: LongPoll, is_news: bool) -> None:  # noqa: FBT001 as above
+        # Over before the callback runs: it may begin the next wait.
         self.cancel(poll)
         poll.when_over(poll, is_news)

@@ -1,7 +1,7 @@
-"""What a connection asks besides V2 adds and reads: V3, several entries at once, authentication,
-and what is not served.
+"""What a connection asks besides V2 adds and reads.
 
-Made by the first such request of a connection; brokers, which send none, pay nothing for it.
+That is V3, several entries at once, authentication, and what is not served. Made by the first such
+request of a connection; brokers, which send none, pay nothing for it.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from struct import Struct
 
-from geminga_bookie.sessions.answer_queue import AnswerQueue
 from geminga_bookie.sessions.batch_reads import BatchReads
 from geminga_bookie.sessions.context import SessionContext
+from geminga_bookie.sessions.deferred_answers import AnswerQueue
 from geminga_bookie.sessions.v3 import V3Requests
 from geminga_protocol.bookkeeper.codes import Operation, ReturnCode
 from geminga_protocol.bookkeeper.errors import UnsupportedVersion
@@ -19,7 +19,7 @@ from geminga_protocol.bookkeeper.v2 import VERSION, encode_response, is_v3
 from geminga_protocol.bookkeeper.v2_rare import encode_auth_answer
 from geminga_protocol.bookkeeper.v3 import AUTHENTICATION_DISABLED
 
-# Versions that were spoken once; a frame of any other is garbage.
+# Versions of the protocol that clients spoke once; a frame of any other is garbage.
 _OLD_VERSIONS = (0, 1)
 # Where the ids stand in a V2 request that is refused unread: in an add, and in anything else.
 _IDS = Struct(">qq")
@@ -28,10 +28,10 @@ _READ_IDS_OFFSET = 4
 
 
 class RareRequests:
-    """The rare requests of one connection.
+    """Takes the rare requests of one connection.
 
-    ``write`` takes the pieces of answers that come later; ``on_drained`` is called when few of
-    them are left; ``begin_tls`` is as in ``V3Requests``.
+    ``write`` takes the pieces of answers that are made later. ``on_drained`` is called when few of
+    these are pending. ``begin_tls`` is as in ``V3Requests``.
     """
 
     def __init__(
@@ -42,7 +42,8 @@ class RareRequests:
         on_drained: Callable[[], None],
         begin_tls: Callable[[], bool],
     ) -> None:
-        self._queue = queue = AnswerQueue(
+        # Answers that are made later. The session pauses it while the client does not take them.
+        self.queue = queue = AnswerQueue(
             context.spawn,
             queued_max=context.config.reads_queued_max,
             write=write,
@@ -51,20 +52,18 @@ class RareRequests:
         self._v3 = V3Requests(context, queue, write, begin_tls=begin_tls)
         self._batch_reads = BatchReads(context, queue, write)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether so many wait that no more should be taken."""
-        return self._queue.is_full
-
     def take(self, buffer: bytes, start: int, end: int) -> bytes | None:
-        """The answer to the request at ``buffer[start:end]``, which is at least four bytes long and
-        neither a V2 add nor a V2 read; None where it comes later.
+        """Take the request at ``buffer[start:end]``; return its answer, None where it comes later.
 
-        Raises ``WireError`` where it is no request.
+        The request is at least four bytes long and neither a V2 add nor a V2 read. Raises
+        ``WireError`` where it is no request.
         """
         if is_v3(buffer, start, end):
             return self._v3.take(buffer[start:end])
+        # The header word: version and operation are a byte each, the flags two.
         version, operation = buffer[start], buffer[start + 1]
+        # What is refused below is answered at once, out of the order of requests: its ids tell the
+        # client which one it was.
         if version != VERSION:
             if version not in _OLD_VERSIONS:
                 raise UnsupportedVersion(version)
@@ -76,17 +75,9 @@ class RareRequests:
         self._batch_reads.take(buffer, start, end)
         return None
 
-    def hold(self) -> None:
-        """The client does not take its answers: make no more."""
-        self._queue.hold()
-
-    def release(self) -> None:
-        """The client takes answers again."""
-        self._queue.release()
-
     def close(self) -> None:
-        """The connection is gone."""
-        self._queue.close()
+        """Drop what is pending: the connection is gone."""
+        self.queue.close()
         self._v3.close()
 
 

@@ -1,6 +1,6 @@
-"""Reads of one connection that must wait: for the disk, or for the client to take answers.
+"""Plain V2 reads of one connection that must wait: for the disk, or for reads before them.
 
-They are answered in the order in which they came, by the one task of ``later_answers``.
+They are answered in the order in which they came, by the one task of ``deferred_answers``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from geminga_bookie.counters import Counters
 from geminga_bookie.errors import CorruptFile
-from geminga_bookie.sessions.later_answers import WRITE_BYTES, LaterAnswers, Spawn
+from geminga_bookie.sessions.deferred_answers import WRITE_BYTES, DeferredAnswers, Spawn
 from geminga_bookie.storage.storage import Storage
 from geminga_protocol.bookkeeper.errors import BookieRefusal
 from geminga_protocol.bookkeeper.v2 import ReturnCode, encode_read_response_header
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 PendingRead = tuple[int, int, float]
 
 
-class ReadQueue(LaterAnswers[PendingRead]):
+class ReadQueue(DeferredAnswers[PendingRead]):
     """Answers reads in the order of ``push``."""
 
     def __init__(
@@ -39,32 +39,39 @@ class ReadQueue(LaterAnswers[PendingRead]):
         )
         self._storage = storage
         self._counters = counters
-        # Those pending, and those taken from there but not answered yet.
+        # Reads that are pending, and those taken from there but not answered yet.
         self._in_progress = 0
 
     @property
     def is_busy(self) -> bool:
-        """Whether reads wait, so that those that come now must wait too."""
+        """Whether reads wait, so that one that comes now must wait too."""
         return self._task is not None
 
     def push(self, ledger_id: int, entry_id: int, came_s: float) -> None:
-        """Answer this read, which came at ``came_s``, later."""
+        """Answer this read, which came at ``came_s``, after those that are pending."""
         self._in_progress += 1
         self._counters.reads_in_progress += 1
         self._add((ledger_id, entry_id, came_s))
 
     def close(self) -> None:
-        """The connection is gone: answer nothing more."""
+        """Drop all that is pending: the connection is gone."""
         self._counters.reads_in_progress -= self._in_progress
         self._in_progress = 0
         super().close()
 
     async def _answers(self) -> list[bytes]:
+        """Answer the oldest reads: those that came together, as many as fit in one write.
+
+        HOT: cold reads of a catching-up reader come this way, a thousand at a time.
+        """
         pending, find = self._pending, self._storage.find
         answers: list[bytes] = []
         size = 0
+        # How many reads had each return code.
         codes: dict[int, int] = {}
+        # ``_pending`` is not empty: the task calls this only then.
         came_s = pending[0][2]
+        # Those that came together share one measured duration.
         while pending and size < WRITE_BYTES and pending[0][2] == came_s:
             ledger_id, entry_id, _ = pending.popleft()
             code = 0
@@ -83,11 +90,6 @@ class ReadQueue(LaterAnswers[PendingRead]):
             answers.append(encode_read_response_header(code, ledger_id, entry_id, len(entry)))
             answers.append(entry)
             size += len(entry)
-        self._count(codes, size, came_s)
-        return answers
-
-    def _count(self, codes: dict[int, int], size: int, came_s: float) -> None:
-        """Count a write's reads, of which so many had each return code."""
         counters = self._counters
         done = codes.pop(ReturnCode.EOK, 0)
         failed = sum(codes.values())
@@ -98,3 +100,4 @@ class ReadQueue(LaterAnswers[PendingRead]):
         counters.read_bytes += size
         if done:
             counters.read_durations.add((counters.clock.monotonic() - came_s) * 1000, done)
+        return answers

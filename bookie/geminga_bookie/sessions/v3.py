@@ -1,7 +1,7 @@
-"""V3 requests of one connection: told apart by their operation, answered at once or by others.
+"""V3 requests of one connection, given to their handlers by their operation.
 
-What reads is ``v3_reads``' business, what writes ``v3_adds``'. AUTH is agreed to, as an upstream
-bookie does without authentication; START_TLS where the bookie has a certificate.
+``v3_reads`` has those that read, ``v3_adds`` those that write. AUTH is accepted, as by an upstream
+bookie without authentication; START_TLS is, where the bookie has a certificate.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from geminga_bookie.sessions.answer_queue import AnswerQueue
 from geminga_bookie.sessions.context import SessionContext
+from geminga_bookie.sessions.deferred_answers import AnswerQueue
 from geminga_bookie.sessions.v3_adds import V3Adds
 from geminga_bookie.sessions.v3_reads import V3Reads
 from geminga_protocol.bookkeeper import requests_pb2 as pb
@@ -33,7 +33,7 @@ from geminga_protocol.bookkeeper.v3 import (
 
 log = logging.getLogger(__name__)
 
-# Begins with a request; gives its answer, or None where it comes later. Raises ``BookieRefusal``.
+# Takes a request; returns its answer, or None where it comes later. Raises ``BookieRefusal``.
 Handler = Callable[[pb.Request], pb.Response | None]
 
 _TOTAL = pb.GetBookieInfoRequest.TOTAL_DISK_CAPACITY
@@ -51,10 +51,11 @@ class V3Requests:
         *,
         begin_tls: Callable[[], bool],
     ) -> None:
-        """``begin_tls`` has the connection secured once the answers at hand are written, and says
-        whether it will be."""
+        """``begin_tls`` secures the connection after the next answer, and says whether it can."""
         self._context = context
         self._begin_tls = begin_tls
+        # Both sides share the queue only for reads: an add is answered by the journal, out of their
+        # order. V3 answers carry a transaction id for that.
         self._reads = reads = V3Reads(context, queue)
         adds = V3Adds(context, write)
         self._handlers: dict[int, Handler] = {
@@ -68,46 +69,53 @@ class V3Requests:
         }
 
     def close(self) -> None:
-        """The connection is gone."""
+        """End all waits: the connection is gone."""
         self._reads.close()
 
     def take(self, frame: bytes) -> bytes | None:
-        """The answer, with its size, to the request ``frame``; None where it comes later.
+        """Take the request ``frame``; return its answer with its size, None where it comes later.
 
         Raises ``WireError`` where it is no V3 request.
         """
         request = parse_request(frame)
         self._context.counters.v3_requests += 1
-        response = self._answer(request)
-        return None if response is None else encode_frame(response)
-
-    def _answer(self, request: pb.Request) -> pb.Response | None:
         operation = request.header.operation
+        response: pb.Response | None
+        # The first two come before a client knows what the bookie can, and have no ledger.
         if operation == pb.AUTH:
             response = make_bare_response(request, pb.EOK)
             response.authResponse.CopyFrom(AUTHENTICATION_DISABLED)
-            return response
-        if operation == pb.START_TLS:
-            if not self._begin_tls():
-                return make_bare_response(request, pb.EBADREQ)
-            response = make_bare_response(request, pb.EOK)
-            response.startTLSResponse.SetInParent()
-            return response
-        handler = self._handlers.get(operation)
-        if handler is None or not has_body(request):
-            return make_bare_response(request, pb.EBADREQ)
-        try:
-            _require_sense(request)
-            return handler(request)
-        except BookieRefusal as refusal:
-            return make_response(request, status_of(refusal.return_code))
+        elif operation == pb.START_TLS:
+            if self._begin_tls():
+                response = make_bare_response(request, pb.EOK)
+                response.startTLSResponse.SetInParent()
+            else:
+                response = make_bare_response(request, pb.EBADREQ)
+        else:
+            handler = self._handlers.get(operation)
+            if handler is None or not has_body(request):
+                response = make_bare_response(request, pb.EBADREQ)
+            else:
+                try:
+                    # No handler has to expect these.
+                    ledger_id = ledger_of(request)
+                    if request.header.version != pb.VERSION_THREE:
+                        raise VersionRefused(-1 if ledger_id is None else ledger_id)
+                    if ledger_id is not None and ledger_id < 0:
+                        raise BadRequest(ledger_id)
+                    response = handler(request)
+                except BookieRefusal as refusal:
+                    response = make_response(request, status_of(refusal.return_code))
+        return None if response is None else encode_frame(response)
 
     def _bookie_info(self, request: pb.Request) -> pb.Response:
+        """Answer how much room the ledger disks have."""
         try:
             space = self._context.disk_space()
         except OSError as error:
             log.warning("disks cannot be measured", extra={"error": str(error)})
             raise BookieFailed(-1) from error
+        # Only what was asked for is filled in, as upstream.
         requested = request.getBookieInfoRequest.requested
         response = make_response(request)
         if requested & _TOTAL:
@@ -115,12 +123,3 @@ class V3Requests:
         if requested & _FREE:
             response.getBookieInfoResponse.freeDiskSpace = space.free_bytes
         return response
-
-
-def _require_sense(request: pb.Request) -> None:
-    """Raise ``VersionRefused`` or ``BadRequest`` for what no handler wants to see."""
-    ledger_id = ledger_of(request)
-    if request.header.version != pb.VERSION_THREE:
-        raise VersionRefused(-1 if ledger_id is None else ledger_id)
-    if ledger_id is not None and ledger_id < 0:
-        raise BadRequest(ledger_id)

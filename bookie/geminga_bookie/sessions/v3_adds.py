@@ -1,7 +1,7 @@
 """V3 requests that write: entries, an explicit last-add-confirmed, a force.
 
-An entry that came over V3 is journalled as the V2 request it might have been: what was written does
-not depend on how it came.
+An entry that came over V3 is journalled as the V2 request that says the same: what is on the disk
+does not depend on the version a client speaks. The answer waits for the journal as with V2.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ from geminga_protocol.bookkeeper.v3 import (
 )
 
 _IDS = Struct(">qq")
-# The longest that a writer sends is 36 bytes, with a MAC for its digest.
+# A writer sends at most 36 bytes, those with a MAC for its digest.
 EXPLICIT_LAC_BYTES_MAX = 256
 
 
 class V3Adds:
-    """Takes what one connection writes; answers it when it is durable, a group at a time."""
+    """Takes what one connection writes; answers when it is durable, a journal group at a time."""
 
     def __init__(self, context: SessionContext, write: Callable[[list[bytes]], None]) -> None:
         self._context = context
         self._storage = context.storage
         self._journal = context.journal
         self._write = write
-        # The journal's group that our latest requests are in, their answers, their entries' ids.
+        # The journal's group that our latest requests are in; for when it is durable, their answers
+        # and the ids of the entries among them.
         self._group: Group | None = None
         self._answers: list[pb.Response] = []
         self._ids: list[bytes] = []
@@ -49,11 +50,12 @@ class V3Adds:
     def add(self, request: pb.Request) -> None:
         """Take an entry. Raises ``BookieRefusal``.
 
-        With DEFERRED_SYNC a bookie may answer before the entry is durable. This one does not: all
-        that waits is synced together anyway.
+        With DEFERRED_SYNC a bookie may answer before the entry is durable. This one does not: one
+        sync makes all durable that waits, so that there is little to gain.
         """
         asked = request.addRequest
         ledger_id, entry_id, entry = asked.ledgerId, asked.entryId, asked.body
+        # Every later reader, and the journal, take the ids from the entry itself.
         if entry_id < 0 or entry[: _IDS.size] != _IDS.pack(ledger_id, entry_id):
             raise BadRequest(ledger_id, entry_id)
         _require_master_key(ledger_id, asked.masterKey)
@@ -66,6 +68,8 @@ class V3Adds:
         except BookieRefusal:
             context.counters.adds_refused += 1
             raise
+        # From here to the waiter nothing is awaited: the entry is in the cache and in the group
+        # that forms at the same moment, and no checkpoint sees one without the other.
         entries[entry_id] = entry
         frame = encode_add_header(asked.masterKey, len(entry), flags) + entry
         self._journal.append_adds(frame, 1)
@@ -76,7 +80,7 @@ class V3Adds:
         context.after_adds()
 
     def write_lac(self, request: pb.Request) -> None:
-        """Take what the writer says is confirmed. Raises ``BookieRefusal``."""
+        """Take an explicit last-add-confirmed. Raises ``BookieRefusal``."""
         asked = request.writeLacRequest
         ledger_id, body = asked.ledgerId, asked.body
         if (
@@ -85,6 +89,8 @@ class V3Adds:
         ):
             raise BadRequest(ledger_id)
         _require_master_key(ledger_id, asked.masterKey)
+        # In memory at once, so that readers may see it before it is durable. That is no harm: the
+        # writer knows the entries to be confirmed already.
         self._storage.set_explicit_lac(ledger_id, asked.masterKey, body)
         self._journal.append_explicit_lac(ledger_id, asked.masterKey, body)
         self._answer_when_durable(request)
@@ -92,8 +98,9 @@ class V3Adds:
         self._context.long_polls.confirmed(ledger_id)
 
     def force(self, request: pb.Request) -> pb.Response:
-        """Everything answered so far is durable: nothing is answered before. Raises
-        ``BookieFailed`` where the journal takes nothing any more.
+        """Answer that everything answered so far is durable, as it always is.
+
+        Raises ``BookieFailed`` where the journal takes nothing any more.
         """
         if self._journal.error is not None:
             raise BookieFailed(request.forceLedgerRequest.ledgerId)
@@ -102,6 +109,7 @@ class V3Adds:
 
     def _answer_when_durable(self, request: pb.Request) -> None:
         group = self._journal.forming
+        # One waiter for each group and connection.
         if self._group is not group:
             self._group = group
             self._answers, self._ids = [], []
@@ -113,6 +121,7 @@ class V3Adds:
         waited: tuple[list[pb.Response], list[bytes]],
         is_written: bool,  # noqa: FBT001 a Waiter
     ) -> None:
+        """Answer what was in one journal group, which is durable or has failed."""
         answers, ids = waited
         context = self._context
         if is_written:

@@ -1,4 +1,8 @@
-"""V3 requests that read: entries, what is confirmed, the wait for more, the list of entries."""
+"""V3 requests that read: entries, what is confirmed, the wait for more, the list of entries.
+
+All of them are answered by the connection's ``AnswerQueue``, in the order in which they became
+ready: at once for most, after the fence is durable, or after a wait.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,10 @@ from contextlib import suppress
 from functools import partial
 
 from geminga_bookie.errors import CorruptFile
-from geminga_bookie.sessions.answer_queue import AnswerQueue
 from geminga_bookie.sessions.context import SessionContext
+from geminga_bookie.sessions.deferred_answers import AnswerQueue
 from geminga_bookie.sessions.fencing import fence
 from geminga_bookie.sessions.long_polls import LongPoll
-from geminga_bookie.storage.entry_list import entry_runs
 from geminga_bookie.storage.last_confirmed import NOTHING_CONFIRMED
 from geminga_protocol.bookkeeper import requests_pb2 as pb
 from geminga_protocol.bookkeeper.availability import encode_availability
@@ -35,33 +38,48 @@ from geminga_protocol.bookkeeper.v3 import (
 log = logging.getLogger(__name__)
 
 _FENCE = pb.ReadRequest.FENCE_LEDGER
+# The reader wants the next entry together with the last-add-confirmed.
 _PIGGYBACK = pb.ReadRequest.ENTRY_PIGGYBACK
 _MS_PER_S = 1000
 
-# Makes the answer to a request; None where it is made later.
+# Makes the answer to a request; None where it is made later. Raises ``BookieRefusal``,
+# ``CorruptFile``, ``OSError``.
 MakeResponse = Callable[[pb.Request], Awaitable[pb.Response | None]]
 
 
 class V3Reads:
-    """Answers what one connection reads, in ``queue``; waits for more are kept till they end."""
+    """Takes the requests to read of one connection; ``queue`` makes the answers."""
 
     def __init__(self, context: SessionContext, queue: AnswerQueue) -> None:
         self._context = context
         self._storage = context.storage
         self._queue = queue
+        # Readers of this connection that wait for more, and what they asked.
         self._polls: dict[LongPoll, pb.Request] = {}
 
     def close(self) -> None:
-        """The connection is gone: nobody waits any more."""
+        """End all waits: the connection is gone."""
         for poll in self._polls:
             self._context.long_polls.cancel(poll)
         self._polls.clear()
 
+    # Taking requests; each raises ``BookieRefusal``.
+
     def read(self, request: pb.Request) -> None:
-        """An entry, maybe after a fence or a wait. Raises ``BookieRefusal``."""
+        """Take a request for an entry, maybe after a fence or a wait."""
         asked = request.readRequest
         if _has_flag(asked, _FENCE):
-            self._fence(request)
+            if len(asked.masterKey) != MASTER_KEY_BYTES:
+                raise WrongMasterKey(asked.ledgerId, asked.entryId)
+            self._context.counters.fence_reads += 1
+            is_durable = fence(
+                *(self._storage, self._context.journal, asked.ledgerId, asked.masterKey),
+                *(self._fenced, request),
+            )
+            # Else ``_fenced`` is called. Until then the read waits outside the queue: it must not
+            # hold up requests that came later.
+            if is_durable:
+                self._answer_later(request, self._read_alone)
         elif asked.HasField("previousLAC"):
             if _has_flag(asked, _PIGGYBACK) and asked.entryId != LAST_ENTRY:
                 raise BadRequest(asked.ledgerId, asked.entryId)
@@ -70,19 +88,48 @@ class V3Reads:
             self._answer_later(request, self._read)
 
     def read_lac(self, request: pb.Request) -> None:
-        """What the writer said is confirmed, and the last entry."""
+        """Take a request for the explicit last-add-confirmed and the last entry."""
+        # Counted where it is taken: not each of them finds something to answer.
         self._context.counters.lac_reads += 1
         self._answer_later(request, self._read_lac)
 
     def list_entries(self, request: pb.Request) -> None:
-        """Which entries are here."""
+        """Take a request for the list of a ledger's entries."""
         self._answer_later(request, self._list_entries)
 
-    # Answers; each raises ``BookieRefusal``, ``CorruptFile`` or ``OSError``.
+    # Callbacks.
+
+    def _fenced(self, request: pb.Request, is_written: bool) -> None:  # noqa: FBT001 a WhenFenced
+        async def fail(request: pb.Request) -> pb.Response:
+            raise BookieFailed(request.readRequest.ledgerId, request.readRequest.entryId)
+
+        self._answer_later(request, self._read_alone if is_written else fail)
+
+    def _poll_over(self, poll: LongPoll, is_news: bool) -> None:  # noqa: FBT001 a WhenOver
+        request = self._polls.pop(poll)
+        self._answer_later(request, partial(self._news, is_update=is_news))
+
+    # Making answers, in the queue.
+
+    def _answer_later(self, request: pb.Request, make: MakeResponse) -> None:
+        self._queue.push(partial(self._answer, request, make))
+
+    async def _answer(self, request: pb.Request, make: MakeResponse) -> Sequence[bytes]:
+        try:
+            response = await make(request)
+        except BookieRefusal as refusal:
+            self._context.counters.reads_failed += 1
+            response = make_response(request, status_of(refusal.return_code))
+        except (OSError, CorruptFile):
+            log.exception("entry cannot be read", extra={"ledger": ledger_of(request)})
+            self._context.counters.reads_failed += 1
+            response = make_response(request, pb.EIO)
+        return () if response is None else (encode_frame(response),)
 
     async def _read(self, request: pb.Request) -> pb.Response:
-        """The entry, and with it what is confirmed now, if that can be told."""
+        """The entry, and with it what is confirmed now, where that can be told."""
         response = await self._read_alone(request)
+        # After the entry was read: what is said to be confirmed is then no older than the entry.
         ledger_id = request.readRequest.ledgerId
         with suppress(BookieFailed):
             response.readResponse.maxLAC = await self._context.last_confirmed.fetch(ledger_id)
@@ -96,7 +143,7 @@ class V3Reads:
         return response
 
     async def _poll(self, request: pb.Request) -> pb.Response | None:
-        """An answer if there is one; None where the reader must wait for it."""
+        """An answer where there is news; None where the reader must wait for it."""
         asked = request.readRequest
         try:
             lac = await self._context.last_confirmed.fetch(asked.ledgerId)
@@ -104,15 +151,12 @@ class V3Reads:
             lac = NOTHING_CONFIRMED
         if lac > asked.previousLAC or asked.timeOut <= 0:
             return await self._news(request)
+        # Nothing is awaited since ``fetch``: no entry can come between its answer and the wait.
         poll = self._context.long_polls.wait(
             asked.ledgerId, asked.previousLAC, asked.timeOut / _MS_PER_S, self._poll_over
         )
         self._polls[poll] = request
         return None
-
-    def _poll_over(self, poll: LongPoll, is_news: bool) -> None:  # noqa: FBT001 a WhenOver
-        request = self._polls.pop(poll)
-        self._answer_later(request, partial(self._news, is_update=is_news))
 
     async def _news(self, request: pb.Request, *, is_update: bool = False) -> pb.Response:
         """What is confirmed now, and the entry behind what the reader has, if it is here.
@@ -143,6 +187,7 @@ class V3Reads:
         if ledger is None:  # to upstream, too, this is no missing ledger
             raise NoSuchEntry(ledger_id)
         response = make_response(request)
+        # The reader gets both, checks their digests, and takes the greater of what they confirm.
         if ledger.explicit_lac:
             response.readLacResponse.lacBody = ledger.explicit_lac
         try:
@@ -156,12 +201,14 @@ class V3Reads:
     async def _list_entries(self, request: pb.Request) -> pb.Response:
         ledger_id = request.getListOfEntriesOfLedgerRequest.ledgerId
         response = make_response(request)
-        runs = await entry_runs(self._storage, ledger_id)
+        runs = await self._storage.entry_runs(ledger_id)
         answer = response.getListOfEntriesOfLedgerResponse
         answer.availabilityOfEntriesOfLedger = encode_availability(runs)
         return response
 
     async def _entry(self, ledger_id: int, entry_id: int) -> bytes:
+        """Get an entry, and count the read."""
+        # -1 asks for the last one; less is no entry's id.
         if entry_id < LAST_ENTRY:
             raise NoSuchEntry(ledger_id, entry_id)
         counters = self._context.counters
@@ -172,45 +219,6 @@ class V3Reads:
         counters.read_durations.add((counters.clock.monotonic() - began_s) * 1000)
         return entry
 
-    # Fencing.
-
-    def _fence(self, request: pb.Request) -> None:
-        asked = request.readRequest
-        if len(asked.masterKey) != MASTER_KEY_BYTES:
-            raise WrongMasterKey(asked.ledgerId, asked.entryId)
-        context = self._context
-        context.counters.fence_reads += 1
-        is_durable = fence(
-            *(self._storage, context.journal, asked.ledgerId, asked.masterKey),
-            *(self._fenced, request),
-        )
-        if is_durable:
-            self._answer_later(request, self._read_alone)
-
-    def _fenced(self, request: pb.Request, is_written: bool) -> None:  # noqa: FBT001 a WhenFenced
-        self._answer_later(request, self._read_alone if is_written else _fence_failed)
-
-    # The queue.
-
-    def _answer_later(self, request: pb.Request, make: MakeResponse) -> None:
-        self._queue.push(partial(self._answer, request, make))
-
-    async def _answer(self, request: pb.Request, make: MakeResponse) -> Sequence[bytes]:
-        try:
-            response = await make(request)
-        except BookieRefusal as refusal:
-            self._context.counters.reads_failed += 1
-            response = make_response(request, status_of(refusal.return_code))
-        except (OSError, CorruptFile):
-            log.exception("entry cannot be read", extra={"ledger": ledger_of(request)})
-            self._context.counters.reads_failed += 1
-            response = make_response(request, pb.EIO)
-        return () if response is None else (encode_frame(response),)
-
 
 def _has_flag(asked: pb.ReadRequest, flag: pb.ReadRequest.Flag.ValueType) -> bool:
     return asked.HasField("flag") and asked.flag == flag
-
-
-async def _fence_failed(request: pb.Request) -> pb.Response:
-    raise BookieFailed(request.readRequest.ledgerId, request.readRequest.entryId)

@@ -1,7 +1,19 @@
-"""Checkpoints: carry the write cache to the entry log and the index, then trim the journal.
+"""Checkpoints: carry the write cache to the entry logs and the index, then trim the journals.
 
-The order makes it safe to die anywhere: entries first, then the index that names them together with
-the place the journal must be replayed from, and only then the journal's files.
+The order of events makes it safe to die anywhere:
+
+1. The write cache is sealed, together with the marks up to where the journals are durable now. What
+   is added from here on belongs to the next checkpoint, and to the journals behind the marks.
+2. The entries are appended to the entry logs as blocks, then the ledgers' records; each is durable
+   on return. A crash leaves bytes behind the index's ``LogEnd``, which the next start cuts off.
+3. The blocks, the records, the new ``LogEnd`` and the marks are written to the index, all at once,
+   and flushed. This is the moment at which the checkpoint has happened: after a crash before it the
+   journals are replayed from the old marks, after it from the new ones.
+4. The journals' files before the marks are removed, and the sealed entries leave the memory. A
+   crash before that leaves files that are not replayed, and are removed after the next checkpoint.
+
+An add is in the write cache before its journal group is durable. So a checkpoint may carry entries
+that are behind the marks; replaying adds them again, which changes nothing.
 """
 
 from __future__ import annotations
@@ -9,14 +21,15 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
 from geminga_bookie.config import BookieConfig
-from geminga_bookie.formats.entry_log_v1 import Block, LedgerRecord, cut_blocks
-from geminga_bookie.journal.mark import JournalMark
-from geminga_bookie.storage.index import Change, Counts
+from geminga_bookie.formats.entry_log_v1 import LedgerRecord, cut_blocks
+from geminga_bookie.formats.index_v2 import Counts
+from geminga_bookie.formats.journal_v1 import JournalMark
+from geminga_bookie.index.index import Change
 from geminga_bookie.storage.ledgers import Ledger
 from geminga_bookie.storage.storage import Storage
 from geminga_bookie.storage.write_cache import Entries
@@ -27,30 +40,31 @@ log = logging.getLogger(__name__)
 
 # Why the bookie is read-only while the ledger disk does not take what is in memory.
 READ_ONLY_REASON = "checkpoint failed"
-# What a disk says that has no room: none at all, or none for this user.
+# How a disk says that it has no room: none at all, or none for this user.
 FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @dataclass(slots=True)
 class _Sealed:
-    """What one checkpoint carries: entries by ledger, the ledgers, and what it reaches.
+    """What one checkpoint carries. It stays until a checkpoint succeeds, however many fail."""
 
-    ``records`` are the ledgers' once the index was told of everything: it must not be told twice,
-    however often it fails to make that durable.
-    """
-
+    # By ledger; the write cache's sealed generation itself, so that reads still find them.
     entries: dict[int, Entries]
+    # The ledgers that changed, those of the entries among them.
     ledgers: dict[int, Ledger]
+    # Up to where this checkpoint makes the journals superfluous.
     marks: Sequence[JournalMark]
+    # The ledgers' records, once everything is noted in the index. A checkpoint that failed to make
+    # that durable must only flush: noting it twice would count the blocks twice.
     records: Sequence[LedgerRecord] | None = None
 
 
 class Checkpointer(Service):
-    """Makes checkpoints in the background: when half the write cache is full, and now and then.
+    """Makes checkpoints in the background: when half the write cache is full, and periodically.
 
-    ``marks`` tells the end of what is in each journal and in the write cache, at any moment;
-    ``trim`` removes the journals before such marks; ``on_done`` is called after each checkpoint.
-    Closing makes a last one. Whoever else writes to entry logs and index holds ``lock``.
+    Closing makes a last one, so that the next start has little to replay. ``marks`` gives the end
+    of what is durable in each journal, ``trim`` removes the journals before such marks, ``on_done``
+    is called after each checkpoint.
     """
 
     def __init__(
@@ -69,12 +83,15 @@ class Checkpointer(Service):
         self._trim = trim
         self._on_done = on_done
         self._is_wanted = asyncio.Event()
-        # Guards _sealed, the write cache's sealed generation, the end of the entry log, counts.
+        # Held by everything that appends to entry logs or changes the index: checkpoints,
+        # compaction, the deletion of ledgers. Guards _sealed, the write cache's sealed generation,
+        # the end of the entry log, and the counts.
         self.lock = asyncio.Lock()
         self._sealed: _Sealed | None = None
         self._threshold_bytes = config.write_cache_bytes_max // 2
-        # The newest entry log that is known to stay.
+        # The newest entry log that was reported in our log.
         self._last_log = 0
+        # Counted since the start.
         self.done = 0
         self.failures = 0
 
@@ -97,7 +114,10 @@ class Checkpointer(Service):
         return self._storage.write_cache.active_bytes >= self._threshold_bytes
 
     def review(self) -> None:
-        """Begin a checkpoint in the background if one is due."""
+        """Begin a checkpoint in the background if one is due.
+
+        HOT: called whenever a socket brought adds.
+        """
         if self._storage.write_cache.active_bytes >= self._threshold_bytes:
             self._is_wanted.set()
 
@@ -106,79 +126,59 @@ class Checkpointer(Service):
         self._is_wanted.set()
 
     async def run(self) -> None:
-        """Make a checkpoint now. Raises ``OSError``; then nothing is lost, and the next checkpoint
-        begins with what this one did not bring to its end.
+        """Make a checkpoint now.
+
+        Raises ``OSError``; then nothing is lost, and the next checkpoint first finishes this one.
         """
+        storage = self._storage
         async with self.lock:
             if self._sealed is None:
-                if not self._storage.ledgers.has_changes and not self._can_trim:
-                    return
-                ledgers = self._storage.ledgers.take_changed()
-                self._sealed = _Sealed(self._storage.write_cache.seal(), ledgers, self._marks())
+                if not storage.ledgers.changed:
+                    # Nothing to carry. But journals may have begun new files since the last
+                    # checkpoint, and a new mark frees the old ones.
+                    reached = storage.index.journal_marks()
+                    if not reached or reached == tuple(self._marks()):
+                        return
+                # Nothing is awaited between these: entries, ledgers and marks are of one moment.
+                ledgers = storage.ledgers.take_changed()
+                self._sealed = _Sealed(storage.write_cache.seal(), ledgers, self._marks())
+            sealed = self._sealed
             try:
-                await self._carry(self._sealed)
+                if sealed.records is None:
+                    sealed.records = await self._write(sealed)
+                await storage.index.flush()
+                for record in sealed.records:
+                    ledger = sealed.ledgers.get(record.ledger_id)
+                    if ledger is not None:  # deleted, while the index could not be flushed
+                        ledger.last_flushed = record.last_entry
+                        storage.ledgers.mark_written(ledger)
+                await self._trim(sealed.marks)
             except OSError:
-                # It begins anew: a full disk needs the room of what is there in vain.
-                await self._storage.entry_log.drop_after(self._storage.index.log_end())
+                # Blocks that the index does not know are written once more by the next attempt,
+                # and a full disk needs the room of these.
+                await storage.entry_log.drop_after(storage.index.log_end())
                 raise
+            log.debug("checkpoint made", extra={"ledgers": len(sealed.records)})
             self._sealed = None
-            self._storage.write_cache.release()
+            storage.write_cache.release()
         self.done += 1
-        self._tell_opened()
+        # New entry logs are reported only now: on a full disk each attempt makes one after the
+        # other, and none of them stays.
+        end = storage.index.log_end()
+        if end is not None and end.log_number > self._last_log:
+            for number in storage.entry_log.numbers:
+                if number > self._last_log:
+                    log.info("entry log opened", extra={"file": storage.entry_log.path(number)})
+            self._last_log = end.log_number
         self._on_done()
 
-    def _tell_opened(self) -> None:
-        """Only now: a full disk takes a part of one file after the other, and none stays."""
-        end, entry_log = self._storage.index.log_end(), self._storage.entry_log
-        if end is not None and end.log_number > self._last_log:
-            for number in entry_log.numbers:
-                if number > self._last_log:
-                    log.info("entry log opened", extra={"file": entry_log.path(number)})
-            self._last_log = end.log_number
-
-    @property
-    def _can_trim(self) -> bool:
-        """Whether the journals went on since the last checkpoint: it may free their old files."""
-        reached = self._storage.index.journal_marks()
-        return bool(reached) and reached != tuple(self._marks())
-
     def forget(self, ledger_id: int) -> None:
-        """Drop a ledger from what a failed checkpoint left to be carried; under ``lock``."""
+        """Drop a deleted ledger from what a failed checkpoint left to carry; under ``lock``."""
         if self._sealed is not None:
             self._sealed.ledgers.pop(ledger_id, None)
 
-    async def _run_when_wanted(self) -> None:
-        while True:
-            try:
-                async with asyncio.timeout(self._config.checkpoint_interval_s):
-                    await self._is_wanted.wait()
-            except TimeoutError:
-                pass
-            self._is_wanted.clear()
-            had_failed = READ_ONLY_REASON in self._storage.read_only_reasons
-            if not await self._try():
-                await asyncio.sleep(self._config.checkpoint_retry_s)
-                self.request()
-            elif had_failed:
-                self.request()  # what has come since it began frees the journals
-            else:
-                self.review()
-
-    async def _try(self) -> bool:
-        try:
-            await self.run()
-        except OSError as error:
-            self.note_failure(error)
-            return False
-        except Exception as error:  # noqa: BLE001 -- adds that go nowhere must not fill the memory
-            self.faults += 1
-            self.note_failure(error)
-            return False
-        self._storage.allow_adds(READ_ONLY_REASON)
-        return True
-
     def note_failure(self, error: Exception) -> None:
-        """Take no adds until a checkpoint succeeds; a full disk is said once, not at each try."""
+        """Refuse adds until a checkpoint succeeds; a full disk is logged once, not at each try."""
         self.failures += 1
         if not isinstance(error, OSError) or error.errno not in FULL_ERRORS:
             log.error("checkpoint failed: no adds are taken until one succeeds", exc_info=error)
@@ -189,28 +189,53 @@ class Checkpointer(Service):
             )
         self._storage.refuse_adds(READ_ONLY_REASON)
 
-    async def _carry(self, sealed: _Sealed) -> None:
-        if sealed.records is None:
-            sealed.records = await self._write(sealed)
-        await self._storage.index.flush()
-        for record in sealed.records:
-            ledger = sealed.ledgers.get(record.ledger_id)
-            if ledger is not None:  # deleted, while the index could not be flushed
-                ledger.last_flushed = record.last_entry
-                self._storage.ledgers.mark_written(ledger)
-        await self._trim(sealed.marks)
-        log.debug("checkpoint made", extra={"ledgers": len(sealed.records)})
+    async def _run_when_wanted(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(self._config.checkpoint_interval_s):
+                    await self._is_wanted.wait()
+            except TimeoutError:
+                pass
+            # Cleared before it begins: what asks for a checkpoint from here on gets another one.
+            self._is_wanted.clear()
+            had_failed = READ_ONLY_REASON in self._storage.read_only_reasons
+            try:
+                await self.run()
+            except OSError as error:
+                self.note_failure(error)
+            except Exception as error:  # noqa: BLE001 -- adds that go nowhere must not fill the memory
+                self.faults += 1
+                self.note_failure(error)
+            else:
+                self._storage.allow_adds(READ_ONLY_REASON)
+                if had_failed:
+                    # It carried what was sealed before it failed first. One more frees the journals
+                    # of what has come since.
+                    self.request()
+                else:
+                    self.review()
+                continue
+            await asyncio.sleep(self._config.checkpoint_retry_s)
+            self.request()
 
     async def _write(self, sealed: _Sealed) -> list[LedgerRecord]:
-        """Write the entry log, and tell the index; the ledgers' records."""
+        """Write the entries and the ledgers' records, and note them in the index."""
         storage = self._storage
-        blocks = _blocks(sealed.entries, sealed.ledgers, self._config.block_bytes)
+        # Blocks are made while they are written: the entries are not in memory twice.
+        blocks = (
+            (block, sealed.ledgers[ledger_id].master_key)
+            for ledger_id in sorted(sealed.entries)
+            for block in cut_blocks(ledger_id, sealed.entries[ledger_id], self._config.block_bytes)
+        )
         locations = await storage.entry_log.append(blocks)
-        records = [
-            _record(ledger, sealed.entries.get(ledger_id))
-            for ledger_id, ledger in sorted(sealed.ledgers.items())
-        ]
-        if records:  # all may have been deleted meanwhile
+        # The ledgers as they are now: a fence that came since they were sealed may be among it.
+        # That is no harm, only early.
+        records: list[LedgerRecord] = []
+        for ledger_id, ledger in sorted(sealed.ledgers.items()):
+            last_entry = max(sealed.entries.get(ledger_id, ()), default=-1)
+            last_entry = max(ledger.last_flushed, last_entry)
+            records.append(replace(ledger.record(), last_entry=last_entry))
+        if records:  # all may have been deleted since an attempt that failed
             await storage.entry_log.append_ledgers(records)
         counts = Counts(
             storage.counts.ledgers + sum(ledger.is_new for ledger in sealed.ledgers.values()),
@@ -229,17 +254,3 @@ class Checkpointer(Service):
         for ledger in sealed.ledgers.values():
             ledger.is_new = False
         return records
-
-
-def _record(ledger: Ledger, entries: Entries | None) -> LedgerRecord:
-    last_entry = max(ledger.last_flushed, max(entries or (), default=-1))
-    return replace(ledger.record(), last_entry=last_entry)
-
-
-def _blocks(
-    entries: Mapping[int, Entries], ledgers: Mapping[int, Ledger], block_bytes: int
-) -> Iterator[tuple[Block, bytes]]:
-    for ledger_id in sorted(entries):
-        master_key = ledgers[ledger_id].master_key
-        for block in cut_blocks(ledger_id, entries[ledger_id], block_bytes):
-            yield block, master_key

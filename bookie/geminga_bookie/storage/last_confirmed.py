@@ -1,8 +1,8 @@
 """Up to where a ledger is confirmed, as far as this bookie can tell: its last-add-confirmed (LAC).
 
 Every entry says what its writer knew to be confirmed when it sent it, and a writer may say it
-without an entry (explicit LAC). The newest entry therefore knows most; it is looked up when
-somebody asks, so that adding costs nothing. What had to be read from the disk is remembered.
+without an entry (explicit LAC). So the newest entry knows most. It is looked up when a reader asks,
+so that adding costs nothing; what had to be read from the disk is remembered.
 """
 
 from __future__ import annotations
@@ -32,20 +32,22 @@ class LastConfirmed:
     ) -> None:
         self._storage = storage
         self._remembered_max = remembered_max
-        # By ledger: the flushed entry that was looked at, and the highest answer given so far.
-        self._told: OrderedDict[int, tuple[int, int]] = OrderedDict()
+        # By ledger: which flushed entry was read, and the highest answer given so far. The ledger
+        # asked for longest ago comes first.
+        self._answered: OrderedDict[int, tuple[int, int]] = OrderedDict()
 
     def find(self, ledger_id: int) -> int | None:
-        """What the bookie knows; None where the disk must be asked (``fetch``).
+        """Answer from memory; None where the disk must be read (``fetch``).
 
-        Raises ``NoSuchLedger``, ``NoSuchEntry`` where nobody has said anything, ``BookieFailed``.
+        Raises ``NoSuchLedger``, ``BookieFailed``, and ``NoSuchEntry`` where the bookie has neither
+        an entry nor an explicit LAC.
         """
         storage = self._storage
         ledger = storage.ledgers.find(ledger_id)
         if ledger is None:
             raise NoSuchLedger(ledger_id)
-        looked_at, told = self._told.get(ledger_id, (LAST_ENTRY, NOTHING_CONFIRMED))
-        lac = max(told, _explicit(ledger))
+        looked_at, answered = self._answered.get(ledger_id, (LAST_ENTRY, NOTHING_CONFIRMED))
+        lac = max(answered, _explicit(ledger))
         newest = storage.write_cache.newest(ledger_id)
         if newest is not None:
             lac = max(lac, _of_entry(newest))
@@ -56,13 +58,14 @@ class LastConfirmed:
         return self._remember(ledger_id, looked_at, lac)
 
     async def fetch(self, ledger_id: int) -> int:
-        """What the bookie knows, from wherever it is.
+        """Answer from memory or the disk.
 
-        Raises like ``find``, and ``CorruptFile`` and ``OSError``. A damaged entry says nothing: a
-        bit turned over in it might confirm what never was.
+        Raises like ``find``, and ``CorruptFile`` and ``OSError``. A damaged entry is not believed:
+        a flipped bit in it might confirm entries that never were.
         """
-        # What came while the disk was read is looked for again: a reader that finds nothing new in
-        # this answer waits to be told of the next add, and of these it was not told.
+        # After each read of the disk, look once more for what came meanwhile. A reader that finds
+        # nothing new in the answer registers for the next add, and would not be notified of adds
+        # that came before that.
         while (found := self.find(ledger_id)) is None:
             ledger = self._storage.ledgers.find(ledger_id)
             assert ledger is not None
@@ -70,27 +73,29 @@ class LastConfirmed:
             entry = self._storage.find(ledger_id, last_entry)
             if entry is None:
                 entry = await self._storage.load(ledger_id, last_entry, is_checked=True)
-            _, told = self._told.get(ledger_id, (LAST_ENTRY, NOTHING_CONFIRMED))
-            self._remember(ledger_id, last_entry, max(told, _explicit(ledger), _of_entry(entry)))
+            _, answered = self._answered.get(ledger_id, (LAST_ENTRY, NOTHING_CONFIRMED))
+            self._remember(
+                ledger_id, last_entry, max(answered, _explicit(ledger), _of_entry(entry))
+            )
         return found
 
     def _remember(self, ledger_id: int, looked_at: int, lac: int) -> int:
-        self._told[ledger_id] = looked_at, lac
-        self._told.move_to_end(ledger_id)
-        if len(self._told) > self._remembered_max:
-            self._told.popitem(last=False)
+        self._answered[ledger_id] = looked_at, lac
+        self._answered.move_to_end(ledger_id)
+        if len(self._answered) > self._remembered_max:
+            self._answered.popitem(last=False)
         return lac
 
 
 def _of_entry(entry: bytes) -> int:
-    """What an entry says; nothing where it is too short to be one of a BookKeeper writer."""
+    """What an entry confirms; nothing where it is too short to be from a BookKeeper writer."""
     if len(entry) < _ENTRY_LAC_OFFSET + _LAC.size:
         return NOTHING_CONFIRMED
     return int(_LAC.unpack_from(entry, _ENTRY_LAC_OFFSET)[0])
 
 
 def _explicit(ledger: Ledger) -> int:
-    """What the writer said without an entry."""
+    """What the writer confirmed without an entry."""
     if not ledger.explicit_lac:
         return NOTHING_CONFIRMED
     return int(_LAC.unpack_from(ledger.explicit_lac, _EXPLICIT_LAC_OFFSET)[0])

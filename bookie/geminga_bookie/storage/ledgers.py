@@ -1,6 +1,7 @@
 """What the bookie knows of a ledger besides its entries: its master key, and whether it is fenced.
 
-The index keeps it; this table keeps the part that is in use in memory. Entries are elsewhere.
+The index keeps it for all ledgers; the table here has those that are in use. A change is in the
+journal first (with the add, or as a fence), and the next checkpoint writes it to the index.
 """
 
 from __future__ import annotations
@@ -10,20 +11,13 @@ from collections.abc import Callable
 
 from geminga_bookie.formats.entry_log_v1 import LedgerRecord
 
-# How many ledgers at the old end of the table are looked at for one that can be forgotten: the
-# others are in use until the next checkpoint, and the table may grow a little till then.
+# How many ledgers at the old end of the table are tried for one that can be forgotten. The others
+# are needed until the next checkpoint, and the table may grow a little until then.
 EVICTION_TRIES = 8
 
 
 class Ledger:
-    """The state of one ledger on this bookie.
-
-    ``is_fence_durable``: the fence is in the journal or the index, not only in memory.
-    ``last_flushed`` is the highest entry id in the entry logs, -1 for none. ``explicit_lac`` is
-    what the writer said last, without an entry, about what is confirmed (V3), empty for nothing.
-    ``is_changed``: the next checkpoint has something to write about the ledger; ``is_new``: the
-    index does not know it yet.
-    """
+    """The state of one ledger on this bookie."""
 
     __slots__ = (
         "explicit_lac",
@@ -39,11 +33,18 @@ class Ledger:
     def __init__(self, ledger_id: int, master_key: bytes) -> None:
         self.ledger_id = ledger_id
         self.master_key = master_key
+        # Normal adds are refused. The fence holds in memory at once, and is acknowledged only when
+        # it is durable, in the journal or the index.
         self.is_fenced = False
         self.is_fence_durable = False
+        # The highest entry id in the entry logs, -1 for none.
         self.last_flushed = -1
+        # What the writer said last about its last-add-confirmed without an entry (V3); empty for
+        # nothing.
         self.explicit_lac = b""
+        # The next checkpoint has something to write about the ledger.
         self.is_changed = False
+        # The index does not know the ledger yet.
         self.is_new = False
 
     def record(self) -> LedgerRecord:
@@ -60,14 +61,16 @@ class Ledger:
 class LedgerTable:
     """Ledgers by id: those in use from memory, the others by ``load`` (from the index).
 
-    Holds about ``ledgers_max``: the ones not asked for longest are forgotten, unless changed.
+    Holds about ``ledgers_max``. The one used longest ago is forgotten first, but none that is
+    changed: what only memory and the journal know must stay until a checkpoint has written it.
     """
 
     def __init__(self, load: Callable[[int], LedgerRecord | None], ledgers_max: int) -> None:
         self._load = load
         self._ledgers_max = ledgers_max
         self._ledgers: OrderedDict[int, Ledger] = OrderedDict()
-        self._changed: dict[int, Ledger] = {}
+        # What the next checkpoint has to write.
+        self.changed: dict[int, Ledger] = {}
 
     def __len__(self) -> int:
         return len(self._ledgers)
@@ -89,46 +92,36 @@ class LedgerTable:
         return ledger
 
     def create(self, ledger_id: int, master_key: bytes) -> Ledger:
-        """Begin to know a ledger that ``find`` did not find."""
+        """Add a ledger that ``find`` did not find."""
         ledger = Ledger(ledger_id, master_key)
         ledger.is_new = True
         self._keep(ledger)
         return ledger
-
-    @property
-    def new_count(self) -> int:
-        """Ledgers that the index does not know yet, counted one by one: for metrics."""
-        return sum(ledger.is_new for ledger in self._ledgers.values())
 
     def new_ids(self) -> list[int]:
         """The ledgers that the index does not know yet."""
         return [ledger.ledger_id for ledger in self._ledgers.values() if ledger.is_new]
 
     def forget(self, ledger_id: int) -> None:
-        """Know the ledger no more: it is gone."""
+        """Drop a ledger that was deleted."""
         self._ledgers.pop(ledger_id, None)
-        self._changed.pop(ledger_id, None)
+        self.changed.pop(ledger_id, None)
 
     def mark_changed(self, ledger: Ledger) -> None:
         """Have the next checkpoint write the ledger's record."""
         ledger.is_changed = True
-        self._changed[ledger.ledger_id] = ledger
-
-    @property
-    def has_changes(self) -> bool:
-        """Whether a checkpoint would have something to write."""
-        return bool(self._changed)
+        self.changed[ledger.ledger_id] = ledger
 
     def take_changed(self) -> dict[int, Ledger]:
-        """The ledgers that a checkpoint must write; they count as changed until it is done."""
-        changed = self._changed
-        self._changed = {}
+        """Hand the changed ledgers over to a checkpoint; each stays changed until it is written."""
+        changed = self.changed
+        self.changed = {}
         return changed
 
     def mark_written(self, ledger: Ledger) -> None:
-        """A checkpoint wrote the ledger; it may be forgotten unless it changed meanwhile."""
+        """Note that a checkpoint wrote the ledger, which may have changed again meanwhile."""
         ledger.is_new = False
-        ledger.is_changed = ledger.ledger_id in self._changed
+        ledger.is_changed = ledger.ledger_id in self.changed
 
     def _keep(self, ledger: Ledger) -> None:
         self._ledgers[ledger.ledger_id] = ledger

@@ -1,30 +1,31 @@
-"""Going on without entry logs that are lost, once somebody has said that this is wanted.
+"""Going on without entry logs that are lost, where the settings accept the loss.
 
 The index then knows no block of theirs any more: the bookie answers that it has none of these
-entries, as if they had never been. Recovery believes that, which is why it is never done unasked.
+entries, as if they had never been added. Ledger recovery believes that and may close a ledger too
+early, which is why a bookie refuses to start until ``accept_lost_entries`` is set.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from geminga_bookie.entry_logs.entry_log import EntryLog
 from geminga_bookie.formats.entry_log_v1 import LedgerRecord
-from geminga_bookie.storage.entry_log import EntryLog
-from geminga_bookie.storage.index import BlockLocation, Change, Counts, Index, LogEnd
+from geminga_bookie.formats.index_v2 import BlockLocation, Counts, LogEnd
+from geminga_bookie.index.index import Change, Index
 
 log = logging.getLogger(__name__)
 
-# Blocks that are looked at before others get their turn: about a millisecond.
+# Blocks of the index that are looked at before other tasks run: about a millisecond.
 BLOCKS_PER_TURN = 500
 # So many ledgers are named in one line of the log.
 LEDGERS_NAMED_MAX = 20
 
 
 async def forget_lost_logs(entry_log: EntryLog, index: Index) -> None:
-    """Have ``index`` forget what is in none of the files any more; durable on return.
+    """Remove from ``index`` every block that is in none of the files; durable on return.
 
     Raises ``OSError``.
     """
@@ -36,6 +37,7 @@ async def forget_lost_logs(entry_log: EntryLog, index: Index) -> None:
 
 
 async def _forget(path: str, index: Index, number: int, size: int | None) -> None:
+    """Forget the blocks behind ``size`` bytes of log ``number``; all of them where it is None."""
     known: list[BlockLocation] = []
     for count, at in enumerate(index.blocks_in(number)):
         if at is not None:
@@ -47,13 +49,23 @@ async def _forget(path: str, index: Index, number: int, size: int | None) -> Non
     end = index.log_end()
     is_last = end is not None and end.log_number == number
     kept_end = max((at.end for at in kept), default=0)
-    # What is known of the log's length can only grow: it is forgotten as a whole, then noted anew.
+    # A log's known length only grows, by each block that was ever in it. So the log is removed from
+    # the index as a whole, and what is left of it is noted anew.
     index.note(Change(removed_blocks=known, removed_logs=[number]))
     index.note(Change(blocks=kept, log_end=LogEnd(number, kept_end) if is_last and kept else None))
+    # Each ledger that lost something ends where its last block does now.
     ledger_ids = sorted({at.ledger_id for at in lost})
+    shortened: list[LedgerRecord] = []
+    for ledger_id in ledger_ids:
+        record = index.ledger(ledger_id)
+        if record is not None:
+            last = max((at.last_entry for at in index.blocks_of(ledger_id)), default=-1)
+            shortened.append(replace(record, last_entry=last))
     counts = index.counts()
     counts = Counts(counts.ledgers, counts.entries - sum(at.entries for at in lost))
-    await index.commit(Change(ledgers=list(_shortened(index, ledger_ids)), counts=counts))
+    # The notes become durable with this commit. A crash before it leaves the index as it was, and
+    # the next start, with the same setting, begins anew.
+    await index.commit(Change(ledgers=shortened, counts=counts))
     log.error(
         "entries were lost with an entry log, and are forgotten as the settings say",
         extra={
@@ -63,12 +75,3 @@ async def _forget(path: str, index: Index, number: int, size: int | None) -> Non
             "entries": sum(at.entries for at in lost),
         },
     )
-
-
-def _shortened(index: Index, ledger_ids: Sequence[int]) -> Iterator[LedgerRecord]:
-    """What is left of ledgers: they end where their last block does."""
-    for ledger_id in ledger_ids:
-        record = index.ledger(ledger_id)
-        if record is not None:
-            last = max((at.last_entry for at in index.blocks_of(ledger_id)), default=-1)
-            yield replace(record, last_entry=last)

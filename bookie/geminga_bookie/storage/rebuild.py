@@ -1,4 +1,9 @@
-"""Making a lost index again from the entry logs, whose blocks say everything the index says."""
+"""Making a lost index again from the entry logs, whose blocks say everything the index says.
+
+The index is written part by part, and counts only when its last part has been committed: a crash in
+between leaves an index without a version, which the next start clears and makes anew. Journal marks
+are in no entry log, so the whole journal is replayed after a rebuild.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +11,27 @@ import logging
 from contextlib import aclosing
 from dataclasses import replace
 
+from geminga_bookie.entry_logs.entry_log import EntryLog
+from geminga_bookie.entry_logs.log_lists import Loss
+from geminga_bookie.entry_logs.log_scan import next_block, read_seed, scan_log
 from geminga_bookie.errors import CorruptFile, EntriesLost
 from geminga_bookie.formats import entry_log_v1 as layout
 from geminga_bookie.formats.entry_log_v1 import LedgerRecord
-from geminga_bookie.storage.entry_log import EntryLog
-from geminga_bookie.storage.index import BlockLocation, Change, Counts, Index, LogEnd
-from geminga_bookie.storage.log_lists import Loss
-from geminga_bookie.storage.log_scan import ScannedBlock, next_block, read_seed, scan_log
+from geminga_bookie.formats.index_v2 import BlockLocation, Counts, LogEnd
+from geminga_bookie.index.index import Change, Index
 from geminga_runtime.disk import DiskFile
 
 log = logging.getLogger(__name__)
 
-# The index is told of so many blocks at a time.
+# The index gets so many blocks with one commit.
 BLOCKS_PER_COMMIT = 10_000
 
 
 async def rebuild_index(entry_log: EntryLog, index: Index, *, accepts_loss: bool = False) -> None:
-    """Read every entry log there is and tell ``index`` what is in it.
+    """Read every entry log there is, and write to ``index`` what is in it.
 
     The end of the last log that a crash tore is left out: the journal still has what was in it.
-    What was deleted before comes back with what was not; garbage collection deletes it again.
+    Ledgers that were deleted before come back too; garbage collection deletes them again.
 
     Raises ``EntriesLost`` where a log is missing, or is damaged so that it does not tell what was
     in it; with ``accepts_loss`` the index is made of the rest. Raises ``OSError``.
@@ -37,11 +43,17 @@ async def rebuild_index(entry_log: EntryLog, index: Index, *, accepts_loss: bool
     )
     index.clear()
     rebuild = _Rebuild(index, await entry_log.losses())
-    last = await _last_used(entry_log)
+    # Only at the end of the last log that anything was written to may a block be torn.
+    last_used = 0
+    for number in reversed(entry_log.numbers):
+        async with entry_log.opened(number) as file:
+            if file.size > layout.FILE_HEADER_BYTES:
+                last_used = number
+                break
     for number in numbers:
         async with entry_log.opened(number) as file:
             path = entry_log.path(number)
-            await rebuild.read_log(file, path, number, may_be_torn=number >= last)
+            await rebuild.read_log(file, path, number, may_be_torn=number >= last_used)
     if rebuild.losses:
         loss = EntriesLost(
             [f"{each.path}: {each.what}" for each in rebuild.losses], rebuild.incomplete()
@@ -53,34 +65,27 @@ async def rebuild_index(entry_log: EntryLog, index: Index, *, accepts_loss: bool
     await rebuild.commit()
 
 
-async def _last_used(entry_log: EntryLog) -> int:
-    """The last log that anything was written to: only what stands at its end may be torn."""
-    for number in reversed(entry_log.numbers):
-        async with entry_log.opened(number) as file:
-            if file.size > layout.FILE_HEADER_BYTES:
-                return number
-    return 0
-
-
 class _Rebuild:
-    """What was read so far: blocks not committed yet, ledgers, and the end of the last log.
-
-    ``losses`` are those known by now.
-    """
+    """What was read so far."""
 
     def __init__(self, index: Index, losses: list[Loss]) -> None:
+        # Files that are missing or damaged, as far as known by now.
         self.losses = losses
         self._index = index
+        # Blocks that are not committed yet.
         self._blocks: list[BlockLocation] = []
         self._ledgers: dict[int, LedgerRecord] = {}
-        # The highest entry that was found of each ledger.
+        # By ledger: the highest entry that was found in a block.
         self._last_found: dict[int, int] = {}
+        # Behind the last block of the last log.
         self._end: LogEnd | None = None
         self._entry_count = 0
 
     async def read_log(self, file: DiskFile, path: str, number: int, *, may_be_torn: bool) -> None:
+        """Note all blocks of a log; where it is damaged, go on at the next block that is found."""
         seed = await read_seed(file, path)
         if seed is None:
+            # A file that was just being made has no whole header, and nothing behind it.
             if not may_be_torn or file.size > layout.FILE_HEADER_BYTES:
                 self.losses.append(Loss(path, "its header is damaged"))
             return
@@ -93,7 +98,12 @@ class _Rebuild:
                 async with aclosing(scan) as blocks:
                     async for block in blocks:
                         self._end = LogEnd(number, block.end)
-                        await self._note(block)
+                        for record in block.ledgers:
+                            self._note_ledger(record)
+                        if block.location is not None:
+                            self._note_block(block.location, block.master_key)
+                        if len(self._blocks) >= BLOCKS_PER_COMMIT:
+                            await self._commit_blocks()
                 break
             except CorruptFile as damage:
                 begin = await next_block(file, seed, damage.offset)
@@ -108,28 +118,36 @@ class _Rebuild:
         counts = Counts(len(ledgers), self._entry_count)
         await self._index.commit(Change(ledgers=ledgers, log_end=self._end, counts=counts))
 
-    async def _note(self, block: ScannedBlock) -> None:
-        for record in block.ledgers:
-            self._note_ledger(record)
-        at = block.location
-        if at is None:
-            return
+    def _note_block(self, at: BlockLocation, master_key: bytes) -> None:
         self._entry_count += at.entries
         self._blocks.append(at)
         found = self._last_found.get(at.ledger_id, -1)
         self._last_found[at.ledger_id] = max(found, at.last_entry)
         self._note_ledger(
-            LedgerRecord(at.ledger_id, block.master_key, is_fenced=False, last_entry=at.last_entry)
+            LedgerRecord(at.ledger_id, master_key, is_fenced=False, last_entry=at.last_entry)
         )
-        if len(self._blocks) >= BLOCKS_PER_COMMIT:
-            await self._commit_blocks()
 
     async def _commit_blocks(self) -> None:
         await self._index.commit_part(Change(blocks=self._blocks, log_end=self._end))
         self._blocks = []
 
+    def _note_ledger(self, record: LedgerRecord) -> None:
+        # Of two records the later one is newer. But what stands for a record here may come from a
+        # block of entries, which says nothing of fences and explicit LACs; and compaction copies
+        # blocks to later logs. So the fence and the last entry only ever grow.
+        known = self._ledgers.get(record.ledger_id, record)
+        self._ledgers[record.ledger_id] = replace(
+            record,
+            is_fenced=record.is_fenced or known.is_fenced,
+            last_entry=max(record.last_entry, known.last_entry),
+            explicit_lac=record.explicit_lac or known.explicit_lac,
+        )
+
     def incomplete(self) -> list[int]:
-        """The ledgers that lack their end. Some were deleted, with logs that are gone for that."""
+        """The ledgers that lack their end.
+
+        Some of them may have been deleted, and their logs removed for that.
+        """
         return [
             ledger_id
             for ledger_id, record in sorted(self._ledgers.items())
@@ -141,12 +159,3 @@ class _Rebuild:
         for ledger_id in self.incomplete():
             last_entry = self._last_found.get(ledger_id, -1)
             self._ledgers[ledger_id] = replace(self._ledgers[ledger_id], last_entry=last_entry)
-
-    def _note_ledger(self, record: LedgerRecord) -> None:
-        known = self._ledgers.get(record.ledger_id, record)
-        self._ledgers[record.ledger_id] = replace(
-            record,
-            is_fenced=record.is_fenced or known.is_fenced,
-            last_entry=max(record.last_entry, known.last_entry),
-            explicit_lac=record.explicit_lac or known.explicit_lac,
-        )

@@ -1,24 +1,30 @@
 """The interface over all that keeps entries: who may add, what is fenced, where an entry is found.
 
-Adds go to the write cache (by the session, through ``writable``) and the journal; ``checkpoint``
-carries them on. What is decided here is decided in memory, at once; what must be durable before
-somebody is told is the session's business (it waits for the journal).
+Everything here is decided in memory, at once, on one thread; only reads of the disk wait. That is
+what makes fencing sound: once ``fence`` has returned, no normal add of the ledger is admitted any
+more. What must be durable before a client is answered (an add, a fence, an explicit
+last-add-confirmed) the session gives to the journal, and answers when that is done.
+
+Adds go to the write cache (by the session, through ``writable``); ``checkpoint`` carries them on.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from struct import Struct
 
 from geminga_bookie.config import BookieConfig
+from geminga_bookie.entry_logs.entry_log import EntryLog
 from geminga_bookie.errors import DamagedBlock, LogRemoved
 from geminga_bookie.formats.entry_log_v1 import LedgerRecord
-from geminga_bookie.storage.entry_log import EntryLog
-from geminga_bookie.storage.index import Counts, Index
+from geminga_bookie.formats.index_v2 import Counts
+from geminga_bookie.index.index import Index
 from geminga_bookie.storage.ledgers import Ledger, LedgerTable
 from geminga_bookie.storage.read_cache import ReadCache
 from geminga_bookie.storage.write_cache import ENTRY_OVERHEAD_BYTES, Entries, WriteCache
+from geminga_protocol.bookkeeper.availability import Run, join_runs, runs_of
 from geminga_protocol.bookkeeper.errors import (
     BookieFailed,
     BookieReadOnly,
@@ -31,6 +37,9 @@ from geminga_protocol.bookkeeper.v2 import LAST_ENTRY, Flag, encode_add_header
 
 log = logging.getLogger(__name__)
 
+# ``entry_runs`` reads the tables of so many blocks, then lets other tasks run: about a millisecond.
+BLOCKS_PER_TURN = 50
+
 # The first bytes of a V2 add, by which the write cache knows what was admitted:
 # +-------------+------------+-----------+
 # | header word | master key | ledger_id |
@@ -40,7 +49,8 @@ ADMISSION_BYTES = 32
 _LEDGER_ID = Struct(">q")
 _FRAME_SIZE_BYTES = 4
 
-# Every combination of flags that is remembered of adds; a fence takes back those of normal ones.
+# Every combination of flags for which admissions are remembered; a fence takes back those of normal
+# adds. Other flags, which no client is known to send, are decided add by add.
 _ADD_FLAGS = range(8)
 _NORMAL_ADD_FLAGS = [flags for flags in _ADD_FLAGS if not flags & Flag.RECOVERY_ADD]
 
@@ -53,7 +63,7 @@ def admission_prefix(ledger_id: int, master_key: bytes, flags: int) -> bytes:
 class Storage:
     """Ledgers and entries of one bookie.
 
-    ``on_read_only`` is called when ``is_read_only`` has changed.
+    ``on_read_only`` is called whenever ``is_read_only`` has changed.
     """
 
     def __init__(
@@ -69,27 +79,33 @@ class Storage:
         self.write_cache = WriteCache()
         self.read_cache = ReadCache(config.read_cache_bytes_max)
         self.ledgers = LedgerTable(self._load_ledger, config.ledgers_cached_max)
+        # What the entry logs hold, as the index will say after the next commit.
         self.counts = Counts()
+        # How often a read is tried again because compaction moved its block meanwhile.
         self.block_moves_max = config.block_moves_max
-        # Why no adds are taken, and whether that leaves those of recovery.
-        self._read_only_reasons: dict[str, bool] = {}
+        # Why adds are refused, the oldest reason first, and whether recovery's adds are taken all
+        # the same. Empty where adds are taken. Changed by ``refuse_adds`` and ``allow_adds`` only.
+        self.read_only_reasons: dict[str, bool] = {}
         self._on_read_only = on_read_only
 
     # Adding.
 
     def admit(self, ledger_id: int, master_key: bytes, flags: int) -> Entries:
-        """Decide whether an add may be taken; where it goes.
+        """Decide whether an add may be taken; return the entries it is to be put into.
 
-        From now on adds that begin with the same bytes are found in ``writable``, till the ledger
-        is fenced or the write cache sealed; but not those with flags that nobody knows, which are
-        decided one by one. Raises ``BookieReadOnly``, ``WrongMasterKey``,
-        ``LedgerFenced``, ``BookieFailed``.
+        From now on adds that begin with the same bytes are found in ``writable``, until the ledger
+        is fenced, the write cache sealed or the bookie read-only. Raises ``BookieReadOnly``,
+        ``WrongMasterKey``, ``LedgerFenced``, ``BookieFailed``.
         """
-        if self._read_only_reasons and not self._takes_despite(flags):
-            raise BookieReadOnly(ledger_id)
+        if self.read_only_reasons:
+            has_priority = bool(flags & Flag.HIGH_PRIORITY)
+            if not (has_priority and self.takes_recovery_adds):
+                raise BookieReadOnly(ledger_id)
         ledger = self._open(ledger_id, master_key)
         if ledger.is_fenced and not flags & Flag.RECOVERY_ADD:
             raise LedgerFenced(ledger_id)
+        # The checkpoint that carries the entry must write the ledger too: a new one for its key,
+        # any for its last entry.
         self.ledgers.mark_changed(ledger)
         entries = self.write_cache.entries_of(ledger_id)
         if flags in _ADD_FLAGS:
@@ -99,10 +115,12 @@ class Storage:
     def fence(self, ledger_id: int, master_key: bytes) -> Ledger:
         """Refuse normal adds of the ledger from now on, whether it was known or not.
 
-        It is durable only when ``Ledger.is_fence_durable``. Raises ``WrongMasterKey``,
+        The fence is durable only when ``Ledger.is_fence_durable``. Raises ``WrongMasterKey``,
         ``BookieFailed``.
         """
         ledger = self._open(ledger_id, master_key)
+        # What was admitted before stays in the write cache, and will be found by recovery. What
+        # comes from now on is decided in ``admit``, and refused.
         if not ledger.is_fenced:
             ledger.is_fenced = True
             self.ledgers.mark_changed(ledger)
@@ -112,12 +130,12 @@ class Storage:
         return ledger
 
     def set_explicit_lac(self, ledger_id: int, master_key: bytes, body: bytes) -> Ledger:
-        """Remember what the ledger's writer says, without an entry, about what is confirmed.
+        """Remember the last-add-confirmed that the ledger's writer sent without an entry.
 
-        ``body`` is kept as it came; the session has it journalled. Raises ``BookieReadOnly``,
-        ``WrongMasterKey``, ``BookieFailed``.
+        ``body`` is kept as it came. Raises ``BookieReadOnly``, ``WrongMasterKey``,
+        ``BookieFailed``.
         """
-        if self._read_only_reasons:
+        if self.read_only_reasons:
             raise BookieReadOnly(ledger_id)
         ledger = self._open(ledger_id, master_key)
         ledger.explicit_lac = body
@@ -125,50 +143,54 @@ class Storage:
         return ledger
 
     def refuse_adds(self, reason: str, *, takes_recovery: bool = False) -> None:
-        """Take no adds while ``reason`` holds; with ``takes_recovery`` none but those of recovery.
+        """Take no adds while ``reason`` holds; with ``takes_recovery`` only those of recovery.
 
         Recovery's adds have high priority: without them a ledger whose writer died stays open.
         """
         was_read_only = self.is_read_only
-        if self._read_only_reasons.get(reason) is not takes_recovery:
-            self._read_only_reasons[reason] = takes_recovery
+        if self.read_only_reasons.get(reason) is not takes_recovery:
+            self.read_only_reasons[reason] = takes_recovery
+            # Everything that was admitted is decided anew.
             self.write_cache.writable.clear()
         if not was_read_only:
             self._on_read_only()
 
-    def _takes_despite(self, flags: int) -> bool:
-        return bool(flags & Flag.HIGH_PRIORITY) and self.takes_recovery_adds
-
     def allow_adds(self, reason: str) -> None:
-        """``reason`` holds no more."""
+        """Take adds again, unless there is another reason than ``reason`` to refuse them."""
         was_read_only = self.is_read_only
-        self._read_only_reasons.pop(reason, None)
+        self.read_only_reasons.pop(reason, None)
         if was_read_only and not self.is_read_only:
             self._on_read_only()
 
     @property
     def is_read_only(self) -> bool:
         """Whether adds are refused."""
-        return bool(self._read_only_reasons)
+        return bool(self.read_only_reasons)
 
     @property
     def takes_recovery_adds(self) -> bool:
-        """Whether adds of recovery are taken, be it read-only or not."""
-        return all(self._read_only_reasons.values())
+        """Whether recovery's adds are taken, read-only or not."""
+        return all(self.read_only_reasons.values())
 
-    @property
-    def read_only_reasons(self) -> tuple[str, ...]:
-        """Why adds are refused, the oldest reason first; empty where they are taken."""
-        return tuple(self._read_only_reasons)
+    def _open(self, ledger_id: int, master_key: bytes) -> Ledger:
+        """The ledger, made if it is new. Raises ``WrongMasterKey``, ``BookieFailed``."""
+        ledger = self.ledgers.find(ledger_id)
+        if ledger is None:
+            # The first request for a ledger sets its key, as upstream.
+            return self.ledgers.create(ledger_id, master_key)
+        if ledger.master_key != master_key:
+            raise WrongMasterKey(ledger_id)
+        return ledger
 
     # Reading.
 
     def find(self, ledger_id: int, entry_id: int) -> bytes | None:
-        """An entry that is in memory; None where the disk must be asked (``load``).
+        """Find an entry in memory; None where the disk must be read (``load``).
 
         ``LAST_ENTRY`` asks for the last one. Raises ``NoSuchLedger``, ``NoSuchEntry``,
         ``BookieFailed``.
         """
+        # HOT: most reads are of the newest entries, and end here.
         entry = self.write_cache.find(ledger_id, entry_id)
         if entry is not None:
             return entry
@@ -181,25 +203,27 @@ class Storage:
                 raise NoSuchEntry(ledger_id, entry_id)
             entry = self.write_cache.find(ledger_id, entry_id)
         elif entry_id > ledger.last_flushed:
+            # Neither in memory nor, for certain, on the disk.
             raise NoSuchEntry(ledger_id, entry_id)
         return entry if entry is not None else self.read_cache.find(ledger_id, entry_id)
 
     async def fetch(self, ledger_id: int, entry_id: int) -> bytes:
-        """An entry, from wherever it is. Raises like ``find``, and like ``load``."""
+        """Get an entry from wherever it is. Raises like ``find``, and like ``load``."""
         entry = self.find(ledger_id, entry_id)
         return await self.load(ledger_id, entry_id) if entry is None else entry
 
     async def load(self, ledger_id: int, entry_id: int, *, is_checked: bool = False) -> bytes:
-        """An entry that ``find`` did not find, from the disk; neighbours come into the read cache.
+        """Read an entry that ``find`` did not find from the disk; the read cache gets its block.
 
-        One from a damaged block may be damaged itself, which its reader finds out by its digest.
-        Who cannot do that asks for one that ``is_checked``. Raises ``NoSuchEntry``,
-        ``BookieFailed``, ``CorruptFile``, ``OSError``.
+        An entry from a damaged block may be damaged itself, which its reader finds out by its
+        digest. Without a digest to check it by, ask for one that ``is_checked``. Raises
+        ``NoSuchEntry``, ``BookieFailed``, ``CorruptFile``, ``OSError``.
         """
         if entry_id == LAST_ENTRY:
             ledger = self.ledgers.find(ledger_id)
             assert ledger is not None
             entry_id = self.last_entry(ledger)
+        # Between the index's answer and the read, compaction may remove the log.
         for _ in range(self.block_moves_max):
             try:
                 return await self._read(ledger_id, entry_id, is_checked=is_checked)
@@ -215,30 +239,63 @@ class Storage:
             except DamagedBlock as error:  # another block may have a better copy
                 damaged = error if damaged is None else damaged
                 continue
+            # The whole block: a reader that goes on asks for its next entries now.
             self.read_cache.put(ledger_id, block)
             entry = block.get(entry_id)
             if entry is not None:
                 return entry
         if damaged is None:
             raise NoSuchEntry(ledger_id, entry_id)
+        # That the entry is not here cannot be told from a damaged block. An answer that it is not
+        # would let recovery close the ledger before it.
         if is_checked or entry_id not in damaged.entries:
             raise BookieFailed(ledger_id, entry_id) from damaged
         return damaged.entries[entry_id]
+
+    async def entry_runs(self, ledger_id: int) -> list[Run]:
+        """Which entries of a ledger are here, as rising runs of ids that do not touch.
+
+        An entry that is added meanwhile may be among them or not. Raises ``NoSuchLedger``,
+        ``BookieFailed``, ``CorruptFile`` and ``OSError``.
+        """
+        for _ in range(self.block_moves_max):
+            if self.ledgers.find(ledger_id) is None:
+                raise NoSuchLedger(ledger_id)
+            # Memory first: an entry that a checkpoint carries away meanwhile is then seen twice. In
+            # the other order it would not be seen at all.
+            runs = runs_of(sorted(self.write_cache.entry_ids(ledger_id)))
+            try:
+                for number, location in enumerate(list(self.index.blocks_of(ledger_id))):
+                    if number % BLOCKS_PER_TURN == 0:
+                        await asyncio.sleep(0)
+                    runs += runs_of(await self.entry_log.read_ids(location))
+            except LogRemoved:
+                continue  # compaction moved blocks: the index knows where to
+            return join_runs(runs)
+        raise BookieFailed(ledger_id)
 
     def last_entry(self, ledger: Ledger) -> int:
         """The highest entry id of the ledger on this bookie; -1 for none."""
         return max(ledger.last_flushed, self.write_cache.last_entry(ledger.ledger_id))
 
+    def _load_ledger(self, ledger_id: int) -> LedgerRecord | None:
+        try:
+            return self.index.ledger(ledger_id)
+        except OSError as error:
+            log.exception("index cannot be read", extra={"ledger": ledger_id})
+            raise BookieFailed(ledger_id) from error
+
     # Forgetting.
 
     def forget(self, ledger_id: int, master_key: bytes) -> None:
-        """Drop what is in memory of a ledger that is gone."""
+        """Drop what is in memory of a ledger that was deleted."""
         self.ledgers.forget(ledger_id)
         self.write_cache.forget(ledger_id)
         for flags in _ADD_FLAGS:
             self.write_cache.writable.pop(admission_prefix(ledger_id, master_key, flags), None)
 
-    # Replaying the journal: what it says was decided when it was written.
+    # Replaying the journal. What it says was decided when it was written, and is not decided again:
+    # an add that is older than a fence was admitted, whichever of them is replayed first.
 
     def restore_add(self, ledger_id: int, entry_id: int, master_key: bytes, entry: bytes) -> None:
         """Take back an entry that was added before a crash."""
@@ -260,19 +317,4 @@ class Storage:
         if ledger is None:
             ledger = self.ledgers.create(ledger_id, master_key)
         self.ledgers.mark_changed(ledger)
-        return ledger
-
-    def _load_ledger(self, ledger_id: int) -> LedgerRecord | None:
-        try:
-            return self.index.ledger(ledger_id)
-        except OSError as error:
-            log.exception("index cannot be read", extra={"ledger": ledger_id})
-            raise BookieFailed(ledger_id) from error
-
-    def _open(self, ledger_id: int, master_key: bytes) -> Ledger:
-        ledger = self.ledgers.find(ledger_id)
-        if ledger is None:
-            return self.ledgers.create(ledger_id, master_key)
-        if ledger.master_key != master_key:
-            raise WrongMasterKey(ledger_id)
         return ledger

@@ -1,8 +1,12 @@
-"""Entries that are in the journal but in no entry log yet: where adds go and tailing reads look.
+"""Entries that no entry log has yet: where adds go, and where tailing reads look first.
 
-Two generations: the active one takes adds, the sealed one is being carried to the entry log by a
-checkpoint. The cache decides nothing: who may add is ``storage``'s decision, remembered here in
-``writable`` so that it is made once for each ledger and generation, not once for each entry.
+There are two generations. The active one takes adds; the sealed one is being carried to the entry
+logs by a checkpoint, and both are read. An add is here before its journal group is durable, so
+another client may read an entry that a crash loses. That is no harm: it was not acknowledged, and
+readers take no entry as confirmed before its writer says so.
+
+The cache decides nothing. Who may add is decided by ``storage``, and remembered here in
+``writable``, so that it is decided once for each ledger and generation, not once for each entry.
 """
 
 from __future__ import annotations
@@ -10,21 +14,21 @@ from __future__ import annotations
 # What an entry costs in memory besides its bytes: object header, dict slot, key.
 ENTRY_OVERHEAD_BYTES = 130
 
+# The entries of one ledger by entry id.
 Entries = dict[int, bytes]
 
 
 class WriteCache:
-    """Entries by ledger id and entry id, in two generations.
-
-    ``writable`` maps the first 32 bytes of a V2 add (header word, master key, ledger id) to the
-    active entries of its ledger. A request that is found there was admitted before with the same
-    bytes: version, flags, key and ledger need no further look.
-    """
+    """Entries by ledger id and entry id, in two generations."""
 
     __slots__ = ("_active", "_sealed", "active_bytes", "sealed_bytes", "writable")
 
     def __init__(self) -> None:
+        # HOT. By the first 32 bytes of a V2 add (header word, master key, ledger id): the active
+        # entries of its ledger. An add that begins with bytes that are found here was admitted
+        # before: version, flags, key and ledger need no further look.
         self.writable: dict[bytes, Entries] = {}
+        # The entries' bytes and what they cost besides.
         self.active_bytes = 0
         self.sealed_bytes = 0
         self._active: dict[int, Entries] = {}
@@ -45,10 +49,11 @@ class WriteCache:
         return None if entries is None else entries.get(entry_id)
 
     def newest(self, ledger_id: int) -> bytes | None:
-        """The entry of a ledger that was put here last (not again); None where there is none."""
+        """The entry that came last, of those that came for the first time; None for none."""
         for generation in (self._active, self._sealed):
             entries = generation.get(ledger_id)
             if entries:
+                # A dict keeps the order of first insertion: an entry that is sent again stays.
                 return entries[next(reversed(entries))]
         return None
 
@@ -63,12 +68,8 @@ class WriteCache:
             max(self._sealed.get(ledger_id, ()), default=-1),
         )
 
-    def holds(self, ledger_id: int) -> bool:
-        """Whether entries of the ledger are here."""
-        return ledger_id in self._active or ledger_id in self._sealed
-
     def forget(self, ledger_id: int) -> None:
-        """Drop a ledger's entries: nobody will ask for them any more."""
+        """Drop the entries of a ledger that was deleted."""
         entries = self._active.pop(ledger_id, None)
         if entries is not None:
             self.active_bytes -= _size_of(entries)
@@ -83,11 +84,12 @@ class WriteCache:
         self.sealed_bytes = self.active_bytes
         self._active = {}
         self.active_bytes = 0
+        # It maps to the entries that are sealed now: the next add of each ledger is decided anew.
         self.writable = {}
         return self._sealed
 
     def release(self) -> None:
-        """Forget the sealed generation: an entry log has it."""
+        """Drop the sealed generation: the entry logs have it, and the index says where."""
         self._sealed = {}
         self.sealed_bytes = 0
 
@@ -98,7 +100,7 @@ class WriteCache:
 
     @property
     def entry_count(self) -> int:
-        """Entries held, counted one by one: for metrics, not for the hot path."""
+        """Entries held, counted ledger by ledger: for metrics, not for the hot path."""
         return sum(map(len, self._active.values())) + sum(map(len, self._sealed.values()))
 
 

@@ -8,50 +8,48 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from geminga_broker.admin.facade import Services
-from geminga_broker.admin.routes import (
-    broker_stats,
+from geminga_broker.admin.routes.cluster import (
     brokers,
     clusters,
     entrance,
     functions,
+    metrics,
+    tenants,
+)
+from geminga_broker.admin.routes.namespace import backlog, namespaces, policies, replication
+from geminga_broker.admin.routes.topic import (
     lookup,
     messages,
-    metrics,
-    namespace_backlog,
-    namespaces,
     partitions,
-    policies,
-    replication,
     schemas,
+    stats,
+    storage,
     subscriptions,
-    tenants,
-    topic_compaction,
     topic_policies,
-    topic_stats,
-    topic_storage,
     topics,
 )
+from geminga_broker.admin.services import Services
 from geminga_broker.admin.statuses import answer_error
 from geminga_server.authorization import Resource
-from geminga_server.http import AsgiApp, Receive, Scope, Send
+from geminga_server.http.server import AsgiApp, Receive, Scope, Send
 from geminga_server.rest.access import Access
 from geminga_server.rest.app import make_app
 
+# In this order routes are tried, and stand on the API page: of the cluster, of namespaces, of
+# topics; then lookup, functions, metrics and the entrance page.
 ROUTERS = (
     clusters.router,
     tenants.router,
     brokers.router,
-    broker_stats.router,
+    brokers.stats_router,
     namespaces.router,
-    namespace_backlog.router,
+    backlog.router,
     policies.router,
     replication.router,
     topics.router,
     partitions.router,
-    topic_stats.router,
-    topic_storage.router,
-    topic_compaction.router,
+    stats.router,
+    storage.router,
     topic_policies.router,
     subscriptions.router,
     messages.router,
@@ -64,9 +62,13 @@ ROUTERS = (
 
 
 def answering_for(listener: str, app: AsgiApp) -> AsgiApp:
-    """``app`` for requests that come by a bind address of that advertised listener."""
+    """``app`` for requests that come in on a bind address of that advertised listener.
+
+    Redirects and lookups then give the client addresses of the same listener.
+    """
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        # ``parameters.listener_of`` reads it.
         scope.setdefault("state", {})["listener"] = listener
         await app(scope, receive, send)
 
@@ -74,7 +76,7 @@ def answering_for(listener: str, app: AsgiApp) -> AsgiApp:
 
 
 def create_app(services: Services) -> FastAPI:
-    """The application on ``services``; an ASGI server serves it."""
+    """The ASGI application that serves ``services``."""
     server = Resource.broker(services.ownership.address.broker_id)
     app = make_app(
         ROUTERS,
@@ -82,5 +84,6 @@ def create_app(services: Services) -> FastAPI:
         access=Access(services.authorize, services.cluster, server),
         answer_error=answer_error,
     )
+    # Handlers get it as ``ServicesArg``.
     app.state.services = services
     return app

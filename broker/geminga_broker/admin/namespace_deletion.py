@@ -1,9 +1,15 @@
-"""A namespace is deleted with all of its topics, whoever uses them.
+"""Deletes a namespace together with its topics, even while they are used.
 
-Clients whose topic goes come back at once and would make it again. So the namespace is marked as
-deleted in between: from then on nobody finds it. A topic that was just being made then is waited
-for, and deleted. Where one is left all the same the mark is taken away, and all of it begins again;
-so it does, when it is asked for again, where it could not be finished.
+Clients whose topic is deleted reconnect at once and would create it again. So the deletion takes
+rounds. In each one:
+
+1. All topics are deleted, on whichever broker.
+2. The other brokers unload its bundles, and it is marked as deleted: no broker acquires one now.
+3. Topics that were being created at that moment are waited for, and deleted.
+4. If no topic is left, the records go, the namespace's last. Otherwise the mark is taken away, and
+   the next round begins.
+
+A deletion that was interrupted leaves the mark; the next request takes it away and begins again.
 """
 
 from __future__ import annotations
@@ -14,33 +20,32 @@ from dataclasses import replace
 
 from fastapi import Request
 
-from geminga_broker.admin.facade import Services
 from geminga_broker.admin.peers import ask
-from geminga_broker.admin.routes.topics import topics_of
+from geminga_broker.admin.routes.topic.topics import topics_of
+from geminga_broker.admin.services import Services
 from geminga_broker.admin.serving import to_each, to_each_bundle
 from geminga_broker.errors import ServiceNotReady, TopicFenced, TopicNotFound
-from geminga_broker.ownership.bundles import Bundle, BundleRing
+from geminga_broker.ownership.assignment.bundles import Bundle, BundleRing
 from geminga_cluster.errors import NamespaceNotFound, PartitionedTopicNotFound
-from geminga_cluster.system_topics import is_system_topic
+from geminga_protocol.pulsar.system_topics import is_system_topic
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_runtime.coordination import NodeNotEmpty
 from geminga_server.rest.errors import RestError
 
+# The two kinds of topics, as names and paths have them.
 DOMAINS = ("persistent", "non-persistent")
 
-# Clients come back ever more slowly.
+# Clients reconnect ever more slowly, so that a round without a new topic comes soon.
 ROUNDS_MAX = 8
 
-_FORCE = {"force": "true"}
-
+# Which topics are deleted with their namespace; where there are others, it is kept.
 Chosen = Callable[[TopicName], bool]
-"""Which topics go with their namespace; the others keep it."""
 
 
 async def delete_without_topics(
     request: Request, services: Services, namespace: NamespaceName
 ) -> None:
-    """Delete ``namespace`` if there are no topics in it, but for Pulsar's own.
+    """Delete ``namespace`` if there are only system topics in it.
 
     Raises ``NamespaceNotFound``; ``RestError`` 409 where users' topics are left.
     """
@@ -55,22 +60,22 @@ async def delete_with_topics(
 ) -> None:
     """Delete ``namespace`` and its topics by force.
 
-    Raises ``NamespaceNotFound``; ``RestError`` 409 where topics are made all the time.
+    Raises ``NamespaceNotFound``; ``RestError`` 409 where topics are created all the time.
     """
+
+    def all_topics(_: TopicName) -> bool:
+        return True
+
     await unmark(services, namespace)
     for _ in range(ROUNDS_MAX):
-        await _delete_topics(request, services, namespace, _all)
-        if await _delete_marked(request, services, namespace, _all):
+        await _delete_topics(request, services, namespace, all_topics)
+        if await _delete_marked(request, services, namespace, all_topics):
             return
     raise RestError(409, "Topics of the namespace are made as fast as they are deleted")
 
 
-def _all(_: TopicName) -> bool:
-    return True
-
-
 async def unmark(services: Services, namespace: NamespaceName) -> None:
-    """Have a namespace found again whose deletion was cut short."""
+    """Take the mark away from a namespace whose deletion was interrupted."""
     if (await services.namespaces.policies(namespace)).deleted:
         await _mark(services, namespace, deleted=False)
 
@@ -78,48 +83,55 @@ async def unmark(services: Services, namespace: NamespaceName) -> None:
 async def _delete_marked(
     request: Request, services: Services, namespace: NamespaceName, chosen: Chosen
 ) -> bool:
-    """Delete a namespace that nobody finds any more; False where topics are left in it."""
+    """Mark the namespace as deleted, then delete it; False where topics are left in it."""
+
+    async def keep(_: Bundle) -> None:
+        """This broker keeps its own bundles until their topics are deleted."""
+
     ring = await services.ownership.ring_of(namespace)
-    # Other brokers give its bundles up and wait for what they are loading; once it is marked, none
-    # acquires them again.
+    # The other brokers unload its bundles, which waits for topics that they are loading. Once the
+    # namespace is marked, no broker acquires a bundle of it again.
     await to_each_bundle(
-        request, services, ring.bundles, _nothing, "unload", acquiring=False, method="PUT"
+        request, services, ring.bundles, keep, "unload", acquiring=False, method="PUT"
     )
     await _mark(services, namespace, deleted=True)
     is_gone = False
     try:
         await services.broker.topics_settled(namespace)
-        topics = await _topics(services, ring)
-        left = [topic for topic in filter(chosen, topics) if await _is_free(services, ring, topic)]
+        # Topics that were created between the deletion and the mark.
+        left: list[TopicName] = []
+        for topic in filter(chosen, await _topics(services, ring)):
+            # Another broker may have acquired the bundle before the mark, and serves the topic.
+            owner = await services.ownership.present_owner_of(ring.bundle_of(topic.hash))
+            if owner is None or owner.is_self:
+                left.append(topic)
         await _delete_each(services.broker.delete_doomed_topic, left)
         await services.broker.topics_settled(namespace)
         if not await _topics(services, ring):
+            # No topic is left: the bundles of this broker, then the records below the namespace,
+            # then its own.
             await services.ownership.unload_namespace(namespace)
-            await _forget_partitioned(services, namespace)
+            for domain in DOMAINS:
+                for topic in await services.partitioned_topics.names(namespace, domain):
+                    with suppress(PartitionedTopicNotFound):
+                        await services.partitioned_topics.delete(topic)
             await services.schemas.delete_namespace(namespace)
+            # Last: where something before it fails, the request can be repeated.
             await services.namespaces.delete(namespace)
             is_gone = True
-    except NodeNotEmpty:  # a topic that was being made is stored just now
+    except NodeNotEmpty:  # a topic that was being created was stored just now
         return False
     finally:
         if not is_gone:
+            # Also where the request was cancelled or failed: the namespace is served again.
             with suppress(NamespaceNotFound):
                 await _mark(services, namespace, deleted=False)
     return is_gone
 
 
 async def _mark(services: Services, namespace: NamespaceName, *, deleted: bool) -> None:
+    # A member of the policies, which upstream's brokers know, too.
     await services.namespaces.update(namespace, lambda policies: replace(policies, deleted=deleted))
-
-
-async def _nothing(_: Bundle) -> None:
-    """This broker's own bundles it keeps, until their topics are deleted."""
-
-
-async def _is_free(services: Services, ring: BundleRing, topic: TopicName) -> bool:
-    """Whether no other broker serves the topic."""
-    owner = await services.ownership.present_owner_of(ring.bundle_of(topic.hash))
-    return owner is None or owner.is_self
 
 
 async def _topics(services: Services, ring: BundleRing) -> list[TopicName]:
@@ -130,42 +142,38 @@ async def _topics(services: Services, ring: BundleRing) -> list[TopicName]:
 async def _delete_topics(
     request: Request, services: Services, namespace: NamespaceName, chosen: Chosen
 ) -> None:
-    """Delete the chosen topics there are now, wherever; one that is gone is no fault."""
+    """Delete the chosen topics that there are now, on whichever broker. A topic that is deleted
+    meanwhile is no error."""
 
     async def delete(topic: TopicName) -> None:
         owner = await services.ownership.owner(topic)
         if owner.is_self:
             await services.broker.delete_topic(topic, force=True)
             return
+        # The owner deletes it by force, as this request does.
         path = f"/admin/v2/{topic.url_path}"
         try:
             await ask(
                 services.calls, request, owner, path, method="DELETE", query={"force": "true"}
             )
-        except RestError as error:  # as below
+        except RestError as error:
+            # The same as ``_delete_each`` ignores: not found, fenced, not ready.
             if error.status not in (404, 503):
                 raise
 
     ring = await services.ownership.ring_of(namespace)
     topics = [topic for topic in await _topics(services, ring) if chosen(topic)]
-    # Brokers write to their own topics when one of the others goes.
-    for is_own in (False, True):
-        await _delete_each(delete, [each for each in topics if is_system_topic(each) is is_own])
+    # System topics last: brokers write to them when another topic is deleted.
+    for is_system in (False, True):
+        await _delete_each(delete, [each for each in topics if is_system_topic(each) is is_system])
 
 
 async def _delete_each(
     delete: Callable[[TopicName], Awaitable[None]], topics: Iterable[TopicName]
 ) -> None:
     async def delete_one(topic: TopicName) -> None:
-        # Fenced: somebody else closes or deletes it just now. Not ready: its bundle just went.
+        # Fenced: it is being closed or deleted. Not ready: its bundle was just unloaded.
         with suppress(TopicNotFound, TopicFenced, ServiceNotReady):
             await delete(topic)
 
     await to_each(delete_one, topics)
-
-
-async def _forget_partitioned(services: Services, namespace: NamespaceName) -> None:
-    for domain in DOMAINS:
-        for topic in await services.partitioned_topics.names(namespace, domain):
-            with suppress(PartitionedTopicNotFound):
-                await services.partitioned_topics.delete(topic)

@@ -1,4 +1,4 @@
-"""What a handler of the broker is given, beside what ``geminga_server.rest.parameters`` has."""
+"""What handlers of the broker take from a request, beside ``geminga_server.rest.parameters``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from geminga_broker.admin.facade import Services
+from geminga_broker.admin.services import Services
 from geminga_broker.policies.levels import INT_MAX
 from geminga_server.rest.errors import RestError
 from geminga_server.rest.parameters import json_body
@@ -17,21 +17,24 @@ async def _services(request: Request) -> Services:
     return services
 
 
+# The services, as an argument of a handler.
 ServicesArg = Annotated[Services, Depends(_services)]
 
 
 def listener_of(request: Request) -> str:
-    """The advertised listener whose bind address the request came by; "" is the internal one."""
+    """The advertised listener whose bind address the request came in on; "" is the internal one."""
     return str(request.scope.get("state", {}).get("listener", ""))
 
 
 async def number_body(request: Request, refusal: str) -> int | None:
-    """The body as a number of 0 and more, None for ``null`` or none.
+    """The body as a number of 0 or more; None for ``null`` or no body.
 
-    Raises ``RestError`` 400 for no number, 412 with ``refusal`` for one below 0."""
+    Raises ``RestError`` 400 for anything but a number, 412 with ``refusal`` for one below 0.
+    """
     value = await json_body(request)
     if value is None:
         return None
+    # A larger number would make the record unreadable for Java.
     if not isinstance(value, int) or isinstance(value, bool) or value > INT_MAX:
         raise RestError(400, f"The body should be a number up to {INT_MAX}")
     if value < 0:

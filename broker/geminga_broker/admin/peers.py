@@ -1,8 +1,8 @@
-"""What one broker asks of others, so that a request is answered whichever broker it reaches.
+"""Asks other brokers for their part of a request, so that it is answered on whichever it arrives.
 
-A request about a partitioned topic or a whole namespace is taken apart: what this broker owns it
-does itself, and for the rest it asks the owners in the words of the same REST interface. They are
-asked with the credentials of the request, so that each decides for itself what is allowed.
+A request about a partitioned topic or a whole namespace is taken apart: this broker serves what it
+owns itself, and asks the owners of the rest over the same REST interface. They are asked with the
+credentials of the request, so that each of them authorizes it.
 """
 
 from __future__ import annotations
@@ -14,21 +14,22 @@ from urllib.parse import parse_qsl, quote, urlencode
 from fastapi import Request
 
 from geminga_broker.errors import SubscriptionNotFound, TopicNotFound
-from geminga_broker.ownership.address import Owner
+from geminga_broker.ownership.addresses.address import Owner
 from geminga_protocol.pulsar.topics.topic_names import TopicName
+from geminga_server.http.rest_calls import RestAnswer, RestCall, RestCalls
 from geminga_server.rest.errors import RestError
-from geminga_server.rest_calls import RestAnswer, RestCall, RestCalls
 
 PARTITION_MISSING = "Topic partitions were not yet created"
-# What of a request goes with it: what it may do, and of what kind its body is.
+# The headers that are passed on: the credentials, and the type of the body.
 _FORWARDED = ("authorization", "content-type")
 _SUBSCRIPTION_MISSING = re.compile(r"Subscription (.*) not found for topic .*", re.DOTALL)
+# The index of the topic's name among the segments of a path.
 _TOPIC_SEGMENT = 6  # of /admin/v2/{domain}/{tenant}/{namespace}/{topic}/...
 
 
 def of_topic(request: Request, topic: TopicName, rest: str | None = None) -> str:
-    """The path of this request about another topic; ``rest`` is what follows the topic's name, by
-    default what follows it here."""
+    """The path of this request, but for another topic; ``rest`` is what follows the topic's name,
+    by default the same as here."""
     segments = request.scope["path"].split("/")
     behind = segments[_TOPIC_SEGMENT + 1 :] if rest is None else rest.split("/") if rest else []
     return "/".join([*segments[:_TOPIC_SEGMENT], quote(topic.local, safe=""), *behind])
@@ -44,15 +45,16 @@ async def ask(
     query: Mapping[str, str] | None = None,
     body: bytes | None = None,
 ) -> RestAnswer:
-    """What ``owner`` answers to this request about ``path``; the method, the query and the (JSON)
-    body are this request's own where they are not given.
+    """The answer of ``owner`` to this request for ``path``; method, query and (JSON) body are those
+    of this request where they are not given.
 
-    Raises ``ServerUnreachable``, and ``RestError`` with what the owner refuses it with.
+    Raises ``ServerUnreachable``, and ``RestError`` with the status and text of a refusal.
     """
     words = dict(parse_qsl(request.url.query, keep_blank_values=True) if query is None else query)
+    # The owner is asked as the one that decided, or was chosen: it must not pass the request on.
     words["authoritative"] = "true" if owner.is_authoritative else "false"
     headers = {name: request.headers[name] for name in _FORWARDED if name in request.headers}
-    # Read by the handler, which knows that there is one, and kept by ``json_body``.
+    # The stream of a body can be read once: the handler did, and ``json_body`` has kept it.
     sent = body
     if sent is None:
         sent = bytes(getattr(request.state, "body", b""))
@@ -66,12 +68,15 @@ async def ask(
 
 
 def raise_if_missing(error: RestError, topic: TopicName) -> None:
-    """Raise ``TopicNotFound`` or ``SubscriptionNotFound`` where this refusal by another broker says
-    so of ``topic``: both have one status."""
+    """Raise ``TopicNotFound`` or ``SubscriptionNotFound`` where another broker refused with that.
+
+    Both have the status 404: the text tells them apart.
+    """
     if error.status != 404:
         return
     if error.reason in (PARTITION_MISSING, str(TopicNotFound(str(topic)))):
         raise TopicNotFound(str(topic)) from error
+    # The name is in the text only.
     missing = _SUBSCRIPTION_MISSING.fullmatch(error.reason)
     if missing is not None:
         raise SubscriptionNotFound(missing[1], str(topic)) from error

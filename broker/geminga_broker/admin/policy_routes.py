@@ -1,9 +1,9 @@
-"""Routes made of a table of policies: what holds, what shall hold, and that nothing shall.
+"""Makes the routes that get, set and delete one policy each of a table with a row per policy.
 
-A row says of one policy where it stands in a level's record, what bodies it takes, and what it is
+A row says of one policy which field of a level's record it is, what bodies it takes, and what it is
 called at each level; a level says how its record is read and changed. ``policy_router`` makes the
-routes of one level. A policy that is not set answers 200 with nothing; one that is set twice at the
-same time ends as one of the two.
+routes of one level. A policy that is not set answers 200 with an empty body. Of two requests that
+set one at the same time, either wins.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, Protocol, TypeVar, cast
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from geminga_broker.admin.facade import Services
 from geminga_broker.admin.parameters import number_body
+from geminga_broker.admin.services import Services
 from geminga_broker.policies.errors import InvalidPolicy
 from geminga_cluster.errors import NamespaceNotFound
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName
@@ -29,17 +29,18 @@ from geminga_server.rest.answers import Json, empty, json_record, no_content
 from geminga_server.rest.errors import RestError
 from geminga_server.rest.parameters import json_body, namespace_in, object_body
 
-# What calls about one policy say of a namespace that is not there; upstream has three texts.
+# The text for a namespace that does not exist, in most calls about one policy; upstream has three.
 MISSING = "Namespace does not exist"
 
-# What the list of calls says, besides what the policy is.
+# What the descriptions of the routes say, beside what the policy is.
 NOT_SET = "Nothing where it is not set."
-TAKEN_AWAY = "Take it away again: what is said for more holds, in the end the broker's setting."
+TAKEN_AWAY = "Remove the policy: that of the next level counts, or the broker's setting."
 
 AnyPolicies = Policies | TopicPolicies
+# A record of upstream's that is kept as JSON, such as a rate or retention.
 RecordT = TypeVar("RecordT", bound=JsonRecord)
+# Reads the value that a request sets; None: no value. Raises ``RestError``, ``InvalidPolicy``.
 Read = Callable[[Request], Awaitable[object]]
-"""Gives what a request says shall hold, None: nothing. Raises ``RestError``, ``InvalidPolicy``."""
 
 
 # The table
@@ -47,60 +48,64 @@ Read = Callable[[Request], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """How a policy is served at one level: the last word of its path, and by which method it is
-    set. ``read`` takes the place of the row's; ``shown_as`` is the last word of the path that shows
-    it, where that is another."""
+    """How a policy is served at one level."""
 
+    # The last segment of its path.
     name: str
+    # The method that sets it.
     method: str = "POST"
     can_delete: bool = True
+    # How a request is read at this level, where that differs from the row.
     read: Read | None = None
+    # The last segment of the path that shows it, where that differs from ``name``.
     shown_as: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRow:
-    """One policy: ``field`` of a level's record, which ``read`` takes from a request's body.
+    """One policy, and how it is served."""
 
-    ``key`` says which member of the field a request means, where the field has several;
-    ``of_cluster`` does where the field of a namespace has one for each cluster. ``twins`` are
-    fields of a namespace that always say the same. ``unset`` stands where nothing is set. ``check``
-    is asked, with the policies there are and the key, before a value is stored. ``missing`` is said
-    of a namespace that is not there when it is to be changed. ``titles`` are what OpenAPI calls
-    reading, setting and taking away, where that does not follow from the path. ``in_force`` gives
-    what is shown instead of nothing where nothing is set: what holds then.
-    """
-
+    # What it is, for the description of the routes.
     words: str
+    # The field of a level's record that has it, and how a request's body is read.
     field: str
     read: Read
+    # How it is served below namespaces and below topics; None: not at all.
     namespace: Served
     topic: Served | None = None
+    # The field of a namespace has a member for each cluster, of which this cluster's is meant.
     of_cluster: bool = False
+    # Which member of the field a request means, where it has several for another reason.
     key: Callable[[Request], str] | None = None
+    # Fields of a namespace that always have the same value: older names of the policy.
     twins: tuple[str, ...] = ()
+    # What the field has where the policy is not set.
     unset: object = None
+    # Called with the present policies, the new value and the key, before the value is stored.
     check: Callable[[AnyPolicies, Any, str], None] | None = None
+    # The text of the 404 for a namespace that does not exist, when it is to be changed.
     missing: str = MISSING
+    # The names of the three routes in OpenAPI, where they do not follow from the path.
     titles: tuple[str, str, str] | None = None
+    # What is shown where the policy is not set, where that is not an empty body.
     in_force: Callable[[Services], object] | None = None
 
 
 class Level(Protocol):
-    """Where policies stand: a namespace's record, or a topic's."""
+    """A level that has policies: namespaces, or topics."""
 
     prefix: str
 
     def served(self, row: PolicyRow) -> Served | None:
-        """How a policy is served here; None: it is not."""
+        """How a policy is served at this level; None: not at all."""
         ...
 
     def rights(self, action: Action) -> Any:  # noqa: ANN401 - what Depends returns has no public type
-        """The dependency that asks whether ``action`` is allowed here."""
+        """The dependency that authorizes ``action`` at this level."""
         ...
 
     def key(self, row: PolicyRow, request: Request) -> str | None:
-        """Which member of the row's field is meant; None: all of it."""
+        """Which member of the row's field is meant; None: the whole field."""
         ...
 
     async def policies(self, request: Request) -> AnyPolicies:
@@ -119,15 +124,15 @@ class NamespaceLevel:
     prefix = "/admin/v2/namespaces/{tenant}/{namespace}"
 
     def served(self, row: PolicyRow) -> Served | None:
-        """How a policy is served here."""
+        """How a policy is served below namespaces."""
         return row.namespace
 
     def rights(self, action: Action) -> Any:  # noqa: ANN401 - as above
-        """The dependency that asks whether ``action`` is allowed here."""
+        """The dependency that authorizes ``action`` on the namespace in the path."""
         return on_namespace(action)
 
     def key(self, row: PolicyRow, request: Request) -> str | None:
-        """This cluster of a rate; else what the row says."""
+        """This cluster, for rates by cluster; else the row's key."""
         if row.of_cluster:
             return _services(request).cluster
         return None if row.key is None else row.key(request)
@@ -188,6 +193,8 @@ def policy_router(level: Level, rows: Iterable[PolicyRow]) -> APIRouter:
 def _add(router: APIRouter, level: Level, row: PolicyRow, served: Served) -> None:
     async def get(request: Request) -> Response:
         value = getattr(await level.policies(request), row.field)
+        # A field with several members: one is shown, unless the whole field is shown under another
+        # path.
         if isinstance(value, Mapping) and not served.shown_as:
             value = value.get(level.key(row, request))
         if value is None and row.in_force is not None:
@@ -198,6 +205,7 @@ def _add(router: APIRouter, level: Level, row: PolicyRow, served: Served) -> Non
         key = level.key(row, request)
         value = await (served.read or row.read)(request)
 
+        # Called with the record as it is now, and again where another request changed it meanwhile.
         def change(policies: AnyPolicies) -> AnyPolicies:
             if row.check is not None and value is not None:
                 row.check(policies, value, key or "")
@@ -213,6 +221,7 @@ def _add(router: APIRouter, level: Level, row: PolicyRow, served: Served) -> Non
         )
         return no_content()
 
+    # Three routes: get, set, and mostly delete.
     shown_as = served.shown_as or served.name
     titles = row.titles or (f"get {shown_as}", f"set {served.name}", f"delete {served.name}")
     routes = [
@@ -235,6 +244,7 @@ def _add(router: APIRouter, level: Level, row: PolicyRow, served: Served) -> Non
 def _with(policies: AnyPolicies, row: PolicyRow, key: str | None, value: object) -> AnyPolicies:
     """``policies`` in which the row's policy is ``value``, None: not set."""
     changed: dict[str, object] = {}
+    # Only namespaces have the older names.
     for field in (row.field, *(row.twins if isinstance(policies, Policies) else ())):
         if key is None:
             changed[field] = row.unset if value is None else value
@@ -245,9 +255,10 @@ def _with(policies: AnyPolicies, row: PolicyRow, key: str | None, value: object)
 
 
 def _answer_of(value: object) -> Response:
-    """The policy, or nothing where it is not set."""
+    """Answer a policy; an empty body where it is not set."""
     if value is None:
         return empty()
+    # In the form of its record, with upstream's names.
     if isinstance(value, JsonRecord):
         return json_record(value)
     if isinstance(value, Mapping):
@@ -255,7 +266,7 @@ def _answer_of(value: object) -> Response:
     return Json(value)
 
 
-# What requests say
+# Bodies of requests
 
 
 def record(
@@ -265,8 +276,8 @@ def record(
     missing: str | None = None,
     status: int = 400,
 ) -> Callable[[Request], Awaitable[RecordT | None]]:
-    """A record that ``check`` lets pass, or is refused with ``status``. No body is None, or refused
-    as ``missing`` (400)."""
+    """Reads a record. One that ``check`` rejects is refused with ``status``; no body is None, or
+    refused with the text ``missing`` (400)."""
 
     async def read(request: Request) -> RecordT | None:
         body = await object_body(request)
@@ -282,7 +293,7 @@ def record(
 def record_or_nothing(
     kind: type[RecordT], check: Callable[[RecordT], None] | None = None
 ) -> Callable[[Request], Awaitable[RecordT]]:
-    """A record that ``check`` lets pass; no body is one in which nothing is said."""
+    """Reads a record that ``check`` accepts; no body is a record of default values."""
 
     async def read(request: Request) -> RecordT:
         return _checked(kind, check, await object_body(request) or {})
@@ -296,6 +307,7 @@ def _checked(
     body: Mapping[str, Any],
     status: int = 400,
 ) -> RecordT:
+    # Members of the body that the record does not know are not stored.
     policy = replace(of_document(kind, body), other={})
     if check is not None:
         try:
@@ -306,7 +318,7 @@ def _checked(
 
 
 def number(refusal: str) -> Callable[[Request], Awaitable[int | None]]:
-    """A number; ``refusal`` is what somebody is told who gives one below 0."""
+    """Reads a number; ``refusal`` is the text for one below 0."""
 
     async def read(request: Request) -> int | None:
         return await number_body(request, refusal)
@@ -315,7 +327,7 @@ def number(refusal: str) -> Callable[[Request], Awaitable[int | None]]:
 
 
 async def flag(request: Request) -> bool | None:
-    """True, false, or ``null``."""
+    """Read ``true``, ``false`` or ``null``."""
     value = await json_body(request)
     if value is None or isinstance(value, bool):
         return value

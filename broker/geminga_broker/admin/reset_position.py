@@ -1,10 +1,10 @@
-"""A message as REST names it (``ResetCursorData``), and where reading begins with it. Pure."""
+"""A message as REST names it (``ResetCursorData``), and where reading from it begins. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from geminga_broker.managed_ledger.acknowledged import Words
+from geminga_broker.managed_ledger.acknowledgement.acknowledged import Words
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.policies.levels import INT_MAX, LONG_MAX
 from geminga_protocol.records.encodings.bit_sets import words_of_bits
@@ -13,17 +13,20 @@ from geminga_server.rest.errors import RestError
 
 @dataclass(frozen=True, slots=True)
 class ResetPosition:
-    """An entry, or with a ``batch_index`` (-1: none) a message of its batch; ``is_excluded`` means
-    what follows it."""
+    """The message, or with ``is_excluded`` the one after it."""
 
+    # The entry; -1 in either place stands for the earliest one.
     position: Position
+    # The message within the entry's batch; -1: the whole entry.
     batch_index: int = -1
     is_excluded: bool = False
 
     @classmethod
     def parse(cls, body: dict[str, object]) -> ResetPosition:
-        """From JSON: ``ledgerId``, ``entryId``, ``batchIndex``, ``excluded``. Raises ``RestError``
-        400 where one is not what it should be."""
+        """Parse JSON: ``ledgerId``, ``entryId``, ``batchIndex``, ``excluded``.
+
+        Raises ``RestError`` 400 where one has the wrong type or is out of bounds.
+        """
         return cls(
             Position(_number(body, "ledgerId", LONG_MAX), _number(body, "entryId", LONG_MAX)),
             _number(body, "batchIndex", INT_MAX),
@@ -31,11 +34,13 @@ class ResetPosition:
         )
 
     def first_and_remaining(self, batch_size: int) -> tuple[Position, Words]:
-        """The entry to begin with, and which messages of it are left (all: none are named).
+        """The entry to begin with, and the bits of those messages in it that are left.
 
-        ``batch_size`` is how many messages the entry has, 0 where it is no batch.
+        No bits stand for all messages. ``batch_size`` is how many messages the entry has, 0 where
+        it is no batch.
         """
         ledger_id, entry_id = self.position
+        # It need not exist: seeking goes on to the next entry that does.
         behind = Position(ledger_id, entry_id + 1)
         if not batch_size or self.batch_index < 0:
             return (behind if self.is_excluded else self.position), ()
@@ -44,10 +49,12 @@ class ResetPosition:
             return self.position, ()
         if passed >= batch_size:
             return behind, ()
+        # The bits of the messages from that one on.
         return self.position, words_of_bits(((1 << batch_size) - 1) >> passed << passed)
 
 
 def _number(body: dict[str, object], name: str, largest: int) -> int:
+    """A member of the body; -1 where it is missing. As upstream, it may be a number in a string."""
     value = body.get(name, -1)
     if isinstance(value, str) and value.lstrip("-").isdecimal():
         value = int(value)

@@ -1,4 +1,7 @@
-"""How the broker's REST side answers the errors of the broker and of the cluster's records."""
+"""The HTTP statuses of the errors of the broker, and of the cluster's records.
+
+They are upstream's. An error that is not here answers 500.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,7 @@ from geminga_broker.schemas.errors import IncompatibleSchema, InvalidSchema, Sch
 from geminga_cluster.errors import REST_STATUSES, PartitionedTopicExists
 from geminga_server.rest.answers import answer_errors
 
+# Upstream's text for topics of both kinds.
 _TOPIC_EXISTS = "This topic already exists"
 
 answer_error = answer_errors(
@@ -36,6 +40,7 @@ answer_error = answer_errors(
         SchemaNotFound: 404,
         TopicExists: 409,
         IncompatibleSchema: 409,
+        # 412 is upstream's status for a refusal by the present state, 409 for what exists already.
         TopicBusy: 412,
         NameReserved: 412,
         ConflictingPolicies: 412,
@@ -44,6 +49,7 @@ answer_error = answer_errors(
         InvalidBundles: 400,
         InvalidPolicy: 400,
         NotAllowed: 405,
+        # Clients and other brokers retry after a 503.
         NotOwned: 503,
         ServedInOtherClusters: 412,
         BundleNotSplit: 412,

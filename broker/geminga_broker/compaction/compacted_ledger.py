@@ -1,4 +1,10 @@
-"""Reads one compacted ledger: its entries bear their places in the log, in growing order."""
+"""Reads one compacted ledger: each of its entries bears its position in the log, in order.
+
+So a position of the log is found by a binary search over the entries of this ledger::
+
+    entry of the compacted ledger    0     1     2     3
+    position in the log             4:7   4:9   5:0   7:2
+"""
 
 from __future__ import annotations
 
@@ -14,8 +20,8 @@ from geminga_protocol.records.errors import MalformedRecord
 from geminga_protocol.records.topics.compacted_ledger import decode_compacted
 from geminga_runtime.coordination import CoordinationError
 
-# The places that a binary search meets first are asked for again and again: so many are kept.
-PLACES_MAX = 256
+# How many positions are kept. A binary search reads the same ones first each time.
+POSITIONS_KEPT_MAX = 256
 
 
 class CompactedEntry(NamedTuple):
@@ -35,34 +41,30 @@ class CompactedLedger:
         self.ledger_id = ledger_id
         self._ledgers = ledgers
         self._reader: LedgerReader | None = None
+        # Of many that read at once, one opens the ledger.
         self._opening = asyncio.Lock()
-        # By entry id of this ledger, in the order of their reading.
-        self._places: dict[int, Position] = {}
+        # By entry id of this ledger: its position in the log, in the order of their reading.
+        self._positions: dict[int, Position] = {}
         # By position behind the last entry of a read: the entry of this ledger that comes next.
         self._following: dict[Position, int] = {}
 
     async def opened(self) -> LedgerReader:
-        """The ledger's reader: how many entries and bytes it has."""
+        """The ledger's reader, which knows how many entries and bytes there are."""
         async with self._opening:
             if self._reader is None:
-                self._reader = await self._open()
+                try:
+                    self._reader = await self._ledgers.open(self.ledger_id, recover=False)
+                except NoSuchLedger as error:
+                    raise CompactedLedgerGone(self.ledger_id) from error
+                except (LedgerError, CoordinationError) as error:
+                    raise StorageUnavailable(str(error)) from error
             return self._reader
-
-    async def _open(self) -> LedgerReader:
-        try:
-            return await self._ledgers.open(self.ledger_id, recover=False)
-        except NoSuchLedger as error:
-            raise CompactedLedgerGone(self.ledger_id) from error
-        except (LedgerError, CoordinationError) as error:
-            raise StorageUnavailable(str(error)) from error
 
     async def read_from(
         self, position: Position, count_max: int, bytes_max: int
     ) -> list[CompactedEntry]:
-        """Entries whose place is not less than ``position``, as ``read``.
-
-        Who goes on behind what was read last is not searched for.
-        """
+        """Entries whose position is not less than ``position``, as ``read``."""
+        # A reader that goes on where its last read ended needs no search.
         index = self._following.get(position)
         if index is None:
             index = await self.index_of(position)
@@ -70,12 +72,13 @@ class CompactedLedger:
         if entries:
             ledger_id, entry_id = entries[-1].position
             self._following[Position(ledger_id, entry_id + 1)] = index + len(entries)
-            if len(self._following) > PLACES_MAX:
+            if len(self._following) > POSITIONS_KEPT_MAX:
                 del self._following[next(iter(self._following))]
         return entries
 
     async def read(self, first: int, count_max: int, bytes_max: int) -> list[CompactedEntry]:
         """Entries from the ``first`` on, as many as are there and fit; empty at the end."""
+        # A compacted ledger is closed before it is in force: its end does not move.
         last = min(first + count_max - 1, (await self.opened()).last_confirmed)
         if last < first:
             return []
@@ -86,45 +89,52 @@ class CompactedLedger:
     ) -> list[CompactedEntry]:
         reader = await self.opened()
         try:
-            return [_entry(each) for each in await question(reader)]
+            decoded = [decode_compacted(each) for each in await question(reader)]
+            return [
+                CompactedEntry(Position(ledger_id, entry_id), payload)
+                for ledger_id, entry_id, payload in decoded
+            ]
         except (EntryCorrupt, MalformedRecord) as error:
             raise EntryDamaged(f"compacted ledger {self.ledger_id}: {error}") from error
         except NoSuchLedger as error:
             raise CompactedLedgerGone(self.ledger_id) from error
         except (LedgerError, CoordinationError) as error:
+            # Opened anew for the next read: its bookies may have been replaced.
             self._reader = None
             raise StorageUnavailable(str(error)) from error
 
     async def last(self) -> CompactedEntry | None:
-        """The entry with the greatest place; None where all was compacted away."""
+        """The entry with the greatest position; None where all was compacted away."""
         last = (await self.opened()).last_confirmed
         return None if last < 0 else (await self.read(last, 1, 1))[0]
 
     async def index_of(self, position: Position) -> int:
-        """The first entry whose place is not less than ``position``; behind the last where there
-        is none."""
+        """The first entry of this ledger whose position is not less than ``position``; behind the
+        last where there is none."""
         low, high = 0, (await self.opened()).last_confirmed + 1
         while low < high:
             middle = (low + high) // 2
-            if await self._place(middle) < position:
+            found = self._positions.get(middle)
+            if found is None:
+                found = await self._read_position(middle)
+            if found < position:
                 low = middle + 1
             else:
                 high = middle
         return low
 
-    async def _place(self, index: int) -> Position:
-        place = self._places.get(index)
-        if place is None:
-            (entry,) = await self._ask(lambda reader: reader.peek(index))
-            place = entry.position
-            if len(self._places) >= PLACES_MAX:
-                del self._places[next(iter(self._places))]
-            self._places[index] = place
-        return place
+    async def _read_position(self, index: int) -> Position:
+        # The start of the entry is enough: payloads may be megabytes.
+        (entry,) = await self._ask(lambda reader: reader.peek(index))
+        if len(self._positions) >= POSITIONS_KEPT_MAX:
+            del self._positions[next(iter(self._positions))]
+        self._positions[index] = entry.position
+        return entry.position
 
     async def first_where(self, is_reached: Callable[[bytes], bool]) -> Position | None:
-        """The place of the first entry whose payload fulfils a condition that stays true once it
-        is; None where none does."""
+        """The position of the first entry whose payload fulfils a condition that stays true once
+        it is; None where no entry does."""
+        # Unlike ``index_of`` it reads whole entries: the condition may need any part of them.
         low, high = 0, (await self.opened()).last_confirmed + 1
         found: Position | None = None
         while low < high:
@@ -135,8 +145,3 @@ class CompactedLedger:
             else:
                 low = middle + 1
         return found
-
-
-def _entry(entry: bytes) -> CompactedEntry:
-    ledger_id, entry_id, payload = decode_compacted(entry)
-    return CompactedEntry(Position(ledger_id, entry_id), payload)

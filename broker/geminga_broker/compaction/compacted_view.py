@@ -1,5 +1,9 @@
-"""A topic as those see it who read it compacted: the compacted ledger up to the horizon, then the
-log. The view lasts as long as the topic; compactions change what it shows."""
+"""A topic as compacted readers see it: the compacted ledger up to the horizon, then the log.
+
+The view lasts as long as the topic; compactions change what it shows. The ledger that was in force
+before is deleted as soon as the new one is, so a read may meet a ledger that is gone: it is done
+again with the new one, or from the log where there is none.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,11 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from geminga_broker.compaction.compacted_ledger import CompactedEntry, CompactedLedger
-from geminga_broker.compaction.entries import last_index
 from geminga_broker.compaction.errors import CompactedLedgerGone
+from geminga_broker.compaction.selection.entries import last_index
 from geminga_broker.managed_ledger.internal_stats import LedgerStats
-from geminga_broker.managed_ledger.payloads import entry_time_ms
 from geminga_broker.managed_ledger.positions import EARLIEST, Position
+from geminga_broker.managed_ledger.reading.payloads import entry_time_ms
 
 log = logging.getLogger(__name__)
 
@@ -20,17 +24,19 @@ T = TypeVar("T")
 
 
 class CompactedView:
-    """``horizon`` is the last position that is compacted; None for a topic that never was."""
+    """What is compacted of ``topic`` now. Methods raise ``StorageUnavailable``."""
 
     __slots__ = ("_topic", "horizon", "ledger")
 
     def __init__(self, topic: str) -> None:
+        # The last position that is compacted; None for a topic that never was.
         self.horizon: Position | None = None
+        # The compacted ledger in force, which has what is left up to there.
         self.ledger: CompactedLedger | None = None
         self._topic = topic
 
     def show(self, ledger: CompactedLedger | None, horizon: Position | None) -> None:
-        """From now on positions up to ``horizon`` come from ``ledger``."""
+        """Serve positions up to ``horizon`` from ``ledger`` from now on."""
         self.ledger = ledger
         self.horizon = horizon
 
@@ -41,14 +47,15 @@ class CompactedView:
     async def read(
         self, position: Position, count_max: int, bytes_max: int
     ) -> tuple[list[CompactedEntry], Position | None]:
-        """Entries from ``position`` on, and the horizon of the ledger they are of.
+        """Entries from ``position`` on, and the horizon of the ledger that they came from.
 
-        Without any, nothing is left from ``position`` to that horizon; where it is None all is to
-        be read from the log. Raises ``StorageUnavailable``.
+        Where there are none, nothing is left from ``position`` to that horizon; where the horizon
+        is None, all is to be read from the log.
         """
         horizon: Position | None = None
 
         async def entries(ledger: CompactedLedger) -> list[CompactedEntry]:
+            # Taken together with the ledger: another may be in force when the entries are there.
             nonlocal horizon
             horizon = self.horizon
             return await ledger.read_from(position, count_max, bytes_max)
@@ -57,18 +64,15 @@ class CompactedView:
         return ([], None) if found is None else (found, horizon)
 
     async def last_message(self) -> tuple[Position, int]:
-        """The last message that was left, as entry and batch index (-1: no batch).
+        """The last message that is left, as entry and batch index (-1: no batch).
 
-        ``(EARLIEST, -1)`` where nothing was. Raises ``StorageUnavailable``.
+        ``(EARLIEST, -1)`` where nothing is left.
         """
         last = await self._ask(CompactedLedger.last)
         return (EARLIEST, -1) if last is None else (last.position, last_index(last.payload))
 
     async def first_published(self, time_ms: int) -> Position | None:
-        """The first entry published at or after ``time_ms`` (Unix time); None without any.
-
-        Raises ``StorageUnavailable``.
-        """
+        """The first entry published at or after ``time_ms`` (Unix time); None without any."""
         return await self._ask(
             lambda ledger: ledger.first_where(lambda payload: entry_time_ms(payload) >= time_ms)
         )
@@ -86,7 +90,7 @@ class CompactedView:
     async def _ask(self, question: Callable[[CompactedLedger], Awaitable[T]]) -> T | None:
         """The answer of the ledger in force; None where there is none, or it is gone.
 
-        One that was replaced meanwhile may have been deleted: then the new one is asked.
+        A ledger that was replaced meanwhile may have been deleted: then the new one is asked.
         """
         while (ledger := self.ledger) is not None:
             try:

@@ -3,7 +3,7 @@
 BrokerError
 └── CompactionRunning       one at a time
 StorageUnavailable
-└── CompactedLedgerGone     somebody deleted it; the log is all there is
+└── CompactedLedgerGone     it was deleted; only the log is left
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is told of a topic's compactions: how the last went, and what all did together. Pure."""
+"""What is reported of a topic's compactions: the last one, and all of them together. Pure."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from geminga_broker.managed_ledger.write_latency import write_latency_histogram
+from geminga_broker.managed_ledger.writing.write_latency import write_latency_histogram
 from geminga_server.metrics import Histogram
 from geminga_server.metrics.exposition import Gauge
 
-# What took no time that a clock could see has no rate.
+# The duration that rates are computed with, at least: a clock may see none at all.
 DURATION_S_MIN = 0.001
 
 
@@ -27,16 +27,18 @@ class CompactionStatus(StrEnum):
 class Progress:
     """What one compaction has done so far."""
 
+    # Payload bytes, of both phases.
     bytes_read: int = 0
     bytes_written: int = 0
+    # Messages that do not survive, known when the first phase is over.
     removed: int = 0
     entries_written: int = 0
 
 
 @dataclass(slots=True)
 class CompactionReport:
-    """Times are Unix time in ms, 0 for never; totals count since the topic was loaded; rates, a
-    second, and what was left are those of the last compaction."""
+    """The report on one topic. Times are Unix time in ms, 0 for never. Totals count since the topic
+    was loaded; rates (bytes a second) and what is left are those of the last compaction."""
 
     status: CompactionStatus = CompactionStatus.NOT_RUN
     last_error: str = ""
@@ -52,7 +54,7 @@ class CompactionReport:
     entries_left: Annotated[int, Gauge("pulsar_compaction_compacted_entries_count")] = 0
     bytes_left: Annotated[int, Gauge("pulsar_compaction_compacted_entries_size")] = 0
     # How long entries took to be written, in the last stats period and in this one. None where
-    # nothing was: there may be very many topics.
+    # nothing was written: a histogram for each of very many topics would take its memory.
     _latency_shown: Histogram | None = None
     _latency_present: Histogram | None = None
 
@@ -62,22 +64,22 @@ class CompactionReport:
         return self._latency_shown or write_latency_histogram()
 
     def wrote(self, entries: int, duration_ms: float) -> None:
-        """So many entries took so long until they were durable."""
+        """Count ``entries`` that were durable after ``duration_ms``."""
         if self._latency_present is None:
             self._latency_present = write_latency_histogram()
         self._latency_present.add(duration_ms, entries)
 
     def renew(self) -> None:
-        """A stats period is over."""
+        """End the stats period and show it from now on."""
         self._latency_shown, self._latency_present = self._latency_present, None
 
     def began(self) -> None:
-        """A compaction runs."""
+        """Note that a compaction runs."""
         self.status = CompactionStatus.RUNNING
         self.last_error = ""
 
     def succeeded(self, now_ms: int, duration_s: float, progress: Progress) -> None:
-        """It is done."""
+        """Note that the compaction is done."""
         self.status = CompactionStatus.SUCCESS
         self.last_succeeded_ms = now_ms
         self.last_duration_ms = round(duration_s * 1000)
@@ -90,7 +92,7 @@ class CompactionReport:
         self.write_bytes_rate = progress.bytes_written / max(duration_s, DURATION_S_MIN)
 
     def failed(self, now_ms: int, duration_s: float, reason: str) -> None:
-        """Nothing has changed, for this ``reason``."""
+        """Note that the compaction failed for ``reason``; what is in force stays so."""
         self.status = CompactionStatus.ERROR
         self.last_error = reason
         self.last_failed_ms = now_ms

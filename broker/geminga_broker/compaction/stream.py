@@ -1,5 +1,8 @@
-"""Everything of a topic in order, as a compaction reads it: what is compacted, then the log; in
-parts that are each worked on in one turn of the event loop.
+"""All of a topic in order, as a compaction reads it: what is compacted, then the log.
+
+It comes in parts, each small enough to be worked on in one turn of the event loop. A compaction
+reads the stream twice, and both times must give the same entries: so its end is fixed beforehand,
+and the log is not trimmed meanwhile, since the compaction's own cursor holds it.
 """
 
 from __future__ import annotations
@@ -8,32 +11,34 @@ from collections import deque
 from dataclasses import dataclass
 
 from geminga_broker.compaction.compacted_ledger import CompactedEntry, CompactedLedger
-from geminga_broker.managed_ledger.log_reader import LogReader, LogScan
 from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.managed_ledger.reading.log_reader import LogReader, LogScan
 
-# So much is worked on before others get a turn of the event loop: about a millisecond.
+# How much is worked on before other tasks get a turn of the event loop: about a millisecond.
 TURN_BYTES_MAX = 64 * 1024
 TURN_ENTRIES_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """What is compacted: ``former`` up to ``horizon`` (None: nothing was compacted yet), then the
-    log up to ``upto``."""
+class CompactionSource:
+    """What one compaction reads: ``former`` up to ``horizon``, then ``log`` up to ``upto``."""
 
     log: LogReader
+    # The compacted ledger in force and the last position that it stands for; None for a topic that
+    # was never compacted.
     former: CompactedLedger | None
     horizon: Position | None
     upto: Position
 
 
-class Stream:
-    """Reads ``source`` once, from its begin to its end."""
+class CompactionStream:
+    """Reads ``source`` once, from its beginning to its end."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: CompactionSource) -> None:
         self._source = source
+        # The parts of the last read that were not returned yet.
         self._turns: deque[list[CompactedEntry]] = deque()
-        # Entries of the compacted ledger read so far; None when it is done.
+        # Entries of the former compacted ledger read so far; None when all were, or there is none.
         self._former_index: int | None = None if source.former is None else 0
         before = source.log.chain.before_first
         after = before if source.horizon is None else source.horizon
@@ -46,8 +51,10 @@ class Stream:
         return self._turns.popleft() if self._turns else []
 
     async def _next_run(self) -> list[CompactedEntry]:
+        """Read on: as much as one read of either gives, none at the end."""
         former, index = self._source.former, self._former_index
         if former is not None and index is not None:
+            # In the same portions as the log is read.
             log = self._source.log
             run = await former.read(index, log.entries_max, log.bytes_max)
             if run:

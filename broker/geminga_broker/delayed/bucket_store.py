@@ -1,9 +1,12 @@
-"""Where buckets are kept: each in a ledger of its own, named by a property of the cursor.
+"""Where buckets are stored: each in a ledger of its own, named by a property of the cursor.
+
+    entry 0    the summaries of all segments: times, and a bit set of entries
+    entry n    segment n - 1: time, ledger and entry of each message
 
 A ledger that is being written, or is to be deleted, stands in another property until it is named as
-a bucket's, or gone: whoever has the cursor next deletes what a crash left. Only the moment between
-the creation of a ledger and that first write of the property leaves one behind; its labels tell
-whose it was.
+a bucket's, or gone: the next owner of the cursor deletes what a crash left. Only a crash between
+the creation of a ledger and that first write of the property leaves one behind; its labels say
+which cursor it belonged to.
 """
 
 from __future__ import annotations
@@ -11,10 +14,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 
-from geminga_broker.managed_ledger.cursor import Cursor
-from geminga_broker.managed_ledger.cursor_store import CursorStore
-from geminga_broker.managed_ledger.writes import Writes
-from geminga_ledger import Ledgers, LedgerWriter
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.cursor_store import CursorStore
+from geminga_broker.managed_ledger.writing.confirmation_waiter import ConfirmationWaiter
 from geminga_protocol.records.topics.delayed_buckets import (
     BucketKey,
     DelayedIndex,
@@ -25,7 +27,7 @@ from geminga_protocol.records.topics.delayed_buckets import (
     decode_summaries,
 )
 
-# Ledgers that are written, or to be deleted: decimal ids with commas between them.
+# Ledgers that are being written, or to be deleted: decimal ids with commas between them.
 GARBAGE_PROPERTY = "#pulsar.internal.geminga.ledgers-to-delete"
 
 
@@ -36,7 +38,7 @@ def garbage_of(properties: Mapping[str, str]) -> list[int]:
 
 
 def has_buckets(properties: Mapping[str, str]) -> bool:
-    """Whether a cursor's properties name any ledger of ours."""
+    """Whether a cursor's properties name any ledger of buckets."""
     return bool(buckets_of(properties)) or GARBAGE_PROPERTY in properties
 
 
@@ -49,20 +51,16 @@ class BucketStore:
 
     def __init__(self, cursor: Cursor, stored: CursorStore, topic: str) -> None:
         self._cursor = cursor
-        self._stored = stored
+        self._ledgers = stored.ledgers
         self._topic = topic
 
-    @property
-    def _ledgers(self) -> Ledgers:
-        return self._stored.ledgers
-
     def named(self) -> dict[BucketKey, int]:
-        """The buckets there are, with their ledgers."""
+        """The buckets that are stored, with their ledgers."""
         return buckets_of(self._cursor.properties)
 
     async def write(self, key: BucketKey, summaries: bytes, segments: Iterable[bytes]) -> int:
-        """Write a bucket down, its first entry and the others; returns its ledger."""
-        writes = Writes()
+        """Store a bucket, its summaries and its segments; returns its ledger."""
+        writes = ConfirmationWaiter()
         config = self._cursor.config
         writer = await self._ledgers.create(
             ensemble_size=config.ensemble_size,
@@ -73,11 +71,16 @@ class BucketStore:
         )
         ledger_id = writer.ledger_id
         try:
-            await self._note_garbage([*garbage_of(self._cursor.properties), ledger_id])
-            await self._fill(writer, writes, chain((summaries,), segments))
+            # Named as garbage before it holds anything: the next owner deletes what a crash leaves.
+            await self._change({}, (), [*garbage_of(self._cursor.properties), ledger_id])
+            # One entry at a time: a bucket may take its time, topics come first.
+            for payload in chain((summaries,), segments):
+                await writes.wait_for(writer.append(payload))
+            await writer.close()
         except BaseException:
             writer.detach()
             raise
+        # One change names the new ledger and takes the former one of that name out.
         former = self.named().get(key)
         garbage = [each for each in garbage_of(self._cursor.properties) if each != ledger_id]
         if former is not None:
@@ -85,18 +88,12 @@ class BucketStore:
         await self._change({key.property_name: str(ledger_id)}, (), garbage)
         return ledger_id
 
-    async def _fill(self, writer: LedgerWriter, writes: Writes, payloads: Iterable[bytes]) -> None:
-        """One entry at a time: a bucket takes its time, topics come first."""
-        for payload in payloads:
-            await writes.wait_for(writer.append(payload))
-        await writer.close()
-
     async def summaries(self, ledger_id: int) -> list[SegmentSummary]:
-        """What a bucket's segments hold. Raises ``MalformedRecord`` besides."""
+        """The summaries of a bucket's segments. Raises ``MalformedRecord`` too."""
         return decode_summaries(await self._read(ledger_id, 0))
 
     async def segment(self, ledger_id: int, number: int) -> list[DelayedIndex]:
-        """The messages of a segment, from 0 on. Raises ``MalformedRecord`` besides."""
+        """The messages of segment ``number``, from 0 on. Raises ``MalformedRecord`` too."""
         return decode_segment(await self._read(ledger_id, number + 1))
 
     async def _read(self, ledger_id: int, entry_id: int) -> bytes:
@@ -107,32 +104,30 @@ class BucketStore:
     # Deleting
 
     async def delete(self, keys: Collection[BucketKey]) -> None:
-        """Forget buckets, then delete their ledgers, and those that are left from before."""
+        """Take buckets out of the cursor's properties, then delete their ledgers, and those that
+        are left from before."""
         named = self.named()
         gone = [named[key] for key in keys if key in named]
         garbage = [*garbage_of(self._cursor.properties), *gone]
         if not garbage:
             return
+        # First the names: a bucket that is named must exist. Deleting twice does no harm.
         await self._change({}, [key.property_name for key in keys], garbage)
-        await self._delete_ledgers(garbage)
-        await self._note_garbage([])
+        for ledger_id in garbage:
+            await self._ledgers.delete(ledger_id)
+        await self._change({}, (), [])
 
     async def delete_all(self) -> None:
-        """Before the cursor itself is deleted: nothing is written, its node is about to go."""
+        """Delete the ledgers of all buckets before the cursor itself is deleted. Its properties are
+        not written: its node is about to go."""
         properties = self._cursor.properties
-        await self._delete_ledgers([*buckets_of(properties).values(), *garbage_of(properties)])
-
-    async def _delete_ledgers(self, ledger_ids: Iterable[int]) -> None:
-        """One that is gone already is no matter."""
-        for ledger_id in ledger_ids:
+        for ledger_id in [*buckets_of(properties).values(), *garbage_of(properties)]:
             await self._ledgers.delete(ledger_id)
-
-    async def _note_garbage(self, ledger_ids: Collection[int]) -> None:
-        await self._change({}, (), ledger_ids)
 
     async def _change(
         self, put: Mapping[str, str], remove: Collection[str], garbage: Collection[int]
     ) -> None:
+        """Write properties of the cursor, of which ``garbage`` is the list of ledgers to delete."""
         if garbage:
             put = {**put, GARBAGE_PROPERTY: ",".join(map(str, garbage))}
         else:

@@ -1,8 +1,8 @@
-"""Holds back the delayed messages of one subscription, and says when they are due.
+"""Holds back the delayed messages of one subscription until they are due.
 
-What a dispatcher reads goes through ``sift``: what is delayed is passed over and noted in the
-index. A timer calls ``wake`` when something is due; ``take_due`` then gives it. One task at a time
-writes buckets, reads their segments ahead of time and deletes those that nobody needs.
+What a dispatcher reads goes through ``sift``: entries that are delayed are passed over and added to
+the index. A timer calls ``wake`` when something is due; ``take_due`` then returns it. One task at a
+time writes buckets, reads their segments ahead of time and deletes those that are unneeded.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from dataclasses import replace
 from operator import itemgetter
 
 from geminga_broker.delayed.bucket_store import BucketStore, garbage_of
-from geminga_broker.delayed.deliver_at import deliver_at_ms, is_plain, plain_end
-from geminga_broker.delayed.index import Bucket, Index
-from geminga_broker.delayed.segments import cut, summary_of
+from geminga_broker.delayed.schedule.deliver_at import deliver_at_ms, is_plain, plain_end
+from geminga_broker.delayed.schedule.message_index import Bucket, DelayedMessageIndex
+from geminga_broker.delayed.schedule.segments import cut, summary_of
 from geminga_broker.errors import BrokerError, EntryDamaged, StorageUnavailable
-from geminga_broker.managed_ledger.chain import LedgerSpan
-from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.policies.delayed import DelayedConfig
@@ -29,7 +28,6 @@ from geminga_ledger import EntryCorrupt, LedgerError, NoSuchEntry, NoSuchLedger
 from geminga_protocol.records.errors import MalformedRecord
 from geminga_protocol.records.topics.delayed_buckets import (
     BucketKey,
-    DelayedIndex,
     SegmentSummary,
     encode_segment,
     encode_summaries,
@@ -39,15 +37,15 @@ from geminga_runtime.coordination import CoordinationError
 
 log = logging.getLogger(__name__)
 
-# The time of day may be set: it is looked at again at least so often.
-LOOK_S_MAX = 60.0
+# How often the time of day is checked, at least: it may be set while the timer runs.
+CHECK_S_MAX = 60.0
 RETRY_S = 1.0
-# What the first entry of a bucket takes at most: bookies take 5 MiB.
+# The largest first entry of a bucket: bookies take 5 MiB.
 SUMMARIES_BYTES_MAX = 4 * 1024 * 1024
-# A topic that is closed in good order writes down what would else be read again, if it is so much
-# of what a bucket has at least.
+# A topic that is closed in good order writes an open bucket that has more than this part of the
+# least number of messages: the next owner would read them again.
 CLOSING_PART = 10
-# What a bucket that cannot be read fails with; its messages are read from the topic.
+# The errors of a bucket that cannot be read; its messages are read from the topic.
 LOST = (NoSuchLedger, NoSuchEntry, EntryCorrupt, MalformedRecord)
 
 
@@ -55,7 +53,8 @@ _entry_id = itemgetter(0)
 
 
 def _unbroken_end(run: list[Entry], start: int, end: int) -> int:
-    """Up to which number ``run[start:end]`` has every entry: others were not looked at."""
+    """The entry id behind the first unbroken sequence of ids in ``run[start:end]``. Entries that a
+    gap leaves out were acknowledged, and were not parsed."""
     first = run[start][0]
     if run[end - 1][0] - first == end - 1 - start:
         return run[end - 1][0] + 1
@@ -66,9 +65,9 @@ def _unbroken_end(run: list[Entry], start: int, end: int) -> int:
 
 
 class DelayedMessages:
-    """The delayed messages of ``cursor``; ``wake`` is called when there may be something due.
+    """The delayed messages of ``cursor``; ``wake`` is called when something may be due.
 
-    ``is_due`` says that ``take_due`` may give something. ``config`` may be replaced at any time.
+    ``config`` may be replaced at any time.
     """
 
     def __init__(
@@ -84,19 +83,27 @@ class DelayedMessages:
         self._cursor = cursor
         self._clock = clock
         self._wake = wake
+        # ``take_due`` may return something.
         self.is_due = False
+        # Where buckets are stored; None for a subscription that is not stored itself.
         stored = cursor.store
         self._store = None if stored is None else BucketStore(cursor, stored, topic)
         self._config = DelayedConfig()
-        self._index = Index(self._kept(self._config), clock.wall_ms())
+        self._index = DelayedMessageIndex(self._kept(self._config), clock.wall_ms())
+        # Of several consumers that connect at once, one recovers the buckets.
         self._recovering = asyncio.Lock()
         self._is_recovered = self._store is None
+        # Buckets that cannot be read: their names are to be taken out of the cursor.
         self._lost: list[BucketKey] = []
+        # The timer, and the time that it is set for (Unix time).
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
+        # The tasks that work with buckets, and that roll the log over to end one.
         self._work: asyncio.Task[object] | None = None
-        self._turning: asyncio.Task[object] | None = None
-        # Entries of this ledger known not to be delayed, the second excluded.
+        self._rolling_over: asyncio.Task[object] | None = None
+        # A ledger and the entries of it that are known not to be delayed, from the first up to the
+        # second, which is excluded: what is read again, as consumers did not take it, is not parsed
+        # again.
         self._plain = (-1, 0, 0)
 
     @property
@@ -111,7 +118,7 @@ class DelayedMessages:
         self._plain = (-1, 0, 0)
 
     def _kept(self, config: DelayedConfig) -> DelayedConfig:
-        """A subscription that is not stored has no buckets."""
+        """The config of the index: a subscription that is not stored writes no buckets."""
         if self._store is not None:
             return config
         return replace(config, bucket_messages_min=sys.maxsize, bucket_messages_max=sys.maxsize)
@@ -127,12 +134,12 @@ class DelayedMessages:
 
     @property
     def size_bytes(self) -> int:
-        """The memory that the index takes, about."""
+        """About how much memory the index takes."""
         return self._index.size_bytes
 
     @property
     def bucket_count(self) -> int:
-        """Into how many buckets the index is cut."""
+        """How many buckets the index has, those that are not written yet included."""
         return self._index.bucket_count
 
     @property
@@ -145,6 +152,7 @@ class DelayedMessages:
     def pass_held(self, position: Position) -> Position:
         """The first position from ``position`` on that is not held back."""
         held = self._index.held
+        # Across ledgers: the run may end with its ledger, and the next begin with another run.
         while held:
             end = held.run_end(*position)
             if end == position[1]:
@@ -153,12 +161,13 @@ class DelayedMessages:
         return position
 
     def sift(self, ledger_id: int, run: list[Entry]) -> tuple[int, list[Entry]]:
-        """How many entries ``run`` begins with that are held back, and those after them that are
-        not, up to the next that is."""
+        """Split a run: how many entries at its start are held back, and the entries behind them
+        that are not, up to the next that is. HOT: each entry of a Shared subscription comes here.
+        """
         plain_in, plain_from, plain_upto = self._plain
         first = run[0][0]
         if ledger_id == plain_in and plain_from <= first < plain_upto:
-            # By number, not by count: what was acknowledged meanwhile is not in the run.
+            # By entry id, not by count: what was acknowledged meanwhile is not in the run.
             if run[-1][0] < plain_upto:
                 return 0, run
             return 0, run[: bisect_left(run, plain_upto, key=_entry_id)]
@@ -170,11 +179,14 @@ class DelayedMessages:
         end = self._plain_end(ledger_id, run, passed)
         if end > passed:
             self._plain = (ledger_id, run[passed][0], _unbroken_end(run, passed, end))
+            # The ledger may be read to its end now, and the open bucket end with it.
             if self._index.is_enough:
-                self._look()
+                self._check()
         return passed, run if end - passed == len(run) else run[passed:end]
 
     def _pass_delayed(self, ledger_id: int, run: list[Entry]) -> int:
+        """How many entries at the start of ``run`` are held back, after adding the delayed ones to
+        the index."""
         now_ms = self._clock.wall_ms()
         count = 0
         for entry_id, payload, _ in run:
@@ -186,15 +198,17 @@ class DelayedMessages:
                 break
             count += 1
         if count:
-            self._look()
+            self._check()
         return count
 
     def _is_held(self, ledger_id: int, entry_id: int) -> bool:
         return len(self._index) > 0 and (ledger_id, entry_id) in self._index.held
 
     def _plain_end(self, ledger_id: int, run: list[Entry], start: int) -> int:
-        """Up to where ``run`` is not delayed, from ``start`` on."""
+        """The index of the first entry of ``run`` from ``start`` on that is held back, or is to
+        be."""
         now_ms = self._clock.wall_ms()
+        # While nothing is held back, one quick loop finds the first entry worth a closer look.
         if not len(self._index):
             start = plain_end(run, start)
         for index in range(start, len(run)):
@@ -208,22 +222,22 @@ class DelayedMessages:
     def take_due(self, read_position: Position, count_max: int) -> list[Position]:
         """At most ``count_max`` entries that are due, of those before ``read_position``.
 
-        The others are held no longer, so they are read.
+        Due entries behind it are released too: the dispatcher comes to them when it reads on.
         """
         due = self._index.take_due(self._clock.wall_ms(), count_max)
         self.is_due = len(due) == count_max
-        self._look()
+        self._check()
         return [each for each in due if each < read_position]
 
     # Time
 
-    def _look(self) -> None:
-        """Have the work done that there is, and set the timer for what comes next."""
+    def _check(self) -> None:
+        """Start the work with buckets that is to be done, and set the timer for what comes next."""
         if self._index.is_enough:
             self._end_bucket()
         if self._is_recovered and self._has_work() and not self._is_working:
             self._work = self._cursor.spawn(self._do_work(), name=f"delayed {self._cursor.name}")
-        # Work that is under way looks again when it is done. The timer must not count the segments
+        # Work that is under way checks again when it is done. The timer must not count the segments
         # that it reads: they are overdue, and it would go off at once, again and again.
         next_ms = None if self.is_due else self._index.next_ms(is_loading=self._is_working)
         if next_ms is None:
@@ -235,15 +249,16 @@ class DelayedMessages:
         self._timer_ms = next_ms
         delay_s = max(0, next_ms - self._clock.wall_ms()) / 1000
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(min(delay_s, LOOK_S_MAX), self._on_time)
+        self._timer = loop.call_later(min(delay_s, CHECK_S_MAX), self._on_time)
 
     def _on_time(self) -> None:
         self._timer = None
         self.is_due = True
         self._wake()
-        if self.is_due:  # nobody took it, for want of consumers: what follows can wait as well
-            return
-        self._look()
+        # ``wake`` mostly leads to ``take_due``. Where it does not, there is no consumer, and what
+        # is due later can wait as well: the next ``take_due`` sets the timer again.
+        if not self.is_due:
+            self._check()
 
     # Work with buckets
 
@@ -264,38 +279,43 @@ class DelayedMessages:
         )
 
     def _end_bucket(self) -> None:
-        """Have the bucket written that has enough, now, not when its last ledger is full some day:
-        what is in none is read again by the next owner. Buckets share no ledger, so it ends here.
+        """Seal the open bucket, which has enough messages, when its last ledger is complete.
+
+        An open ledger is closed for that, since it may take hours to become full: the next owner
+        reads again what is in no bucket. Buckets share no ledger, so the bucket ends with it.
         """
         span = self._managed_ledger.chain.span(self._index.open_upto)
         if span is None:
             return  # trimmed
         if span.closed_at_ms:
-            if self._is_read(span):
+            # Complete when its last entry was read, too: that one is known to be plain, or held.
+            plain_in, _, plain_upto = self._plain
+            is_plain_to_end = (plain_in, plain_upto) > span.last
+            if is_plain_to_end or self._index.held.last_of(span.ledger_id) == span.last:
                 self._index.seal()
-        elif self._turning is None or self._turning.done():
-            work = self._turn_over()
-            self._turning = self._cursor.spawn(work, name=f"new ledger for {self._cursor.name}")
+        elif self._rolling_over is None or self._rolling_over.done():
+            name = f"new ledger for {self._cursor.name}"
+            self._rolling_over = self._cursor.spawn(self._roll_over(), name=name)
 
-    def _is_read(self, span: LedgerSpan) -> bool:
-        """Whether the last entry of a ledger that has delayed messages was seen."""
-        plain_in, _, plain_upto = self._plain
-        return (plain_in, plain_upto) > span.last or (
-            self._index.held.last_of(span.ledger_id) == span.last
-        )
-
-    async def _turn_over(self) -> None:
+    async def _roll_over(self) -> None:
         try:
             await self._managed_ledger.roll_over()
         except BrokerError as error:
             log.info("no new ledger", extra={"cursor": self._cursor.name, "error": str(error)})
             return
-        self._look()
+        self._check()
 
     async def _do_work(self) -> None:
+        """Work with buckets until there is nothing to do: what consumers wait for comes first."""
+        index = self._index
         while self._has_work():
             try:
-                await self._work_once()
+                if (wanted := index.segment_wanted(self._clock.wall_ms())) is not None:
+                    await self._load_segment(wanted)
+                elif index.sealing is not None:
+                    await self._write_bucket()
+                else:
+                    await self._delete_unneeded()
             except (LedgerError, CoordinationError, StorageUnavailable) as error:
                 log.warning(
                     "index of delayed messages waits",
@@ -304,17 +324,8 @@ class DelayedMessages:
                 await asyncio.sleep(RETRY_S)
             except BrokerError:
                 return  # another broker has the cursor
-        asyncio.get_running_loop().call_soon(self._look)
-
-    async def _work_once(self) -> None:
-        index = self._index
-        wanted = index.segment_wanted(self._clock.wall_ms())
-        if wanted is not None:
-            await self._load_segment(wanted)
-        elif index.sealing is not None:
-            await self._write_bucket()
-        else:
-            await self._delete_unneeded()
+        # When this task is done: until then no other one is started.
+        asyncio.get_running_loop().call_soon(self._check)
 
     async def _load_segment(self, bucket: Bucket) -> None:
         assert self._store is not None
@@ -333,25 +344,23 @@ class DelayedMessages:
             self._index.loaded(messages)
 
     async def _read_again(self, bucket: Bucket) -> None:
-        """Ask the messages themselves when they are due."""
-        held = self._index.held
+        """Learn from the messages themselves when they are due."""
+        held, log_reader = self._index.held, self._managed_ledger.reader
         runs = list(held.runs(bucket.key.first_ledger_id, bucket.key.last_ledger_id))
         for ledger_id, first, last in runs:
-            position = Position(ledger_id, first)
-            while position[1] <= last:
+            at = first
+            while at <= last:
                 if self._managed_ledger.chain.span(ledger_id) is None:
                     return  # trimmed: the mark-delete position has passed it
-                found = await self._times_from(position, last)
+                try:
+                    entries = await log_reader.read(Position(ledger_id, at), last - at + 1)
+                except EntryDamaged:
+                    # Due now: the dispatcher that reads it deals with the damage.
+                    found = [(self._clock.wall_ms(), ledger_id, at)]
+                else:
+                    found = [(deliver_at_ms(each[1]), ledger_id, each[0]) for each in entries]
                 self._index.loaded(found)
-                position = Position(ledger_id, found[-1][2] + 1)
-
-    async def _times_from(self, position: Position, last: int) -> list[DelayedIndex]:
-        try:
-            entries = await self._managed_ledger.reader.read(position, last - position[1] + 1)
-        except EntryDamaged:
-            # Whoever reads it when it is due says what is wrong.
-            return [(self._clock.wall_ms(), position[0], position[1])]
-        return [(deliver_at_ms(payload), position[0], entry_id) for entry_id, payload, _ in entries]
+                at = found[-1][2] + 1
 
     async def _write_bucket(self) -> None:
         assert self._store is not None
@@ -364,7 +373,7 @@ class DelayedMessages:
                 segments.append(encode_segment(segment))
             await asyncio.sleep(0)
             if self._index.sealing is not sealing:
-                return  # all was forgotten meanwhile
+                return  # ``clear`` came meanwhile
         encoded = encode_summaries(summaries)
         if len(encoded) > SUMMARIES_BYTES_MAX:
             log.warning(
@@ -373,9 +382,10 @@ class DelayedMessages:
             )
             self._index.unwritable()
             return
+        # From here on ``clear`` does not stop it: the bucket is stored, and deleted as unneeded.
         times = [(each.due_first_ms, each.due_last_ms) for each in summaries]
         ledger_id = await self._store.write(sealing.key, encoded, segments)
-        # A lost one of this name is replaced: the name is not to be forgotten any more.
+        # Where a lost bucket had this name, it is replaced now: the name must stay.
         self._lost = [key for key in self._lost if key != sealing.key]
         self._index.written(sealing, Bucket(sealing.key, ledger_id, times))
 
@@ -388,10 +398,11 @@ class DelayedMessages:
         try:
             await self._store.delete([*unneeded, *lost])
         except BaseException:
+            # To be deleted with the next attempt; the index does not know the unneeded any more.
             self._lost += [*unneeded, *lost]
             raise
 
-    # Coming and going
+    # Opening and closing
 
     async def recover(self) -> None:
         """Take over the buckets of the owner before, once. Raises ``StorageUnavailable``."""
@@ -403,7 +414,7 @@ class DelayedMessages:
             except (LedgerError, CoordinationError) as error:
                 raise StorageUnavailable(str(error)) from error
             self._is_recovered = True
-        self._look()
+        self._check()
 
     async def _recover(self) -> None:
         assert self._store is not None
@@ -418,8 +429,8 @@ class DelayedMessages:
                     extra={"cursor": self._cursor.name, "error": str(error)},
                 )
                 lost.append(key)
-        # Only now, and at one time: were some restored before another cannot be read, what becomes
-        # due until the next attempt would stay held, and its segments count as passed.
+        # Only now, and all for one time: were some restored and then another not read, messages
+        # that become due until the next attempt would stay held, and their segments be skipped.
         now_ms = self._clock.wall_ms()
         for key, ledger_id, summaries in found:
             self._index.restore(key, ledger_id, summaries, now_ms)
@@ -427,41 +438,43 @@ class DelayedMessages:
         self._index.pass_by(self._cursor.mark_delete)
 
     def passed(self) -> None:
-        """The mark-delete position has moved far: let go of what it has passed."""
+        """Forget what the mark-delete position has passed: it has moved far."""
         if len(self._index) or self._index.buckets:
             self._index.pass_by(self._cursor.mark_delete)
-            self._look()
+            self._check()
 
     def clear(self) -> None:
-        """Everything is read again, or nothing is left: hold nothing."""
+        """Hold nothing back: everything is read again, or nothing is left."""
+        # Buckets that were not recovered yet need not be: they are to be deleted.
         if self._store is not None and not self._is_recovered and not self._recovering.locked():
             self._is_recovered = True
             self._lost = list(self._store.named())
         if len(self._index) or self._index.buckets:
             self._index.clear(self._clock.wall_ms())
         self._plain = (-1, 0, 0)
-        self._look()
+        self._check()
 
     async def finish(self) -> None:
-        """Before the cursor is closed in good order: write down what would be read again."""
+        """Write the open bucket before the cursor is closed in good order, if it is worth it."""
         index = self._index
         enough = index.config.bucket_messages_min // CLOSING_PART
         if self._store is None or not self._is_recovered or index.open_count <= enough:
             return
         if index.sealing is None:
             index.seal()
-            self._look()
+            self._check()
         if self._work is not None:
             await asyncio.wait((self._work,))
 
     async def delete(self) -> None:
-        """Before the cursor is deleted: delete the ledgers of its buckets.
+        """Delete the ledgers of all buckets before the cursor is deleted.
 
         Raises ``StorageUnavailable``.
         """
         if self._timer is not None:
             self._timer.cancel()
-        for task in (self._turning, self._work):
+        # No task may write another ledger, or name one, while they are deleted.
+        for task in (self._rolling_over, self._work):
             if task is not None:
                 task.cancel()
                 await asyncio.wait((task,))

@@ -1,11 +1,11 @@
 """The load manager: on the broker that leads, it places, moves and splits bundles; on all others it
 does nothing.
 
-Whether this broker leads is asked before each act, never remembered: a leader that takes itself
-for a follower would balance nothing for as long as it lives. What it knows is read from the reports
-that all brokers write, so that a new leader knows it at once; what bundles cost that no broker owns
-any more, it reads in the averages that the leader before wrote down (``history``). What that one
-had decided and not seen in reports yet is not handed on, which costs a move at worst.
+Whether this broker leads is checked before each act, never remembered: a leader that takes itself
+for a follower would balance nothing as long as it lives. What it knows comes from the reports that
+all brokers write, so that a new leader knows it at once; the costs of bundles that no broker owns
+any more come from the averages that the leader before stored (``history_records``). What that one
+had decided and not seen in reports yet is lost, which costs a move at worst.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
 
-from geminga_broker.load_manager.cluster_load import ClusterLoad
+from geminga_broker.load_manager.balancing.cluster_load import ClusterLoad
+from geminga_broker.load_manager.balancing.load_history import LoadHistory, cost_of_average
+from geminga_broker.load_manager.balancing.placement import LeastLoaded
+from geminga_broker.load_manager.balancing.shedding import Move, Shedder
+from geminga_broker.load_manager.balancing.splitting import bundles_to_split
 from geminga_broker.load_manager.config import LoadManagerConfig
-from geminga_broker.load_manager.history import HistoryRecords, LoadHistory, cost_of_average
-from geminga_broker.load_manager.placement import LeastLoaded
-from geminga_broker.load_manager.shedding import Move, Shedder
-from geminga_broker.load_manager.splitting import bundles_to_split
-from geminga_broker.ownership.address import Owner
+from geminga_broker.load_manager.history_records import HistoryRecords
+from geminga_broker.ownership.addresses.address import Owner
 from geminga_broker.ownership.ownership import ViewBrokers
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName
 from geminga_runtime.clock import Clock
@@ -38,19 +39,21 @@ log = logging.getLogger(__name__)
 
 # Bundles that are handed on side by side: each closes and opens its topics, and asks ZooKeeper.
 MOVES_AT_ONCE_MAX = 4
-# A bundle that was split is in the reports until its owner has measured again.
+# A bundle that was split stays in the reports until its owner has measured again: two periods of
+# rates and a report, as ``EXPECTED_S``.
 SPLIT_PAUSE_S = 150.0
-# A leader that has died leaves bundles without an owner, which the next one places by what they
-# cost: it learns that before most clients have found their brokers gone.
-OFFICE_CHECK_S = 1.0
+# How often a broker checks whether it has become the leader. A leader that has died leaves bundles
+# without an owner, which the next one places by their stored costs: it reads these before most
+# clients have found their brokers gone.
+LEADERSHIP_CHECK_S = 1.0
 
 CountBundles = Callable[[NamespaceName], Awaitable[int]]
 
 
 class BundleMover(Protocol):
-    """What the load manager has owners do. Bundles are named ``tenant/namespace/0x…_0x…``, owners
-    by their addresses, destinations by their id. All raise ``GemingaError``, also where
-    the owner asked owns the bundle no more."""
+    """Asks the owners of bundles over REST. Bundles are named ``tenant/namespace/0x…_0x…``,
+    destinations by their broker's id. All methods raise ``GemingaError``, also where that owner no
+    longer owns the bundle."""
 
     async def unload(self, owner: Owner, bundle: str, destination: str) -> None:
         """Return when the owner has handed the bundle on to the broker ``destination``."""
@@ -63,7 +66,7 @@ class BundleMover(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LoadCounts:
-    """What the load manager has had done since its broker started."""
+    """What the load manager has done since its broker started."""
 
     # Bundles that were moved, by the broker that they left.
     moves: Counter[str] = field(default_factory=Counter[str])
@@ -103,6 +106,7 @@ class LoadManager(Service):
         self.load = ClusterLoad()
         self.placement = LeastLoaded(self.load, config, clock)
         self._shedder = Shedder(self.load, config)
+        # When each bundle was last split, or was tried to be (monotonic).
         self._split_s: dict[str, float] = {}
         self._pool = WorkPool(MOVES_AT_ONCE_MAX)
         self.counts = LoadCounts()
@@ -112,7 +116,7 @@ class LoadManager(Service):
         config = self._config
         if not config.load_balancer_enabled:
             return
-        self.spawn_every(OFFICE_CHECK_S, self.take_over, name="take over load history")
+        self.spawn_every(LEADERSHIP_CHECK_S, self.take_over, name="take over load history")
         self.spawn_every(
             config.load_balancer_history_interval_s, self.write_history, name="write load history"
         )
@@ -124,7 +128,7 @@ class LoadManager(Service):
             )
 
     async def take_over(self) -> None:
-        """Learn what the leader before this one wrote down, once for each time that this broker
+        """Read the averages that the leader before this one stored, once each time that this broker
         becomes the leader."""
         if not self._is_leader():
             self._has_taken_over = False
@@ -141,8 +145,8 @@ class LoadManager(Service):
             self.load.remember(bundle, cost_of_average(data))
 
     async def write_history(self) -> None:
-        """Write down what bundles and brokers have to do, if this broker leads."""
-        # Averages that were not read would be overwritten by those of one report.
+        """Store the average loads of bundles and brokers, if this broker leads."""
+        # Before the stored averages were read, they would be overwritten by those of one report.
         if not await self._renew() or not self._has_taken_over:
             return
         history = self._history
@@ -154,18 +158,19 @@ class LoadManager(Service):
             log.info("load history not written", extra={"why": str(error)})
 
     async def shed(self) -> None:
-        """Move bundles, if this broker leads and finds that they should be."""
+        """Move bundles that should be moved, if this broker leads."""
         if await self._renew():
             moves = self._shedder.decide(self._clock.monotonic())
             await self._pool.run(self._move, deque(moves))
 
     async def _move(self, move: Move) -> None:
+        # Moves before this one took their time: a broker may have gone meanwhile.
         source = self.load.brokers.get(move.source)
         if source is None or move.destination not in self.load.brokers or not self._is_leader():
             return
         now_s = self._clock.monotonic()
         facts = {"bundle": move.bundle, "from": move.source, "to": move.destination}
-        # Told before it is done: whoever looks the bundle up meanwhile is sent there too.
+        # Before it is done: lookups of the bundle that come meanwhile lead there, too.
         self.load.expect(move.bundle, move.destination, now_s)
         self.load.note_moved(move.bundle, now_s)
         try:
@@ -196,8 +201,10 @@ class LoadManager(Service):
     async def _split(self, bundle: str, broker_id: str, reason: str) -> None:
         namespace, _, _ = bundle.rpartition("/")
         facts = {"bundle": bundle, "broker": broker_id, "reason": reason}
-        self._split_s[bundle] = self._clock.monotonic()  # if it cannot be, others come first
+        # Before it is done: where it fails, other bundles are tried first the next time.
+        self._split_s[bundle] = self._clock.monotonic()
         try:
+            # In the ring as it is now: other splits of this round count.
             count = await self._count_bundles(NamespaceName.parse(namespace))
             owner = self.load.brokers.get(broker_id)
             if owner is None or not self._is_leader():
@@ -214,8 +221,8 @@ class LoadManager(Service):
             log.info("bundle split by load", extra=facts)
 
     async def _renew(self) -> bool:
-        """Take in the reports as they are now; False where this broker does not lead, or cannot
-        know what it does not see."""
+        """Take in the present reports; False where this broker does not lead, or ZooKeeper does not
+        answer."""
         if not self._is_leader():
             return False
         try:
@@ -226,7 +233,9 @@ class LoadManager(Service):
             is_new = self.load.take(broker_id, report)
             self._history.sample(broker_id, report)
             if is_new:
-                await asyncio.sleep(0)  # others run: a large report takes three milliseconds
+                # Others get a turn: a large report takes three milliseconds.
+                await asyncio.sleep(0)
         self.load.renew(loads, self._clock.monotonic())
         self._history.keep_brokers(loads)
+        # Again: taking in the reports of a hundred brokers takes its time.
         return self._is_leader()

@@ -1,7 +1,7 @@
-"""How busy this broker's process is, as load reports say it: asked of the operating system.
+"""How busy this broker's process is, according to the operating system; for load reports.
 
-A broker's work is done by one thread, so that its limit is one core, whatever else the machine has:
-brokers that share a machine are told apart. Upstream reports the whole machine's CPU.
+A broker works in one thread, so its limit is one core, whatever else the machine has: brokers that
+share a machine report different loads. Upstream reports the whole machine's CPU.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class Usage(Protocol):
     memory: ResourceUsage
 
     def renew(self) -> None:
-        """A stats period is over: measure what was used in it."""
+        """Measure what was used in the stats period that ends now."""
         ...
 
 
 class UnknownUsage:
-    """What is told where there is no process of the broker's own, as under simulation."""
+    """The usage where the broker has no process of its own, as in a simulation."""
 
     cpu = ResourceUsage()
     memory = ResourceUsage()
@@ -53,7 +53,7 @@ class ProcessUsage:
         now_s, cpu_s = self._clock.monotonic(), _cpu_s()
         passed_s = now_s - self._measured_s
         if passed_s > 0:
-            percent = (cpu_s - self._cpu_s) / passed_s * 100
+            percent = (cpu_s - self._cpu_s) / passed_s * CORE_PERCENT
             self.cpu = ResourceUsage(usage=percent, limit=CORE_PERCENT)
         self._measured_s, self._cpu_s = now_s, cpu_s
         self.memory = self._memory()

@@ -1,4 +1,8 @@
-"""Looking at single entries of a log, for people: nothing is acknowledged by it."""
+"""Looking at single entries of a log, for operators' tools: nothing is acknowledged by it.
+
+All functions raise ``StorageUnavailable`` where bookies do not answer, and where the entry is
+trimmed while it is looked for.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,20 @@ import asyncio
 from dataclasses import dataclass
 
 from geminga_broker.errors import StorageUnavailable
-from geminga_broker.managed_ledger.broker_entry_metadata import NO_INDEX, index_of
-from geminga_broker.managed_ledger.cursor import Cursor
-from geminga_broker.managed_ledger.log_reader import LogReader, nth_of
-from geminga_broker.managed_ledger.payloads import batch_size, entry_time_ms, message_count
+from geminga_broker.managed_ledger.acknowledgement.unacknowledged import (
+    nth_unacknowledged,
+    unacknowledged_runs,
+)
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.positions import EARLIEST, Position
-from geminga_broker.managed_ledger.unacknowledged import nth_unacknowledged, unacknowledged_runs
+from geminga_broker.managed_ledger.reading.log_reader import LogReader, nth_of
+from geminga_broker.managed_ledger.reading.payloads import batch_size, entry_time_ms, message_count
+from geminga_broker.managed_ledger.writing.broker_entry_metadata import NO_INDEX, index_of
 
 Found = tuple[Position, bytes]
 """An entry: where it is, and its payload."""
 
-# Entries that one look at a backlog reads at most, and how long it may take
+# How many entries of a backlog are scanned at most, and how long that may take
 # (subscriptionBacklogScanMaxEntries, subscriptionBacklogScanMaxTimeMs).
 SCANNED_ENTRIES_MAX = 10_000
 SCAN_S_MAX = 120.0
@@ -46,6 +53,7 @@ async def last_message(reader: LogReader) -> tuple[Position, int]:
         try:
             size = batch_size(await reader.read_one(last))
         except StorageUnavailable:
+            # Trimmed while it was read: then the log has another last entry, or none.
             if reader.chain.span(last.ledger_id) is not None:
                 raise
         else:
@@ -79,13 +87,12 @@ async def first_published_at(reader: LogReader, time_ms: int) -> Position:
 
 
 async def message_with_index(reader: LogReader, index: int) -> Position | None:
-    """The entry that has the message of that index, as ``broker_entry_metadata`` counts them.
+    """The entry that has the message of that index, as ``broker_entry_metadata`` counts them
+    (PIP-415).
 
-    It is the gap before the first one where it was deleted, None where the log does not have it
-    yet (PIP-415).
-
-    Where it is a marker's, the message behind that. Entries from before messages were counted have
-    no index: they stand before all others.
+    ``EARLIEST`` where it was deleted, None where the log does not have it yet. For the index of a
+    marker, which is no message, it is the message behind that marker. Entries from before messages
+    were counted have no index and are before all others.
     """
     if index < 0:
         return None
@@ -97,6 +104,8 @@ async def message_with_index(reader: LogReader, index: int) -> Position | None:
         payload = await reader.read_one(position)
         messages = message_count(payload)
         if messages:
+            # The first entry of the log ends at or behind the index: if it also begins behind it,
+            # the message was in an entry that was deleted.
             is_first = chain.previous_of(position) == chain.before_first
             return EARLIEST if is_first and index <= _index(payload) - messages else position
         position = chain.next_after(position)
@@ -110,12 +119,13 @@ def _index(payload: bytes) -> int:
 
 @dataclass(slots=True)
 class BacklogScan:
-    """What was found; ``is_aborted`` where there was too much of it."""
+    """What a scan of a backlog found."""
 
     entries: int = 0
     messages: int = 0
     first: Position | None = None
     last: Position | None = None
+    # The backlog goes on beyond ``last``: the scan reached a limit.
     is_aborted: bool = False
 
 
@@ -126,6 +136,7 @@ async def scan_backlog(
     scan = BacklogScan()
     try:
         async with asyncio.timeout(SCAN_S_MAX):
+            # The backlog of this moment: what is acknowledged while it is read is counted too.
             for ledger_id, first, last in list(
                 unacknowledged_runs(cursor.acknowledged, reader.chain)
             ):
@@ -133,17 +144,12 @@ async def scan_backlog(
                 while at <= last and not scan.is_aborted:
                     wanted = min(last - at + 1, entries_max - scan.entries)
                     run = await reader.read(Position(ledger_id, at), wanted)
-                    _count(scan, ledger_id, run)
                     at += len(run)
+                    scan.entries += len(run)
+                    scan.messages += sum(message_count(payload) for _, payload, _ in run)
+                    scan.first = scan.first or Position(ledger_id, run[0][0])
+                    scan.last = Position(ledger_id, run[-1][0])
                     scan.is_aborted = scan.entries >= entries_max
     except TimeoutError:
         scan.is_aborted = True
     return scan
-
-
-def _count(scan: BacklogScan, ledger_id: int, run: list[tuple[int, bytes, int]]) -> None:
-    scan.entries += len(run)
-    scan.messages += sum(message_count(payload) for _, payload, _ in run)
-    if scan.first is None:
-        scan.first = Position(ledger_id, run[0][0])
-    scan.last = Position(ledger_id, run[-1][0])

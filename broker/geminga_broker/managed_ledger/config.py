@@ -27,8 +27,8 @@ class CacheConfig:
     """How much of the newest entries is kept in memory, and for how long."""
 
     # Delivering from it costs a sixth of the CPU of reading from a bookie (0.8 us against 4.5 for
-    # 1 KiB in batches), so a backlog of some seconds of publishing is to fit. What nobody reads at
-    # the tail leaves after a minute.
+    # 1 KiB in batches), so a backlog of some seconds of publishing is to fit. What no subscription
+    # reads at the tail is evicted after a minute.
     cache_bytes_max: Annotated[int, Ge(MIB), Upstream("managedLedgerCacheSizeMB", MIB)] = 256 * MIB
     """The newest entries in memory, from which consumers are served that keep up."""
     cache_watermark: Annotated[
@@ -45,11 +45,11 @@ class CacheConfig:
 
 @dataclass(frozen=True, slots=True)
 class ManagedLedgerConfig:
-    """How logs are cut into ledgers and how cursors are kept.
+    """How logs are cut into ledgers and how cursors are stored.
 
-    ``cursor_flush_delay_s`` is how long an acknowledgement may wait to share a write with others;
-    one that asks for a receipt does not wait. Upstream writes at most once a second instead
-    (managedLedgerDefaultMarkDeleteRateLimit) and so forgets up to a second of acknowledgements.
+    Where upstream writes a cursor at most once a second (managedLedgerDefaultMarkDeleteRateLimit)
+    and so forgets up to a second of acknowledgements in a crash, ours waits
+    ``cursor_flush_delay_s`` for others to share a write, and not at all where a receipt is wanted.
     """
 
     ensemble_size: Annotated[int, Ge(1), Upstream("managedLedgerDefaultEnsembleSize")] = 1

@@ -1,4 +1,4 @@
-"""Opens logs and cursors, and looks after the open ones: what they all share, in one place."""
+"""Opens logs and cursors with what they share, and sweeps the open logs periodically."""
 
 from __future__ import annotations
 
@@ -8,23 +8,26 @@ from contextlib import AsyncExitStack, suppress
 from random import Random
 
 from geminga_broker.errors import TopicNotFound
-from geminga_broker.managed_ledger.broker_entry_metadata import (
+from geminga_broker.managed_ledger.acknowledgement.cursor_state import (
+    REPLICATED_PROPERTY,
+    CursorState,
+)
+from geminga_broker.managed_ledger.cache.entry_cache import EntryCache
+from geminga_broker.managed_ledger.cache.read_ahead import ReadAheadBudget
+from geminga_broker.managed_ledger.config import ManagedLedgerConfig
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.cursor_store import CursorStore
+from geminga_broker.managed_ledger.ledger_chain.chain import LedgerChain
+from geminga_broker.managed_ledger.log_listener import LogListener
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.managed_ledger.records.log_store import LogStore
+from geminga_broker.managed_ledger.services import ManagedLedgerServices
+from geminga_broker.managed_ledger.writing.broker_entry_metadata import (
     NO_STAMPS,
     BrokerEntryFields,
     BrokerEntryMetadata,
 )
-from geminga_broker.managed_ledger.chain import LedgerChain
-from geminga_broker.managed_ledger.config import ManagedLedgerConfig
-from geminga_broker.managed_ledger.cursor import Cursor
-from geminga_broker.managed_ledger.cursor_state import REPLICATED_PROPERTY, CursorState
-from geminga_broker.managed_ledger.cursor_store import CursorStore
-from geminga_broker.managed_ledger.entry_cache import EntryCache
-from geminga_broker.managed_ledger.fetched_entries import FetchedBudget
-from geminga_broker.managed_ledger.log_listener import LogListener
-from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
-from geminga_broker.managed_ledger.positions import Position
-from geminga_broker.managed_ledger.services import ManagedLedgerServices
-from geminga_broker.managed_ledger.store import LogStore
 from geminga_ledger import Ledgers
 from geminga_protocol.pulsar.topics.topic_names import decode_local
 from geminga_protocol.records.topics.managed_ledger import managed_ledger_path
@@ -32,17 +35,20 @@ from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination, NodeExists, NodeMissing
 from geminga_runtime.service import Service
 
-# How often the cache is looked through for what has become too old.
+# How often entries that have become too old are evicted from the cache.
 CACHE_SWEEP_S = 1.0
-# So many logs are swept before others get a turn of the event loop.
+# So many logs are swept before other tasks get a turn of the event loop.
 LOGS_SWEPT_AT_ONCE = 500
 # Cursors of one log that are loaded at a time: each asks ZooKeeper, most also open a ledger.
 CURSOR_LOADS_MAX = 16
 
 
 class ManagedLedgerFactory(Service):
-    """The broker's logs; ``cache`` is shared by all of them, and ``stamps`` go in front of all
-    entries. While it is entered, sweeps them."""
+    """Makes the broker's logs and cursors, which their users enter. While the factory is entered
+    itself, it sweeps the open logs and the cache.
+
+    All logs share ``cache``; ``stamps`` says what the broker writes in front of all entries.
+    """
 
     def __init__(
         self,
@@ -57,7 +63,9 @@ class ManagedLedgerFactory(Service):
     ) -> None:
         super().__init__()
         self.cache = cache
+        # For parts of a topic that write ledgers of their own (compaction, buckets, schemas).
         self.ledgers = ledgers
+        # The defaults: topics may have settings of their own for their logs and cursors.
         self.config = config
         self.coordination = coordination
         self._clock = clock
@@ -66,7 +74,7 @@ class ManagedLedgerFactory(Service):
         self._services = ManagedLedgerServices(
             ledgers=ledgers,
             cache=cache,
-            fetched_budget=FetchedBudget(config.fetched_bytes_max),
+            read_ahead_budget=ReadAheadBudget(config.fetched_bytes_max),
             clock=clock,
             random=random,
             config=config,
@@ -81,21 +89,22 @@ class ManagedLedgerFactory(Service):
         self.cache.sweep(self._clock.monotonic())
 
     async def _sweep_logs(self) -> None:
-        """One timer for all logs, idle ones too: they turn over and are trimmed by time."""
+        """Roll over and trim logs by time, idle ones too: one timer serves all of them."""
+        # A copy: logs are opened and closed whenever others have a turn.
         for number, log in enumerate(list(self._services.opened.values()), 1):
             log.sweep()
             if number % LOGS_SWEPT_AT_ONCE == 0:
                 await asyncio.sleep(0)
 
     async def exists(self, name: str) -> bool:
-        """Whether there is such a log."""
+        """Whether the log ``name`` is stored."""
         return await self.coordination.exists(managed_ledger_path(name)) is not None
 
     def log(
         self, name: str, listener: LogListener, *, create_with: Mapping[str, str] | None
     ) -> ManagedLedger:
-        """The log ``name``, to be entered; made with those properties where it is new, unless
-        ``create_with`` is None (entering it then raises ``NodeMissing``)."""
+        """The log ``name``, to be entered. A new log is created with the properties
+        ``create_with``; where that is None, entering it raises ``NodeMissing``."""
         return ManagedLedger(
             name,
             self._services,
@@ -106,7 +115,7 @@ class ManagedLedgerFactory(Service):
         )
 
     async def cursor_names(self, log_name: str) -> list[str]:
-        """Names of the durable cursors of a log."""
+        """Names of the durable cursors of a log. Raises ``TopicNotFound``."""
         try:
             encoded = await self.coordination.children(managed_ledger_path(log_name))
         except NodeMissing:
@@ -120,6 +129,7 @@ class ManagedLedgerFactory(Service):
         that is deleted meanwhile is left out.
         """
         names = await self.cursor_names(log_name)
+        # The workers share one iterator: each takes the next name when it is done with one.
         remaining, loaded = iter(names), dict[str, Cursor]()
 
         async def load_in_turn() -> None:
@@ -127,7 +137,8 @@ class ManagedLedgerFactory(Service):
                 with suppress(NodeMissing):
                     loaded[name] = await self.load_cursor(log_name, name, chain)
 
-        if len(names) <= 1:  # as most have: a group of tasks costs a tenth of loading a topic
+        # Most logs have at most one: a group of tasks costs a tenth of loading a topic.
+        if len(names) <= 1:
             await load_in_turn()
             return list(loaded.values())
         try:
@@ -136,6 +147,7 @@ class ManagedLedgerFactory(Service):
                     group.create_task(load_in_turn(), name=f"load cursors of {log_name}")
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
+        # In the order of their names, whichever was loaded first.
         return [loaded[name] for name in names if name in loaded]
 
     async def load_cursor(self, log_name: str, name: str, chain: LedgerChain) -> Cursor:
@@ -163,7 +175,8 @@ class ManagedLedgerFactory(Service):
         try:
             await store.create(state)
         except NodeExists:
-            # Left by an attempt of which nobody heard the end: a client that went, a lost answer.
+            # An earlier attempt made it, and its outcome was lost: the client had gone, or
+            # ZooKeeper's answer did not arrive.
             state = await store.load()
         return self._cursor(name, chain, state, store)
 

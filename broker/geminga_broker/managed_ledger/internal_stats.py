@@ -1,7 +1,7 @@
-"""What a log and its cursors show of their insides: upstream's ``ManagedLedgerInternalStats``.
+"""Internal stats of a log and its cursors: upstream's ``ManagedLedgerInternalStats``.
 
-Facts only, with our names and units; the REST side writes them down. What upstream takes from the
-metadata of each ledger (``?metadata=true``) is asked of ``Ledgers``, not here.
+Facts only, with our names and units; the REST side knows upstream's names. What upstream adds from
+the metadata of each ledger (``?metadata=true``) comes from ``Ledgers``, not from here.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from geminga_broker.managed_ledger.cursor import Cursor
-from geminga_broker.managed_ledger.log_state import LogState
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
+from geminga_broker.managed_ledger.log_listener import LogState
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Position
 
-# A text of a million ranges helps nobody: so many are shown, the number says how many there are.
+# A text of a million ranges is of no use: so many are shown, and how many there are is a number.
 RANGES_SHOWN_MAX = 1000
 
 
@@ -31,7 +31,7 @@ class LedgerStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStats:
-    """The log's own part. Times are Unix time in ms, 0 for never; positions are as they are."""
+    """The log's own part. Times are Unix time in ms, 0 for never."""
 
     entries_added: int
     entries: int
@@ -51,7 +51,9 @@ class CursorStats:
     """One of ``cursors``, without what its subscription knows (``active``, ``waitingReadOp``)."""
 
     mark_delete: Position
+    # Where the subscription reads next.
     read_position: Position
+    # Upstream's name; it counts entries, of those that were added since the log was opened.
     messages_consumed: int
     cursor_ledger_id: int
     cursor_ledger_last_entry: int
@@ -91,6 +93,12 @@ def cursor_stats(log: ManagedLedger, cursor: Cursor, read_position: Position) ->
     """The facts of a cursor of ``log``, whose subscription reads on at ``read_position``."""
     store = cursor.store
     shown = islice(cursor.acknowledged.ranges(), RANGES_SHOWN_MAX)
+    # Upstream counts up to the entry that is read next, though it may not be there yet: 1 for a
+    # cursor that has caught up.
+    unacknowledged = 0
+    if read_position > cursor.mark_delete:
+        last_read = log.chain.previous_of(read_position)
+        unacknowledged = log.chain.entries_between(cursor.mark_delete, last_read) + 1
     return CursorStats(
         mark_delete=cursor.mark_delete,
         read_position=read_position,
@@ -101,15 +109,6 @@ def cursor_stats(log: ManagedLedger, cursor: Cursor, read_position: Position) ->
         acknowledged_range_count=cursor.acknowledged.range_count,
         ledger_switched_ms=store.ledger_switched_ms if store is not None else 0,
         state="Open" if store is None or store.is_writing else "NoLedger",
-        entries_since_first_unacknowledged=_between(log, cursor.mark_delete, read_position),
+        entries_since_first_unacknowledged=unacknowledged,
         properties=cursor.position_properties,
     )
-
-
-def _between(log: ManagedLedger, mark_delete: Position, read_position: Position) -> int:
-    """Entries beyond the mark up to the one read next, which upstream counts though it may not be
-    there yet: 1 for a cursor that has caught up."""
-    if read_position <= mark_delete:
-        return 0
-    chain = log.chain
-    return chain.entries_between(mark_delete, chain.previous_of(read_position)) + 1

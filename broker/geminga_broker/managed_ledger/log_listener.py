@@ -1,15 +1,16 @@
-"""What a log tells the topic that it belongs to."""
+"""What a log reports to the topic that it belongs to: events, and its state."""
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Protocol
 
-from geminga_broker.managed_ledger.append_request import AppendRequest
 from geminga_broker.managed_ledger.positions import Entry
+from geminga_broker.managed_ledger.writing.append_request import AppendRequest
 
 
 class LogListener(Protocol):
-    """Whom the log tells what became of appended entries."""
+    """The topic of a log, which learns what became of appended entries."""
 
     def run_appended(
         self, ledger_id: int, entries: list[Entry], batch: list[AppendRequest]
@@ -18,20 +19,33 @@ class LogListener(Protocol):
         ...
 
     def log_fenced(self) -> None:
-        """Another broker has the log: whatever is still waiting will never be confirmed here."""
+        """Another broker has the log: entries that are not confirmed yet never will be here."""
         ...
 
 
-class Nobody:
-    """Whom a log tells once it is closed."""
+class _NoListener:
+    """The listener of a log that is closed: the topic expects no more events of it."""
 
     def run_appended(
         self, ledger_id: int, entries: list[Entry], batch: list[AppendRequest]
     ) -> None:
-        """Nobody wants to know."""
+        """Do nothing."""
 
     def log_fenced(self) -> None:
-        """Nobody wants to know."""
+        """Do nothing."""
 
 
-NOBODY = Nobody()
+NO_LISTENER = _NoListener()
+
+
+class LogState(Enum):
+    """What a log is doing, in the words of upstream's internal stats: ``ManagedLedgerImpl.State``,
+    whose other states (ClosedLedger, ...) do not happen here."""
+
+    # Entries are taken: upstream opens a ledger when the log is loaded, we for the first entry.
+    LEDGER_OPENED = "LedgerOpened"
+    CREATING_LEDGER = "CreatingLedger"
+    CLOSING_LEDGER = "ClosingLedger"
+    TERMINATED = "Terminated"
+    FENCED = "Fenced"
+    CLOSED = "Closed"

@@ -5,6 +5,9 @@ ledger to write is created at the first append, rolled over by entries, size and
 when its writer fails, with the unconfirmed entries sent again in order. Ledgers that all cursors
 have passed are deleted. A fenced ledger or a changed metadata record means that another broker has
 the log: it fences itself and never writes again.
+
+    append_all ─▶ the open ledger's appender ─▶ bookies ─▶ run_confirmed ─▶ cache, LogListener
+             └──▶ _waiting, while no ledger is open ─▶ the next ledger's appender
 """
 
 from __future__ import annotations
@@ -14,24 +17,23 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from geminga_broker.errors import NotAllowed, StorageUnavailable, TopicExists, TopicFenced
-from geminga_broker.managed_ledger.append_request import AppendRequest, payload_of
-from geminga_broker.managed_ledger.appender import Appender
-from geminga_broker.managed_ledger.broker_entry_metadata import BrokerEntryMetadata
-from geminga_broker.managed_ledger.chain import LedgerChain, LedgerSpan
-from geminga_broker.managed_ledger.log_cache import LogCache
-from geminga_broker.managed_ledger.log_listener import NOBODY, LogListener
-from geminga_broker.managed_ledger.log_reader import LogReader
-from geminga_broker.managed_ledger.log_state import LogState
-from geminga_broker.managed_ledger.own_record import OWNERSHIP_LOST
+from geminga_broker.managed_ledger.cache.log_cache import LogCache
+from geminga_broker.managed_ledger.ledger_chain.chain import LedgerChain, LedgerSpan
+from geminga_broker.managed_ledger.ledger_chain.retention import KEEP_NOTHING, Retention
+from geminga_broker.managed_ledger.ledger_chain.rollover import age_max_s, is_due
+from geminga_broker.managed_ledger.log_listener import NO_LISTENER, LogListener, LogState
 from geminga_broker.managed_ledger.positions import Entry, Position
-from geminga_broker.managed_ledger.properties import LogProperties
-from geminga_broker.managed_ledger.recorded_chain import RecordedChain
-from geminga_broker.managed_ledger.retention import KEEP_NOTHING, Retention
-from geminga_broker.managed_ledger.rollover import age_max_s, is_due
+from geminga_broker.managed_ledger.reading.log_reader import LogReader
+from geminga_broker.managed_ledger.records.log_store import LogStore
+from geminga_broker.managed_ledger.records.own_record import OWNERSHIP_LOST
+from geminga_broker.managed_ledger.records.properties import LogProperties
+from geminga_broker.managed_ledger.records.recorded_chain import RecordedChain
 from geminga_broker.managed_ledger.services import ManagedLedgerServices
-from geminga_broker.managed_ledger.store import LogStore
 from geminga_broker.managed_ledger.termination import Termination
 from geminga_broker.managed_ledger.trimmer import Readership, Trimmer
+from geminga_broker.managed_ledger.writing.append_request import AppendRequest, payload_of
+from geminga_broker.managed_ledger.writing.appender import Appender
+from geminga_broker.managed_ledger.writing.broker_entry_metadata import BrokerEntryMetadata
 from geminga_ledger import EntryTooLarge, LedgerError, LedgerFenced
 from geminga_runtime.backoff import Backoff
 from geminga_runtime.coordination import CoordinationError, NodeMissing
@@ -46,10 +48,12 @@ CHANGE_DEADLINE_S = 60.0
 class ManagedLedger(Service):
     """The log named ``name`` (``tenant/namespace/persistent/topic``, encoded).
 
-    While it is open it is among the ``services.opened``. ``retention`` may be changed at any time.
-    ``stamps`` go in front of entries; without them entries are stored as they come.
-    What waits here for a ledger is bounded by those who publish: a session stops reading its
-    client while too much of what it took, or all took together, is not durable.
+    While it is open it is among the ``services.opened``. ``create_with`` are the properties of a
+    new log; without them opening a log that is not there raises ``NodeMissing``. ``stamps`` go in
+    front of entries; without them entries are stored as they come.
+
+    What waits here for a ledger is bounded by the publishers: a session stops reading its client
+    while too much of what it took, or all sessions took together, is not durable.
     """
 
     def __init__(
@@ -66,8 +70,11 @@ class ManagedLedger(Service):
         ledgers, clock, config = services.ledgers, services.clock, services.config
         self.name = name
         self.config = config
+        # That of the record, once the log is open.
         self.chain = LedgerChain()
+        # Another broker has the log, or it was deleted: nothing is written or confirmed any more.
         self.is_fenced = False
+        # Since the log was opened here; upstream shows these three.
         self.entries_added = 0
         self.last_ledger_created_ms = self.last_ledger_failed_ms = 0
         self._ledgers = ledgers
@@ -81,17 +88,20 @@ class ManagedLedger(Service):
             name,
             ledgers=ledgers,
             cached=self._cached,
-            fetched_budget=services.fetched_budget,
+            read_ahead_budget=services.read_ahead_budget,
             config=config,
         )
         self._clock, self._random = clock, services.random
         self._listener = listener
         self._create_with = create_with
         self._opened = services.opened
-        # The ledger that takes entries; those that take no more and are not closed yet.
+        # The ledger that takes entries; when it was opened (monotonic), and its greatest age.
         self._appender: Appender | None = None
-        self._finishing: tuple[Appender, ...] = ()
         self._appender_since_s = self._appender_age_max_s = 0.0
+        # Ledgers that take no more entries and are not closed yet, oldest first. The next ledger is
+        # opened after they are closed, so positions in the log keep the order of appending.
+        self._finishing: tuple[Appender, ...] = ()
+        # Entries that were taken while no ledger was open, in order.
         self._waiting: list[AppendRequest] = []
         self._switching: asyncio.Task[object] | None = None
 
@@ -103,30 +113,22 @@ class ManagedLedger(Service):
         except NodeMissing:
             if self._create_with is None:
                 raise
-            self._note_stamps()
+            if self.stamps is not None:
+                self._recorded.store.noted = self.stamps.properties
             await self._create(self._create_with)
         else:
             self.chain = self.reader.chain = self._recorded.chain
-            self.termination.loaded()
+            self.termination.at = self._recorded.terminated_at
             reader = await self._recorded.recover_last(self._clock.wall_ms)
             if reader is not None:
                 self.reader.keep(reader)
             if self.stamps is not None:
                 await self.stamps.recover(self)
-            self._note_stamps()
+                # Only now: ``recover_last`` writes the record before the index is known, and must
+                # leave the one that stands there.
+                self._recorded.store.noted = self.stamps.properties
         self._opened[self.name] = self
         self.trim_soon()
-
-    def _note_stamps(self) -> None:
-        """From now on the record says what the stamps know; before they knew, it kept what it said:
-        it is written also where the end of the last ledger is found."""
-        if self.stamps is not None:
-            self._recorded.noted = self.stamps.properties
-
-    async def _close_parts(self) -> None:
-        if self._opened.get(self.name) is self:
-            del self._opened[self.name]
-        await self._finish()
 
     async def _create(self, properties: Mapping[str, str]) -> None:
         """A new log has a ledger from the beginning: cursors need something to point at."""
@@ -141,8 +143,10 @@ class ManagedLedger(Service):
             raise
         self._use(appender)
 
-    async def _finish(self) -> None:
+    async def _close_parts(self) -> None:
         """Close the open ledger, so that the next owner need not recover it."""
+        if self._opened.get(self.name) is self:
+            del self._opened[self.name]
         self._finishing, self._appender = self._appenders(), None
         try:
             if self._finishing and not self.is_fenced:
@@ -157,12 +161,14 @@ class ManagedLedger(Service):
                 each.writer.detach()  # what could not be closed, or not in time
             # Last: until the ledger is closed, what is on its way is confirmed into the cache.
             self._cached.clear()
-            self._listener = NOBODY  # the topic knows the log: now it is freed without a collector
-            self._trimmer.stop()
+            # The topic refers to its log: without the way back both are freed at once, and need
+            # not wait for the garbage collector.
+            self._listener = NO_LISTENER
+            self._trimmer.readership = None
 
     @property
     def state(self) -> LogState:
-        """What the log is doing."""
+        """What the log is doing, as upstream's internal stats show it."""
         if self.is_fenced:
             return LogState.FENCED
         if self._is_closing:
@@ -177,7 +183,7 @@ class ManagedLedger(Service):
 
     @property
     def properties(self) -> LogProperties:
-        """What is kept with the log's record."""
+        """The texts that are kept with the log's record."""
         return LogProperties(self, self._recorded)
 
     # Appending
@@ -194,6 +200,7 @@ class ManagedLedger(Service):
             self.stamps.append(items, self._append_all)
 
     def _append_all(self, items: Sequence[AppendRequest]) -> None:
+        # The usual way: a log that has an open ledger is neither fenced, closing nor terminated.
         appender = self._appender
         if appender is not None:
             try:
@@ -205,9 +212,11 @@ class ManagedLedger(Service):
                 self._replace(appender)
             else:
                 return
+        # There is no ledger, or it failed just now: the entries wait for the next one.
         if self.is_fenced or self._is_closing:
             raise TopicFenced(self.name)
         self.termination.check_entries()
+        # No writer is there to refuse what is too large; later it could not be refused any more.
         largest, limit = max(map(len, map(payload_of, items))), self.config.entry_bytes_max
         if largest > limit:
             raise NotAllowed(f"an entry of {largest} bytes is over the limit of {limit}")
@@ -216,6 +225,7 @@ class ManagedLedger(Service):
 
     def _replace(self, appender: Appender) -> None:
         """Write to another ledger as soon as what ``appender`` has on its way is confirmed."""
+        # An appender that is being replaced already may still fail, or become due.
         if appender is self._appender:
             self._appender = None
             self._finishing += (appender,)
@@ -227,13 +237,13 @@ class ManagedLedger(Service):
         return sum(each.pending_count for each in self._appenders()) + len(self._waiting)
 
     def _appenders(self) -> tuple[Appender, ...]:
-        """Those of ledgers that are not closed yet."""
+        """The appenders of all ledgers that are not closed yet, oldest first."""
         return self._finishing if self._appender is None else (*self._finishing, self._appender)
 
     def run_confirmed(
         self, appender: Appender, entries: list[Entry], batch: list[AppendRequest], size_bytes: int
     ) -> None:
-        """Called by an appender: a run is durable."""
+        """Called by an appender: a run is durable. HOT: once for each batch of answers."""
         ledger_id = appender.ledger_id
         span = self.chain.span(ledger_id)
         assert span is not None
@@ -241,6 +251,7 @@ class ManagedLedger(Service):
         span.size_bytes += size_bytes
         self.entries_added += len(entries)
         now_s = self._clock.monotonic()
+        # The cache before the listener, which wakes dispatchers: they read from the cache.
         self._cached.insert(ledger_id, entries, size_bytes, now_s)
         self._listener.run_appended(ledger_id, entries, batch)
         if appender is self._appender and self._is_due(span, now_s):
@@ -255,21 +266,24 @@ class ManagedLedger(Service):
             self.fence()
             return
         log.warning("ledger failed", extra={"ledger": appender.ledger_id, "error": str(error)})
+        # In front of what came later: entries keep the order in which they were taken. Closing the
+        # failed ledger finds out where it ends before the next one is opened.
         self._waiting[:0] = appender.take_pending()
         self._replace(appender)
-        if not self.termination.is_under_way:  # which looks for itself what waits
+        if not self.termination.is_under_way:  # a termination itself looks whether entries wait
             self.go_on()
 
     def fence(self) -> None:
-        """Another broker has the log: stop."""
+        """Stop: another broker has the log."""
         if self.is_fenced:
             return
         self.is_fenced = True
         for each in self._appenders():
-            each.writer.detach()  # what it might still confirm, nobody here wants to hear
+            each.writer.detach()  # from now on its confirmations are not passed on
         self._appender = None
         self._finishing = ()
         self._waiting.clear()
+        # The task that finds the log fenced may be the switch itself.
         switching = self._switching
         if switching is not None and switching is not asyncio.current_task():
             switching.cancel()
@@ -283,17 +297,18 @@ class ManagedLedger(Service):
         return self._switching is not None and not self._switching.done()
 
     def _switch_soon(self) -> None:
-        """Go on in a new ledger, unless the log has ended. Where it is about to, only for what it
-        has taken: a ledger that is open when the end is written down would be written behind it."""
+        """Go on in a new ledger, unless the log is terminated. While a termination is under way, do
+        so only if entries wait: a ledger that is open when the end is recorded would take entries
+        behind that end."""
         has_ended = self.termination.at is not None
         is_ending = self.termination.is_under_way and not self._waiting
         if self._appender is None and not self._is_switching and not (has_ended or is_ending):
             self._switching = self.spawn(self._switch(), name=f"switch {self.name}")
 
     async def _switch(self) -> None:
-        """Close what takes no more, create the next ledger, let the waiting entries go there.
+        """Close what takes no more, create the next ledger, append the waiting entries to it.
 
-        Keeps trying: while the bookies are away the producers wait, they are not failed.
+        Retries until it succeeds: while the bookies are away, producers wait and get no error.
         """
         backoff = Backoff(self.config.retry_first_s, self.config.retry_limit_s, self._random)
         while self._appender is None and not self.is_fenced:
@@ -305,11 +320,12 @@ class ManagedLedger(Service):
             except (LedgerError, CoordinationError) as error:
                 self.last_ledger_failed_ms = self._clock.wall_ms()
                 delay_s = backoff.next_s()
-                told = {"log": self.name, "error": str(error), "retry_in_s": delay_s}
-                log.warning("no ledger to write", extra=told)
+                facts = {"log": self.name, "error": str(error), "retry_in_s": delay_s}
+                log.warning("no ledger to write", extra=facts)
                 await asyncio.sleep(delay_s)
             else:
                 backoff.reset()
+        # The ledger before is closed: it may be one that all cursors have passed.
         self.trim_soon()
 
     async def _close_finishing(self) -> None:
@@ -319,7 +335,7 @@ class ManagedLedger(Service):
             span = self.chain.span(appender.ledger_id)
             assert span is not None
             span.closed_at_ms = self._clock.wall_ms()
-            # Not the first: others may have closed it, too, while we waited.
+            # By identity, not the first: a second task may have closed it, too, in the meantime.
             self._finishing = tuple(each for each in self._finishing if each is not appender)
 
     async def _begin_ledger(self) -> None:
@@ -327,6 +343,7 @@ class ManagedLedger(Service):
         try:
             await self._recorded.append(LedgerSpan(appender.ledger_id))
         except BaseException:
+            # The record may name the ledger: the next write of the record drops it.
             appender.writer.detach()
             raise
         self._use(appender)
@@ -337,15 +354,15 @@ class ManagedLedger(Service):
             ensemble_size=self.config.ensemble_size,
             write_quorum=self.config.write_quorum,
             ack_quorum=self.config.ack_quorum,
-            custom=self._recorded.labels,
+            custom=self._recorded.store.ledger_labels,
             listener=appender,
         )
         appender.attach(writer)
         return appender
 
     def _use(self, appender: Appender) -> None:
-        """Write to this ledger from now on, first what waited for it; it goes on waiting where the
-        ledger takes nothing (``LedgerError``)."""
+        """Write to this ledger from now on, first what waited for it. Raises ``LedgerError`` where
+        the ledger takes nothing; the entries go on waiting then."""
         self._cached.begin(appender.ledger_id)
         self._appender_since_s = self._clock.monotonic()
         self._appender_age_max_s = age_max_s(self.config, self._random.random())
@@ -379,8 +396,11 @@ class ManagedLedger(Service):
         await self._switched()
 
     async def _switched(self) -> None:
+        """Wait for the switch that is under way. Raises ``StorageUnavailable`` at the deadline; the
+        switch goes on then. Raises ``TopicFenced``."""
         try:
             async with asyncio.timeout(CHANGE_DEADLINE_S):
+                # A switch that ended may have been followed by another in the same turn.
                 while self._switching is not None and not self._switching.done():
                     await asyncio.wait((self._switching,))
         except TimeoutError:
@@ -391,20 +411,21 @@ class ManagedLedger(Service):
             raise TopicFenced(self.name)
 
     async def drain(self) -> bool:
-        """Close the ledgers that are open; whether nothing waits for another one."""
+        """Close the ledgers that are open; whether no entry waits for another one."""
         if self._waiting or self._is_switching:
             self._switch_soon()
             await self._switched()
         self._finishing, self._appender = self._appenders(), None
         await self._close_finishing()
+        # A ledger that failed while it was closed has given its entries back.
         return not self._waiting
 
     def go_on(self) -> None:
-        """The log was not terminated: what waits for a ledger gets one."""
+        """Open a ledger for the entries that wait: the log was not terminated."""
         if self._waiting and not (self.is_fenced or self._is_closing):
             self._switch_soon()
 
-    # Letting go of what nobody needs
+    # Deleting what all cursors have passed
 
     @property
     def retention(self) -> Retention:
@@ -416,16 +437,16 @@ class ManagedLedger(Service):
         self._trimmer.retention = retention
 
     def follow(self, readership: Readership) -> None:
-        """From now on trim: all cursors are known. Until then nothing is deleted."""
+        """Trim from now on: ``readership`` knows all cursors. Until then nothing is deleted."""
         self._trimmer.readership = readership
         self.trim_soon()
 
     def trim_soon(self) -> None:
-        """Trim if there is something to trim, in the background: a cursor has left a ledger."""
+        """Trim in the background, if there is something to trim: a cursor has left a ledger."""
         self._trimmer.trim_soon()
 
     def sweep(self) -> None:
-        """Once in a while: turn over a ledger that grew old, trim what retention kept so far."""
+        """Called periodically: roll over a ledger that grew old, trim what retention kept."""
         appender = self._appender
         if appender is not None:
             span = self.chain.span(appender.ledger_id)
@@ -446,8 +467,8 @@ class ManagedLedger(Service):
         What is published meanwhile stays; so does the last ledger of a log that was terminated,
         which says where it ends. Raises ``TopicFenced``, ``StorageUnavailable``.
         """
-        # First: only whole ledgers go, and what comes meanwhile goes to the next one. An entry that
-        # came to a ledger behind the cursors would keep all that was there before it.
+        # First: only whole ledgers go, and what is published meanwhile goes to the next one. An
+        # entry that is appended behind the cursors would keep all of its ledger.
         await self.roll_over()
         end = self.chain.last_confirmed
         if self._appender is not None:
@@ -456,7 +477,7 @@ class ManagedLedger(Service):
         await self._trimmer.trim(KEEP_NOTHING)
 
     def ledgers_removed(self, spans: Sequence[LedgerSpan]) -> None:
-        """Called by the trimmer: these are about to leave the chain."""
+        """Called by the trimmer: ``spans`` are about to leave the chain."""
         for span in spans:
             self.reader.forget(span.ledger_id)
             self._cached.forget(span.ledger_id)
@@ -465,6 +486,7 @@ class ManagedLedger(Service):
 
     async def delete(self) -> None:
         """Delete all ledgers and the log's own record; call when nothing uses it any more."""
+        # Closing it later writes nothing, then.
         self.is_fenced = True
         await self._end_tasks()
         unclosed, self._appender = self._appenders(), None

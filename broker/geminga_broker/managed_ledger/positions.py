@@ -1,7 +1,7 @@
 """Where an entry is: ``(ledger_id, entry_id)``, ordered as the log is.
 
 Positions are named tuples: they compare, hash and unpack at C speed, which the acknowledgement path
-needs. Entry id -1 stands before the first entry of its ledger.
+needs. Entry id -1 stands before the first entry of its ledger. Both numbers are int64 on the wire.
 """
 
 from __future__ import annotations
@@ -22,15 +22,18 @@ class Position(NamedTuple):
         return f"{self.ledger_id}:{self.entry_id}"
 
 
+# Before and behind every entry of every log, in the numbers that clients send for these.
 EARLIEST = Position(-1, -1)
 LATEST = Position(INT64_MAX, INT64_MAX)
 
 
 Entry = tuple[int, bytes, int]
 """One stored entry: its id within the ledger, the bytes that are stored, and how many messages are
-batched in it. The bytes are those that the client sent (``[magic crc32c metadata payload]``); only
-where the number is 0 they must be looked at: the broker may have written something in front of
-them, they may be no message at all, and how many they are was not counted yet.
+batched in it.
+
+Where the number is not 0, the bytes are as the client sent them (``[magic crc32c metadata
+payload]``). Where it is 0, whoever uses the entry has to parse it: the broker may have written its
+own metadata in front, the entry may be no message at all, and its messages are not counted yet.
 
 A plain tuple: one is made for every entry, and a named one costs six times as much to make."""
 

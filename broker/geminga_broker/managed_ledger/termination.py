@@ -1,4 +1,9 @@
-"""The end of a log for good: its record says so, and no broker ever writes to it again."""
+"""Termination: the record says where the log ends, and no broker ever writes to it again.
+
+The last entry must be known before it is recorded: so what was taken is confirmed first, the open
+ledger is closed, and no other one is opened unless entries wait that were taken before. While that
+is under way new entries are refused, as after it.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +12,10 @@ from typing import Protocol
 from weakref import proxy
 
 from geminga_broker.errors import StorageUnavailable, TopicFenced, TopicTerminated
-from geminga_broker.managed_ledger.own_record import OWNERSHIP_LOST
 from geminga_broker.managed_ledger.positions import Position
-from geminga_broker.managed_ledger.recorded_chain import RecordedChain
+from geminga_broker.managed_ledger.records.own_record import OWNERSHIP_LOST
+from geminga_broker.managed_ledger.records.properties import OwnedLog
+from geminga_broker.managed_ledger.records.recorded_chain import RecordedChain
 from geminga_ledger import LedgerError, LedgerFenced
 from geminga_runtime.coordination import CoordinationError
 
@@ -17,59 +23,53 @@ from geminga_runtime.coordination import CoordinationError
 DEADLINE_S = 60.0
 
 
-class EndingLog(Protocol):
-    """What a termination asks of its managed ledger."""
-
-    name: str
+class TerminableLog(OwnedLog, Protocol):
+    """What a termination needs of its managed ledger."""
 
     async def drain(self) -> bool:
-        """Close the ledgers that are open; whether nothing waits for another one."""
+        """Close the ledgers that are open; whether no entry waits for another one."""
         ...
 
     def go_on(self) -> None:
-        """It was not terminated: what waits for a ledger gets one."""
-        ...
-
-    def fence(self) -> None:
-        """Another broker has the log."""
+        """Open a ledger for the entries that wait: the log was not terminated."""
         ...
 
 
 class Termination:
-    """Ends ``owner``, whose record is ``recorded``; ``at`` is its last entry once it has ended."""
+    """Whether ``owner``, whose record is ``recorded``, is terminated, and terminating it."""
 
     __slots__ = ("_owner", "_recorded", "_under_way", "at")
 
-    def __init__(self, owner: EndingLog, recorded: RecordedChain) -> None:
+    def __init__(self, owner: TerminableLog, recorded: RecordedChain) -> None:
+        # The last entry of a log that is terminated. Set from the record when the log is opened.
         self.at: Position | None = None
-        # How many ask for it now: where one fails, the others may still succeed.
+        # How many calls of ``terminate`` wait: where one fails, the others may still succeed.
         self._under_way = 0
-        self._owner: EndingLog = proxy(owner)
+        # A proxy: the log has its termination, and is freed without the garbage collector.
+        self._owner: TerminableLog = proxy(owner)
         self._recorded = recorded
-
-    def loaded(self) -> None:
-        """The record was read."""
-        self.at = self._recorded.terminated_at
 
     @property
     def is_under_way(self) -> bool:
-        """Whether the log is about to end: nobody may begin a ledger for entries to come."""
+        """Whether the log is being terminated: no ledger may be opened for entries to come."""
         return self._under_way > 0 and self.at is None
 
     def check_entries(self) -> None:
-        """Raise ``TopicTerminated`` where the log has ended, or is about to."""
+        """Raise ``TopicTerminated`` where the log is terminated, or being terminated."""
         if self.is_under_way or self.at is not None:
             raise TopicTerminated
 
     async def terminate(self) -> Position:
-        """Take nothing more, now and for ever; the position of the last entry.
+        """Terminate the log; returns the position of its last entry.
 
         What was taken is confirmed first. Raises ``TopicFenced``, ``StorageUnavailable``, and then
-        more may be taken again.
+        the log takes entries again.
         """
         self._under_way += 1
         try:
             async with asyncio.timeout(DEADLINE_S):
+                # Again where a ledger failed while it was drained and gave entries back, until
+                # nothing waits, or another call has terminated the log.
                 while self.at is None:
                     if await self._owner.drain():
                         await self._recorded.terminate()

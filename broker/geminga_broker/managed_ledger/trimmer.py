@@ -1,7 +1,7 @@
-"""Takes ledgers out of a log when nobody needs them any more (``retention`` says which).
+"""Deletes the ledgers at the front of a log that are no longer needed (``retention`` says which).
 
-Nothing is taken before the log is told who reads it (``readership``): while a topic is loading, its
-slowest cursor may be the one not read yet.
+Nothing is deleted before the trimmer knows the log's cursors (``readership``): while a topic is
+loading, its slowest cursor may be the one that is not loaded yet.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from typing import Any, Protocol
 from weakref import proxy
 
 from geminga_broker.errors import StorageUnavailable, TopicFenced
-from geminga_broker.managed_ledger.chain import LedgerSpan
-from geminga_broker.managed_ledger.cursor import Cursor
-from geminga_broker.managed_ledger.durable import Durable
-from geminga_broker.managed_ledger.own_record import OWNERSHIP_LOST
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.durable_future import DurableFuture
+from geminga_broker.managed_ledger.ledger_chain.chain import LedgerSpan
+from geminga_broker.managed_ledger.ledger_chain.retention import Retention, trimmable_ledgers
 from geminga_broker.managed_ledger.positions import INT64_MAX, Position
-from geminga_broker.managed_ledger.recorded_chain import RecordedChain
-from geminga_broker.managed_ledger.retention import Retention, trimmable_ledgers
+from geminga_broker.managed_ledger.records.own_record import OWNERSHIP_LOST
+from geminga_broker.managed_ledger.records.properties import OwnedLog
+from geminga_broker.managed_ledger.records.recorded_chain import RecordedChain
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import CoordinationError
 
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class Readership(Protocol):
-    """Who reads a log: the topic's subscriptions, as far as the log must know them."""
+    """The subscriptions of a topic, as far as its log must know them."""
 
     def cursors(self) -> Iterable[Cursor]:
         """All cursors, those that are not durable too."""
@@ -38,18 +39,11 @@ class Readership(Protocol):
         ...
 
 
-class TrimmedLog(Protocol):
-    """What a trimmer tells its managed ledger."""
-
-    name: str
-    is_fenced: bool
+class TrimmedLog(OwnedLog, Protocol):
+    """What a trimmer needs of its managed ledger."""
 
     def ledgers_removed(self, spans: Sequence[LedgerSpan]) -> None:
-        """These are about to leave the chain: forget what is kept of them."""
-        ...
-
-    def fence(self) -> None:
-        """Another broker has the log."""
+        """Forget what is kept of ``spans``: they are about to leave the chain."""
         ...
 
     def spawn(self, work: Coroutine[Any, Any, object], *, name: str) -> asyncio.Task[object]:
@@ -58,29 +52,29 @@ class TrimmedLog(Protocol):
 
 
 class Trimmer:
-    """Trims ``recorded``, the chain of ``owner``; ``retention`` may be changed at any time."""
+    """Trims ``recorded``, the chain of ``owner``."""
 
     __slots__ = ("_clock", "_owner", "_recorded", "_running", "readership", "retention")
 
     def __init__(
         self, owner: TrimmedLog, recorded: RecordedChain, clock: Clock, retention: Retention
     ) -> None:
+        # What is kept though all cursors have passed it; may be replaced at any time.
         self.retention = retention
+        # None until all cursors are known, and again once the log is closed.
         self.readership: Readership | None = None
+        # A proxy: the log has its trimmer, and is freed without the garbage collector.
         self._owner: TrimmedLog = proxy(owner)
         self._recorded = recorded
         self._clock = clock
         self._running: asyncio.Task[object] | None = None
 
-    def stop(self) -> None:
-        """Trim no more: the log is closed."""
-        self.readership = None
-
     def trim_soon(self) -> None:
         """Delete in the background what may go now, and what an earlier attempt left behind."""
         if self._running is not None or self._owner.is_fenced:
             return
-        if self._recorded.has_garbage or self._trimmable(self.retention):
+        # Most calls find nothing to do: a task is made only where there is something.
+        if self._recorded.store.garbage or self._trimmable(self.retention):
             self._running = self._owner.spawn(self._trim_quietly(), name=f"trim {self._owner.name}")
 
     async def _trim_quietly(self) -> None:
@@ -97,47 +91,49 @@ class Trimmer:
         if self._owner.is_fenced:
             raise TopicFenced(self._owner.name)
         try:
+            # Chosen under the lock of the record: cursors may move until then.
             await self._recorded.remove(lambda: self._trimmable(retention), self._leave)
         except OWNERSHIP_LOST as error:
             self._owner.fence()
             raise TopicFenced(self._owner.name) from error
         except CoordinationError as error:
             raise StorageUnavailable(str(error)) from error
+        # Without the lock: deleting waits for ZooKeeper, and a new ledger must not wait for that.
         await self._recorded.delete_garbage()
 
     def _trimmable(self, retention: Retention) -> list[LedgerSpan]:
         if self.readership is None:
             return []
-        marks = (each.needless_upto for each in self._cursors() if each.is_durable)
+        # Cursors that are not durable (readers) hold nothing back.
+        marks = (each.needless_upto for each in self.readership.cursors() if each.is_durable)
         return trimmable_ledgers(
             self._recorded.chain.spans, min(marks, default=None), retention, self._clock.wall_ms()
         )
 
-    def _cursors(self) -> Iterable[Cursor]:
-        return () if self.readership is None else self.readership.cursors()
-
     def _leave(self, removed: Sequence[LedgerSpan]) -> None:
-        """No cursor may stand or count in ledgers that are gone.
+        """Move every cursor out of ``removed``: no position in them has a meaning any more.
 
-        One that is not durable holds nothing back; one that was moved back while the record was
-        being written is too late. Both go on behind what is gone.
+        A cursor that is not durable may be there, and one that was moved back while the record was
+        being written. Both go on behind what is gone.
         """
-        for cursor in self._cursors():
+        for cursor in self.readership.cursors() if self.readership is not None else ():
             if cursor.acknowledged.acknowledge_upto(removed[-1].last):
                 cursor.changed()
         self._owner.ledgers_removed(removed)
 
     async def pass_everything(self, end: Position, deadline_s: float) -> None:
-        """Move every cursor to ``end`` and wait until that is durable.
+        """Move every cursor to ``end`` and wait until that is durable. The log's readership is
+        known.
 
-        The log is open, and was told who reads it. Raises ``StorageUnavailable`` at the deadline,
-        and what a cursor gives as its reason.
+        Raises ``StorageUnavailable`` at the deadline, and the error with which a cursor's write
+        fails.
         """
         assert self.readership is not None, "roll_over, which comes first, finds a log closed"
-        moved: list[Durable] = []
-        for cursor in self._cursors():
+        # All at once: each cursor writes on its own.
+        moved: list[DurableFuture] = []
+        for cursor in self.readership.cursors():
             cursor.acknowledged.acknowledge_upto(end)
-            moved.append(Durable())
+            moved.append(DurableFuture())
             cursor.changed(moved[-1])
         try:
             async with asyncio.timeout(deadline_s):
@@ -148,8 +144,10 @@ class Trimmer:
             ) from None
 
     def wanted_from(self, ledger_id: int) -> int:
-        """The first entry of this ledger that some subscription has still to be sent."""
+        """The first entry of this ledger that some subscription has still to be sent; beyond all
+        where there is none. The log's cache keeps these entries longest."""
         position = self.readership.reads_from() if self.readership is not None else None
         if position is None or position[0] > ledger_id:
             return INT64_MAX
+        # In an earlier ledger: all of this one has still to be sent.
         return position[1] if position[0] == ledger_id else 0

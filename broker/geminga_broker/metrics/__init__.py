@@ -1,6 +1,12 @@
-"""What a broker shows of itself: ``/metrics``, and the load that it reports to the others.
+"""What a broker shows of itself: ``/metrics``, and the load that it reports to the other brokers.
 
-Those who work count, in plain attributes. ``collector`` reads them all in one pass into a
-``snapshot``, whose fields say under which names of Pulsar's they are shown; ``exposition`` writes
-it as text. A figure that is new is a field there, and a line in the collector.
+The parts of the broker count in plain attributes, and know nothing of this folder. In reading
+order:
+
+- ``snapshot``: all figures as plain values; each field names the Prometheus families it shows.
+- ``collector`` reads the parts in one pass into a snapshot, so that sums agree with their terms.
+- ``exposition`` writes a snapshot as text, piece by piece.
+
+A new figure is a field of the snapshot, and a line in the collector. Names and labels are
+Pulsar's, as dashboards ask for them.
 """

@@ -1,7 +1,7 @@
-"""What the broker counts, read from those who count: for ``/metrics`` and for its load report.
+"""Reads what the parts of the broker count: for ``/metrics`` and for the broker's load report.
 
-Rates are averages over the stats period, at whose end ``renew`` is called; everything else is as it
-is when somebody asks.
+Rates are averages over the stats period, at whose end ``renew`` is called; everything else is read
+at the moment of the request.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from heapq import nlargest
 
 from geminga_broker.compaction.report import CompactionStatus
 from geminga_broker.health import HealthCheck
-from geminga_broker.load_manager.cluster_load import cost_of
+from geminga_broker.load_manager.balancing.cluster_load import cost_of
 from geminga_broker.load_manager.load_manager import LoadCounts
 from geminga_broker.load_manager.process_usage import UnknownUsage, Usage
-from geminga_broker.managed_ledger.entry_cache import EntryCache
+from geminga_broker.managed_ledger.cache.entry_cache import EntryCache
 from geminga_broker.metrics.exposition import render
 from geminga_broker.metrics.snapshot import (
     SUMMARY_QUANTILES,
@@ -28,19 +28,18 @@ from geminga_broker.metrics.snapshot import (
     SubscriptionSnapshot,
     TopicSnapshot,
 )
-from geminga_broker.ownership.load import used_share
+from geminga_broker.ownership.assignment.load_report import used_share
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.replication.replicator import Replicator
 from geminga_broker.sessions.context import SessionContext
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.subscriptions.volatile_subscription import VolatileSubscription
 from geminga_broker.topics.backlog import Backlog
-from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.non_persistent_subscriptions import NonPersistentSubscriptions
+from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.consuming.subscription_registry import TopicSubscription
-from geminga_broker.topics.consuming.volatile_subscriptions import VolatileSubscriptions
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.maintenance import TopicMaintenance, TopicTotals
-from geminga_broker.topics.producing.producers import Producer
+from geminga_broker.topics.maintenance import TopicMaintenance
+from geminga_broker.topics.producing.producer import Producer
 from geminga_broker.topics.topic import Topic
 from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_broker.topics.topic_replication import TopicReplication
@@ -49,13 +48,13 @@ from geminga_protocol.records.cluster.brokers import BundleStats, LocalBrokerDat
 from geminga_runtime.clock import Clock
 from geminga_server.metrics import Meter
 
-# A node of ZooKeeper holds 1 MB: the names of 10,000 bundles, and what the 2,000 heaviest of them
-# have to do, take that much. The leader counts the others as idle.
+# A node of ZooKeeper holds 1 MB: the names of 10,000 bundles, and the stats of the 2,000 busiest of
+# them, take that much. The leader counts the others as idle.
 REPORTED_BUNDLES_MAX = 2_000
 
 
 class BrokerMetrics:
-    """The figures of one broker, from all its rooms that count."""
+    """The figures of one broker, collected from its parts."""
 
     def __init__(
         self,
@@ -84,12 +83,13 @@ class BrokerMetrics:
         self._load_counts = load_counts or LoadCounts()
         self._shows_bundles = shows_bundles
         self._cache_meter = Meter(clock.monotonic(), 0, 0, 0, 0)
-        # How often the cache's bound was passed: in all, and in the last period.
+        # How often the cache's bound was exceeded: in all, at the last ``renew``; and in the last
+        # period, which is what upstream shows.
         self._evictions = 0
         self._evictions_in_period = 0
 
     async def renew(self) -> None:
-        """A stats period is over."""
+        """Begin a new stats period."""
         self._usage.renew()
         await self._maintenance.renew_rates()
         self._sessions.counts.lookup_durations.renew()
@@ -102,15 +102,28 @@ class BrokerMetrics:
         self._evictions = cache.evictions
 
     def load(self) -> LocalBrokerData:
-        """What this broker carries; who is connected and the rates as of the last stats period."""
+        """The load report; connections and rates are those of the last stats period."""
         totals = self._maintenance.totals
         owned = self._ownership.owned()
         bundles = tuple(sorted(map(str, owned)))
         by_bundle = self._maintenance.totals_by_bundle
-        stats = {str(each): _bundle_stats(by_bundle[each]) for each in owned if each in by_bundle}
+        # A bundle that was acquired since the last period has no totals yet.
+        stats = {
+            str(bundle): BundleStats(
+                msg_rate_in=each.rate_in,
+                msg_throughput_in=each.throughput_in,
+                msg_rate_out=each.rate_out,
+                msg_throughput_out=each.throughput_out,
+                consumer_count=each.consumers,
+                producer_count=each.producers,
+                topics=each.topics,
+            )
+            for bundle in owned
+            if (each := by_bundle.get(bundle)) is not None
+        }
         if len(stats) > REPORTED_BUNDLES_MAX:
-            told = nlargest(REPORTED_BUNDLES_MAX, stats, key=lambda name: cost_of(stats[name]))
-            stats = {name: stats[name] for name in told}
+            busiest = nlargest(REPORTED_BUNDLES_MAX, stats, key=lambda name: cost_of(stats[name]))
+            stats = {name: stats[name] for name in busiest}
         return LocalBrokerData(
             num_topics=self._topics.loaded_count,
             num_bundles=len(bundles),
@@ -124,6 +137,7 @@ class BrokerMetrics:
             last_stats=dict(sorted(stats.items())),
             cpu=self._usage.cpu,
             memory=self._usage.memory,
+            # The leader compares brokers by it.
             max_resource_usage=used_share(self._usage.cpu),
         )
 
@@ -132,7 +146,7 @@ class BrokerMetrics:
         return render(self.snapshot(), cluster=cluster, version=version, host=host)
 
     def snapshot(self) -> BrokerSnapshot:
-        """Everything as it is now."""
+        """All figures as they are now. Nothing is awaited, so that they are of one moment."""
         topics = self._topics
         counts = self._sessions.counts
         return BrokerSnapshot(
@@ -167,6 +181,7 @@ class BrokerMetrics:
                 shed_brokers=len(self._load_counts.moves),
                 splits=self._load_counts.splits.total(),
             ),
+            # A series per bundle and figure: only where the broker's settings ask for it.
             bundles=self._bundle_snapshots() if self._shows_bundles else [],
             schemas=topics.services.schemas.counts.by_namespace,
         )
@@ -185,6 +200,7 @@ class BrokerMetrics:
                 producers=totals.producers,
             )
             for bundle in self._ownership.owned()
+            # None for a bundle that was acquired since the last stats period.
             if (totals := by_bundle.get(bundle)) is not None
         ]
 
@@ -205,27 +221,19 @@ class BrokerMetrics:
         )
 
 
-def _bundle_stats(totals: TopicTotals) -> BundleStats:
-    return BundleStats(
-        msg_rate_in=totals.rate_in,
-        msg_throughput_in=totals.throughput_in,
-        msg_rate_out=totals.rate_out,
-        msg_throughput_out=totals.throughput_out,
-        consumer_count=totals.consumers,
-        producer_count=totals.producers,
-        topics=totals.topics,
-    )
-
-
 def topic_snapshot(topic: Topic) -> TopicSnapshot:
     """What the metrics show of ``topic``."""
     rate_in, throughput_in, rate_out, throughput_out = topic.meter.rates
     if topic.keeps_messages:
-        stored = topic.part(StoredSubscriptions).subscriptions.values()
-        subscriptions = [_kept_snapshot(each) for each in stored]
+        stored = topic.part(PersistentSubscriptions).subscriptions.values()
+        subscriptions = [stored_subscription_snapshot(each) for each in stored]
     else:
-        volatile = topic.part(VolatileSubscriptions).subscriptions.values()
-        subscriptions = [_volatile_snapshot(each) for each in volatile]
+        volatile = topic.part(NonPersistentSubscriptions).subscriptions.values()
+        subscriptions = []
+        for each in volatile:
+            shown = _subscription_snapshot(each)
+            shown.drop_rate = each.drop_meter.rates[0]
+            subscriptions.append(shown)
     snapshot = TopicSnapshot(
         namespace=str(topic.name.namespace),
         name=str(topic.name),
@@ -237,8 +245,10 @@ def topic_snapshot(topic: Topic) -> TopicSnapshot:
         throughput_out=throughput_out,
         messages_in_total=topic.publishing.messages_in,
         bytes_in_total=topic.publishing.bytes_in,
+        # In the last stats period.
         average_message_bytes=throughput_in / rate_in if rate_in else 0.0,
         publish_pauses=topic.publishing.pauses,
+        # The backlog of a topic is that of its slowest subscription.
         backlog=max((each.backlog for each in subscriptions), default=0),
         ack_rate=sum(each.ack_rate for each in subscriptions),
         delayed_index_bytes=sum(each.delayed_index_bytes for each in subscriptions),
@@ -252,14 +262,25 @@ def topic_snapshot(topic: Topic) -> TopicSnapshot:
 
 
 def _add_storage(snapshot: TopicSnapshot, topic: Topic) -> None:
-    """What only a topic with a log has."""
+    """Add what only a topic with a log has."""
     stored_bytes = topic.managed_ledger.chain.total_bytes
-    # All copies of an entry count as one, as upstream counts them.
+    # As upstream, all replicas of an entry count as one in both.
     snapshot.storage_bytes = snapshot.storage_logical_bytes = stored_bytes
-    stored = topic.part(StoredSubscriptions)
+    stored = topic.part(PersistentSubscriptions)
     snapshot.backlog_bytes = max((each.backlog_bytes for each in stored.cursors()), default=0)
-    _add_backlog(snapshot, topic.part(Backlog))
+    # The quotas, and what was found when the age of the backlog was last checked.
+    backlog = topic.part(Backlog)
+    size, age, oldest = backlog.quotas.size, backlog.quotas.age, backlog.oldest
+    if size is not None:
+        snapshot.backlog_quota_bytes = size.limit
+    if age is not None:
+        snapshot.backlog_quota_age_s = age.limit
+    if oldest is not None:
+        snapshot.backlog_age_s = backlog.age_s(oldest)
+    snapshot.size_evictions_total = backlog.size_evictions
+    snapshot.age_evictions_total = backlog.age_evictions
     report = topic.part(TopicCompaction).report
+    # Topics that were never compacted have no families of it.
     if report.status is not CompactionStatus.NOT_RUN:
         snapshot.compaction = report
     (
@@ -271,16 +292,21 @@ def _add_storage(snapshot: TopicSnapshot, topic: Topic) -> None:
     if replicators:
         producers = topic.publishing.producers
         snapshot.replicators = [
-            _replicator_snapshot(remote, each, producers.get(each.opposite))
+            replicator_snapshot(remote, each, producers.get(each.opposite))
             for remote, each in replicators.items()
         ]
+    # None until something is published.
     if topic.publishing.write_latency is not None:
         snapshot.write_latency_ms = topic.publishing.write_latency.shown
 
 
-def _replicator_snapshot(
+def replicator_snapshot(
     remote: str, replicator: Replicator, inbound: Producer | None
 ) -> ReplicatorSnapshot:
+    """What the metrics show of the replication to one cluster, and from there.
+
+    ``inbound`` is the producer of the remote cluster's replicator, if it is connected.
+    """
     rate_out, throughput_out, rate_expired = replicator.meter.rates
     rate_in, throughput_in, _ = (0.0, 0.0, 0.0) if inbound is None else inbound.meter.rates
     return ReplicatorSnapshot(
@@ -298,19 +324,8 @@ def _replicator_snapshot(
     )
 
 
-def _add_backlog(snapshot: TopicSnapshot, backlog: Backlog) -> None:
-    size, age, oldest = backlog.quotas.size, backlog.quotas.age, backlog.oldest
-    if size is not None:
-        snapshot.backlog_quota_bytes = size.limit
-    if age is not None:
-        snapshot.backlog_quota_age_s = age.limit
-    if oldest is not None:
-        snapshot.backlog_age_s = backlog.age_s(oldest)
-    snapshot.size_evictions_total = backlog.size_evictions
-    snapshot.age_evictions_total = backlog.age_evictions
-
-
 def _subscription_snapshot(subscription: TopicSubscription) -> SubscriptionSnapshot:
+    """What subscriptions of all topics have in common."""
     consumers = subscription.consumers
     rates = [each.meter.rates for each in consumers]
     return SubscriptionSnapshot(
@@ -328,8 +343,8 @@ def _subscription_snapshot(subscription: TopicSubscription) -> SubscriptionSnaps
     )
 
 
-def _kept_snapshot(subscription: Subscription) -> SubscriptionSnapshot:
-    """Of one with a cursor."""
+def stored_subscription_snapshot(subscription: Subscription) -> SubscriptionSnapshot:
+    """What the metrics show of a subscription with a cursor."""
     snapshot = _subscription_snapshot(subscription)
     dispatcher = subscription.dispatcher
     snapshot.backlog = subscription.cursor.backlog_entries
@@ -346,10 +361,4 @@ def _kept_snapshot(subscription: Subscription) -> SubscriptionSnapshot:
     snapshot.last_acked_ms = subscription.last_acknowledged_ms
     snapshot.last_consumed_flow_ms = subscription.last_flow_ms
     snapshot.last_mark_delete_advanced_ms = subscription.cursor.last_mark_delete_ms
-    return snapshot
-
-
-def _volatile_snapshot(subscription: VolatileSubscription) -> SubscriptionSnapshot:
-    snapshot = _subscription_snapshot(subscription)
-    snapshot.drop_rate = subscription.drop_meter.rates[0]
     return snapshot

@@ -1,7 +1,7 @@
 """A broker's snapshot as Prometheus text, piece by piece.
 
-What the fields of the snapshot do not say themselves stands here: labels, sums over topics, and
-what is shown by limit or by quota. What other parts of the process count through
+The fields of the snapshot name their families; the rest is decided here: labels, sums over topics,
+and what is shown by limit or by quota. What other parts of the process count through
 ``prometheus_client`` is added by the route.
 """
 
@@ -27,8 +27,8 @@ from geminga_broker.metrics.snapshot import (
     TopicSnapshot,
 )
 from geminga_broker.schemas.counts import NamespaceCounts, Operation
-from geminga_broker.subscriptions.dispatch_throttle import Stalls
-from geminga_broker.subscriptions.rate_limiter import LimitOf
+from geminga_broker.subscriptions.dispatch.dispatch_throttle import Stalls
+from geminga_broker.subscriptions.dispatch.rate_limiter import LimitOf
 from geminga_server.metrics.exposition import (
     Buckets,
     Counter,
@@ -48,9 +48,9 @@ TOPIC_BUCKETS = families_of(TopicSnapshot, Buckets)
 BROKER_SUMS = families_of(TopicSnapshot, BrokerSum)
 NAMESPACE_SUMS = families_of(TopicSnapshot, NamespaceSum)
 SUBSCRIPTION_FAMILIES = families_of(SubscriptionSnapshot, Gauge, Counter)
-# Only of topics and subscriptions that have an index of delayed messages: both have the same.
+# Only of topics and subscriptions that have an index of delayed messages: both have these families.
 DELAYED_FAMILIES = families_of(SubscriptionSnapshot, DelayedIndexGauge)
-# Only of topics that were compacted, or asked to be, since they were loaded.
+# Only of topics that were compacted, or that a compaction was requested of, since they were loaded.
 COMPACTION_FAMILIES = (
     *families_of(CompactionReport, Gauge, Counter),
     FieldFamily(Buckets("pulsar_compaction_latency"), "write_latency_ms"),
@@ -75,7 +75,8 @@ STALLS = (
     ("pulsar_subscription_dispatch_throttled_bytes_events", Stalls.by_bytes),
 )
 
-# What a broker's client of BookKeeper counts has this before its own name (``BOOKKEEPER_CLIENT``).
+# The counters of the broker's BookKeeper client (named with ``BOOKKEEPER_CLIENT``) are shown with
+# this prefix.
 LEDGER_CLIENT_PREFIX = "pulsar_managedLedger_client_"
 BOOKKEEPER_CLIENT = "bookkeeper_client_"
 
@@ -85,6 +86,7 @@ def render(snapshot: BrokerSnapshot, *, cluster: str, version: str, host: str) -
 
     ``host`` is this broker's address, without a port: upstream's label ``broker``.
     """
+    # The label that all families begin with.
     first = f'cluster="{escape(cluster)}"'
     yield from _broker(snapshot, first, version, escape(host))
     yield from _namespaces(snapshot.topics, first)
@@ -95,6 +97,7 @@ def render(snapshot: BrokerSnapshot, *, cluster: str, version: str, host: str) -
     compacted = [
         (labels, topic.compaction) for labels, topic in topics if topic.compaction is not None
     ]
+    # A family without samples is not named either.
     yield from samples(COMPACTION_FAMILIES if compacted else (), compacted)
     subscriptions = [
         (f'{labels},subscription="{escape(subscription.name)}"', subscription)
@@ -102,13 +105,22 @@ def render(snapshot: BrokerSnapshot, *, cluster: str, version: str, host: str) -
         for subscription in topic.subscriptions
     ]
     yield from samples(SUBSCRIPTION_FAMILIES, subscriptions)
-    yield from _stalls([(labels, each.stalls) for labels, each in subscriptions if each.stalls])
+    # How often dispatch was throttled, of subscriptions with a rate: one sample for each limit.
+    throttled = [(labels, each.stalls) for labels, each in subscriptions if each.stalls]
+    for name, count in STALLS if throttled else ():
+        values = (
+            (f'{labels},reason="{limit_of.value}"', count(stalls, limit_of))
+            for labels, stalls in throttled
+            for limit_of in LimitOf
+        )
+        yield from lines(name, "gauge", values)
     replicators = [
         (f'{labels},remote_cluster="{escape(replicator.remote)}"', replicator)
         for labels, topic in topics
         for replicator in topic.replicators
     ]
     yield from samples(REPLICATOR_FAMILIES if replicators else (), replicators)
+    # Both have the same families, so that the samples of both have to stand together.
     delaying: Labelled = [
         *(each for each in topics if each[1].delayed_buckets),
         *(each for each in subscriptions if each[1].delayed_buckets),
@@ -117,7 +129,7 @@ def render(snapshot: BrokerSnapshot, *, cluster: str, version: str, host: str) -
 
 
 def _broker(snapshot: BrokerSnapshot, first: str, version: str, host: str) -> Iterator[str]:
-    """What concerns the broker as a whole."""
+    """The families of the broker as a whole."""
     topics, connections = snapshot.topics, snapshot.connections
     counts = {
         "pulsar_broker_topics_count": len(topics),
@@ -139,13 +151,15 @@ def _broker(snapshot: BrokerSnapshot, first: str, version: str, host: str) -> It
     yield from samples(LOOKUP_FAMILIES, [(first, snapshot.lookups)])
     yield from samples(CACHE_FAMILIES, [(first, snapshot.cache)])
     for name, count in snapshot.ledger_counts.items():
-        is_clients = name.startswith(BOOKKEEPER_CLIENT)
-        full = LEDGER_CLIENT_PREFIX + name if is_clients else name
+        is_of_client = name.startswith(BOOKKEEPER_CLIENT)
+        full = LEDGER_CLIENT_PREFIX + name if is_of_client else name
         yield from lines(full, "counter", [(first, count)])
     refused = [(f'{first},limit="{limit}"', n) for limit, n in connections.refused.items()]
     yield from lines("geminga_broker_refused_connections_total", "counter", refused)
+    # Upstream tells the groups of these families apart by the label ``metric``.
     of_host = f'{first},broker="{host}",metric='
     yield from samples(CONNECTION_FAMILIES, [(f'{of_host}"broker_connection"', connections)])
+    # -1 before the first health check.
     health = -1 if snapshot.is_healthy is None else int(snapshot.is_healthy)
     yield gauges({"pulsar_health": health}, f'{of_host}"broker_health"')
     failed = {"pulsar_topic_load_failed_count": snapshot.lookups.topic_loads_failed}
@@ -166,7 +180,7 @@ def _broker(snapshot: BrokerSnapshot, first: str, version: str, host: str) -> It
 
 
 def _schemas(counted: Mapping[str, NamespaceCounts], first: str) -> Iterator[str]:
-    """What was done to schemas, namespace by namespace."""
+    """The operations on schemas, and the comparisons of them, by namespace."""
     by_labels = [
         (f'{first},namespace="{escape(namespace)}"', counts)
         for namespace, counts in counted.items()
@@ -177,7 +191,8 @@ def _schemas(counted: Mapping[str, NamespaceCounts], first: str) -> Iterator[str
         for labels, counts in by_labels:
             summary = counts.durations[each].summary(SUMMARY_QUANTILES)
             text = summary_text(f"{name}_latency", summary, labels)
-            yield text.removeprefix(heading)  # a family is named once
+            # The heading of a family (its TYPE line) may stand only once, before all its samples.
+            yield text.removeprefix(heading)
             heading = text[: text.index("\n") + 1]
         failed = ((labels, counts.failed[each]) for labels, counts in by_labels)
         yield from lines(f"{name}_failed_total", "counter", failed)
@@ -187,7 +202,7 @@ def _schemas(counted: Mapping[str, NamespaceCounts], first: str) -> Iterator[str
 
 
 def _bytes(topics: Sequence[TopicSnapshot], first: str) -> Iterator[str]:
-    """Bytes in and out, users' and Pulsar's own apart; so far all are users'."""
+    """Bytes in and out, of users' topics and of system topics; all count as users' so far."""
     bytes_out = sum(each.bytes_out_total for topic in topics for each in topic.subscriptions)
     for name, label, value in (
         ("pulsar_broker_in_bytes_total", "system_topic", _sum(topics, "bytes_in_total")),
@@ -198,7 +213,7 @@ def _bytes(topics: Sequence[TopicSnapshot], first: str) -> Iterator[str]:
 
 
 def _namespaces(topics: Sequence[TopicSnapshot], first: str) -> Iterator[str]:
-    """What is added up by namespace."""
+    """The sums by namespace."""
     by_namespace: dict[str, list[TopicSnapshot]] = {}
     for topic in topics:
         by_namespace.setdefault(escape(topic.namespace), []).append(topic)
@@ -209,6 +224,7 @@ def _namespaces(topics: Sequence[TopicSnapshot], first: str) -> Iterator[str]:
     yield from lines("pulsar_topics_count", "gauge", counts)
     subscriptions = [(_topic_labels(first, topic), len(topic.subscriptions)) for topic in topics]
     yield from lines("pulsar_subscriptions_count", "gauge", subscriptions)
+    # Upstream calls these after the managed ledgers, which non-persistent topics do not have.
     ledgers = [
         (
             f'{first},namespace="{namespace}/persistent"',
@@ -221,19 +237,8 @@ def _namespaces(topics: Sequence[TopicSnapshot], first: str) -> Iterator[str]:
         yield from lines(each.family.name, "gauge", sums)
 
 
-def _stalls(labelled: Sequence[tuple[str, Stalls]]) -> Iterator[str]:
-    """How often subscriptions were held back: one sample for each limit."""
-    for name, count in STALLS if labelled else ():
-        values = (
-            (f'{labels},reason="{limit_of.value}"', count(stalls, limit_of))
-            for labels, stalls in labelled
-            for limit_of in LimitOf
-        )
-        yield from lines(name, "gauge", values)
-
-
 def _evictions(name: str, labelled: Sequence[tuple[str, Sequence[TopicSnapshot]]]) -> Iterator[str]:
-    """Per group of topics, one sample for each quota."""
+    """Evictions from backlogs: for each group of topics one sample per quota."""
     values = (
         (f'{labels},quota_type="{quota_type}"', _sum(topics, field))
         for labels, topics in labelled
@@ -243,6 +248,7 @@ def _evictions(name: str, labelled: Sequence[tuple[str, Sequence[TopicSnapshot]]
 
 
 def _sum(topics: Sequence[TopicSnapshot], field: str) -> float:
+    """The sum of one field over topics."""
     total: float = sum(map(attrgetter(field), topics))
     return total
 

@@ -1,9 +1,9 @@
 """What a broker shows, as plain values, each with the Prometheus families that it is shown in.
 
-The names are Pulsar's, for existing dashboards ask for them; the order is ours. A family is a
-counter where its value only grows, a gauge otherwise; upstream declares nearly all as gauges, which
-makes no difference to a query and one to checkers. What the broker does not do yet (filters) or
-does not count has no family: one that always says 0 would be taken for a measurement.
+The names are Pulsar's, as existing dashboards ask for them; the order is ours. A family is a
+counter where its value only grows, a gauge otherwise. Upstream declares nearly all as gauges: that
+makes no difference to a query, but to tools that check the format. What the broker does not do yet
+(filters) or does not count has no family: one that always shows 0 would be taken for a measurement.
 
 One ``BrokerSnapshot`` is taken per scrape. Counters only grow while a topic stays loaded, rates are
 averages over the stats period, and histograms count since the previous refresh (upstream's
@@ -17,15 +17,15 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from geminga_broker.compaction.report import CompactionReport
-from geminga_broker.managed_ledger.write_latency import write_latency_histogram
+from geminga_broker.managed_ledger.writing.write_latency import write_latency_histogram
 from geminga_broker.schemas.counts import NamespaceCounts
-from geminga_broker.subscriptions.dispatch_throttle import Stalls
+from geminga_broker.subscriptions.dispatch.dispatch_throttle import Stalls
 from geminga_server.connection_limits import Limit
 from geminga_server.metrics import Durations, Histogram, Summary
 from geminga_server.metrics.exposition import Buckets, Counter, Family, Gauge
 
 SUMMARY_QUANTILES = (0.0, 0.5, 0.95, 0.99, 0.999, 0.9999, 1.0)
-# Of what never happened.
+# The summary of something that never happened.
 NO_SUMMARY = Durations().summary(SUMMARY_QUANTILES)
 
 
@@ -42,19 +42,18 @@ class NamespaceSum(Family):
 
 
 class DelayedIndexGauge(Family):
-    """Of topics and subscriptions that have an index of delayed messages, and no others."""
+    """Shown only of topics and subscriptions that have an index of delayed messages."""
 
     kind = "gauge"
 
 
 @dataclass(slots=True, kw_only=True)
 class SubscriptionSnapshot:
-    """One subscription. Sizes in bytes, timestamps in ms since 1970, rates per second.
-
-    ``stalls`` is None where nothing ever limited how fast it is served.
-    """
+    """One subscription. Sizes in bytes, timestamps in ms since 1970, rates per second."""
 
     name: str
+    # Entries that are not acknowledged; then without those that wait for their delivery time, and
+    # those.
     backlog: Annotated[int, Gauge("pulsar_subscription_back_log")] = 0
     backlog_no_delayed: Annotated[int, Gauge("pulsar_subscription_back_log_no_delayed")] = 0
     delayed: Annotated[int, Gauge("pulsar_subscription_delayed")] = 0
@@ -65,6 +64,7 @@ class SubscriptionSnapshot:
         int, DelayedIndexGauge("pulsar_delayed_message_index_bucket_total")
     ] = 0
     delayed_loaded: Annotated[int, DelayedIndexGauge("pulsar_delayed_message_index_loaded")] = 0
+    # Messages that are to be sent again.
     in_replay: Annotated[int, Gauge("pulsar_subscription_in_replay")] = 0
     rate_out: Annotated[float, Gauge("pulsar_subscription_msg_rate_out")] = 0.0
     throughput_out: Annotated[float, Gauge("pulsar_subscription_msg_throughput_out")] = 0.0
@@ -73,6 +73,7 @@ class SubscriptionSnapshot:
     rate_expired: Annotated[float, Gauge("pulsar_subscription_msg_rate_expired")] = 0.0
     expired_total: Annotated[int, Gauge("pulsar_subscription_total_msg_expired")] = 0
     drop_rate: Annotated[float, Gauge("pulsar_subscription_msg_drop_rate")] = 0.0
+    # Sent to consumers that are connected, and not acknowledged.
     unacked: Annotated[int, Gauge("pulsar_subscription_unacked_messages")] = 0
     is_blocked_on_unacked: Annotated[
         bool, Gauge("pulsar_subscription_blocked_on_unacked_messages")
@@ -89,12 +90,13 @@ class SubscriptionSnapshot:
     ] = 0
     bytes_out_total: Annotated[int, Counter("pulsar_out_bytes_total")] = 0
     messages_out_total: Annotated[int, Counter("pulsar_out_messages_total")] = 0
+    # How often a dispatch rate stopped it, by limit; None where no limit ever applied.
     stalls: Stalls | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class ReplicatorSnapshot:
-    """The way of one topic to one remote cluster, and what comes from there."""
+    """The replication of one topic to one remote cluster, and what comes from there."""
 
     remote: str
     rate_in: Annotated[float, Gauge("pulsar_replication_rate_in")] = 0.0
@@ -113,8 +115,7 @@ class ReplicatorSnapshot:
 class TopicSnapshot:
     """One loaded topic. ``namespace`` is ``tenant/ns``, ``name`` the full name.
 
-    ``compaction`` is None where none was tried.
-    A limit of -1 is none; the age of a backlog that was not looked at, or is empty, is -1.
+    A limit of -1 is none; the age of a backlog that was not checked yet, or is empty, is -1.
     """
 
     namespace: str
@@ -139,6 +140,7 @@ class TopicSnapshot:
     messages_in_total: Annotated[int, Counter("pulsar_in_messages_total")] = 0
     bytes_in_total: Annotated[int, Counter("pulsar_in_bytes_total")] = 0
     average_message_bytes: Annotated[float, Gauge("pulsar_average_msg_size")] = 0.0
+    # How often a publish rate stopped producers.
     publish_pauses: Annotated[int, Gauge("pulsar_publish_rate_limit_times")] = 0
     backlog: Annotated[
         int,
@@ -146,6 +148,7 @@ class TopicSnapshot:
         BrokerSum("pulsar_broker_msg_backlog"),
         NamespaceSum("pulsar_ml_NumberOfMessagesInBacklog"),
     ] = 0
+    # Bytes with all replicas and without; both are the same here.
     storage_bytes: Annotated[
         int,
         Gauge("pulsar_storage_size"),
@@ -159,6 +162,7 @@ class TopicSnapshot:
     backlog_quota_bytes: Annotated[int, Gauge("pulsar_storage_backlog_quota_limit")] = -1
     backlog_quota_age_s: Annotated[int, Gauge("pulsar_storage_backlog_quota_limit_time")] = -1
     backlog_age_s: Annotated[int, Gauge("pulsar_storage_backlog_age_seconds")] = -1
+    # Evictions from backlogs, by quota: one family with a label shows both.
     size_evictions_total: int = 0
     age_evictions_total: int = 0
     storage_write_rate: Annotated[
@@ -190,6 +194,7 @@ class TopicSnapshot:
     )
     subscriptions: list[SubscriptionSnapshot] = field(default_factory=list)
     replicators: Sequence[ReplicatorSnapshot] = ()
+    # None where no compaction was tried.
     compaction: CompactionReport | None = None
 
 
@@ -204,6 +209,7 @@ class CacheSnapshot:
     hits_throughput: Annotated[float, Gauge("pulsar_ml_cache_hits_throughput")] = 0.0
     misses_rate: Annotated[float, Gauge("pulsar_ml_cache_misses_rate")] = 0.0
     misses_throughput: Annotated[float, Gauge("pulsar_ml_cache_misses_throughput")] = 0.0
+    # How often the bound of the cache was exceeded in the last stats period.
     evictions: Annotated[int, Gauge("pulsar_ml_cache_evictions")] = 0
     inserted_entries_total: Annotated[int, Counter("pulsar_ml_cache_inserted_entries_total")] = 0
     evicted_entries_total: Annotated[int, Counter("pulsar_ml_cache_evicted_entries_total")] = 0
@@ -215,11 +221,13 @@ class ConnectionsSnapshot:
 
     active: Annotated[int, Gauge("pulsar_active_connections")] = 0
     created_total: Annotated[int, Gauge("pulsar_connection_created_total_count")] = 0
+    # Connections that finished the handshake, and those that ended before.
     created_successfully: Annotated[int, Gauge("pulsar_connection_create_success_count")] = 0
     failed: Annotated[int, Gauge("pulsar_connection_create_fail_count")] = 0
     closed_total: Annotated[int, Gauge("pulsar_connection_closed_total_count")] = 0
+    # The bound on connections, with a name of our own.
     connections_max: int = 0
-    # By the limit that they exceeded.
+    # Connections refused since the start, by the limit that they exceeded.
     refused: Mapping[Limit, int] = field(default_factory=dict[Limit, int])
 
 
@@ -232,15 +240,17 @@ class LookupsSnapshot:
     failures_total: Annotated[int, Counter("pulsar_broker_lookup_failures_total")] = 0
     pending: Annotated[int, Gauge("pulsar_broker_lookup_pending_requests")] = 0
     topic_loads_pending: Annotated[int, Gauge("pulsar_broker_topic_load_pending_requests")] = 0
+    # Shown with a label of its own.
     topic_loads_failed: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
 class LoadSnapshot:
-    """How busy the broker is, and what it has had moved and split as the leader."""
+    """How busy the broker is, and how many bundles it had moved and split as the leader."""
 
     cpu_percent: Annotated[float, Gauge("pulsar_lb_cpu_usage")] = 0.0
     memory_percent: Annotated[float, Gauge("pulsar_lb_memory_usage")] = 0.0
+    # Bundles moved, brokers that some were moved from, and bundles split.
     moves: int = 0
     shed_brokers: int = 0
     splits: int = 0
@@ -263,13 +273,11 @@ class BundleSnapshot:
 
 @dataclass(slots=True, kw_only=True)
 class BrokerSnapshot:
-    """The whole broker at one moment. ``is_healthy`` is None until a health check ran.
-
-    ``ledger_counts`` are by the names of their metrics (``LedgerCounters.by_metric``).
-    """
+    """The whole broker at one moment."""
 
     topics: list[TopicSnapshot] = field(default_factory=list)
     cache: CacheSnapshot = field(default_factory=CacheSnapshot)
+    # By the names of their metrics (``LedgerCounters.by_metric``).
     ledger_counts: Mapping[str, int] = field(default_factory=dict)
     connections: ConnectionsSnapshot = field(default_factory=ConnectionsSnapshot)
     lookups: LookupsSnapshot = field(default_factory=LookupsSnapshot)
@@ -278,5 +286,6 @@ class BrokerSnapshot:
     publish_latency_ms: Summary = NO_SUMMARY
     lookup_ms: Summary = NO_SUMMARY
     topic_load_ms: Summary = NO_SUMMARY
+    # At the last health check; None before the first.
     is_healthy: bool | None = None
     schemas: Mapping[str, NamespaceCounts] = field(default_factory=dict[str, NamespaceCounts])

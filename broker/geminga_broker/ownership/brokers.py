@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 
-from geminga_broker.ownership.address import BrokerAddress
-from geminga_broker.ownership.load import LoadReportConfig, has_changed
-from geminga_broker.ownership.placement import BrokersView
+from geminga_broker.ownership.addresses.address import BrokerAddress
+from geminga_broker.ownership.assignment.load_report import LoadReportConfig, has_changed
+from geminga_broker.ownership.assignment.placement import BrokersView
 from geminga_cluster.brokers import LivingBrokers
 from geminga_cluster.election import LeaderElection
 from geminga_protocol.records.cluster.brokers import (
@@ -42,7 +42,10 @@ ReportLoad = Callable[[], LocalBrokerData]
 
 
 class Brokers(Service):
-    """This broker among the others. Opening registers it and takes part in the election."""
+    """This broker among the others. Opening registers it and takes part in the election.
+
+    ZooKeeper deletes the registration with the session: a new session registers again.
+    """
 
     def __init__(
         self,
@@ -55,9 +58,10 @@ class Brokers(Service):
         former_broker_ids: Iterable[str] = (),
         reports: LoadReportConfig | None = None,
     ) -> None:
-        """``report_load`` says what this broker carries; addresses and times are filled in here.
+        """``report_load`` returns the load of this broker; addresses and times are filled in here.
 
-        ``former_broker_ids`` are ids this broker had before: their nodes are its own past.
+        ``former_broker_ids`` are ids that this broker had in earlier runs, with other ports: nodes
+        of these are its own.
         """
         super().__init__()
         self.address = address
@@ -73,14 +77,17 @@ class Brokers(Service):
             coordination,
             LEADER_PATH,
             LeaderBroker(broker_id=address.broker_id, service_url=address.rest_url),
-            is_past=self._is_past_leader,
+            # A leader's node of an earlier run of this broker is taken over, not waited for.
+            is_past=lambda leader: leader.broker_id in {address.broker_id, *self._former_ids},
             on_leading=self._leading_changed,
         )
+        # The report that was written last, and when (monotonic).
         self._written = LocalBrokerData()
         self._written_s = 0.0
 
     async def _open(self, stack: AsyncExitStack) -> None:
         self._coordination.on_session(self._session_changed)
+        # Before it registers: a registration that is broken off may have been made.
         stack.push_async_callback(self._withdraw)
         await asyncio.gather(self._register(), self._delete_former())
         await stack.enter_async_context(self._election)
@@ -97,13 +104,14 @@ class Brokers(Service):
         ``CoordinationError``."""
         loads: dict[str, LocalBrokerData] = {}
         for broker_id in await self._living.ids():
+            # None for a broker that ended since the list was read.
             if (record := await self._living.get(broker_id)) is not None:
                 loads[broker_id] = record
         leader = await self._election.leader()
         return BrokersView(loads, None if leader is None else leader.broker_id)
 
     async def leader(self) -> LeaderBroker | None:
-        """Who leads; None in the moment between two leaders."""
+        """The leader's record; None in the moment between two leaders."""
         return await self._election.leader()
 
     @property
@@ -114,7 +122,7 @@ class Brokers(Service):
     # Registration
 
     def record(self) -> LocalBrokerData:
-        """This broker as the others see it now."""
+        """The registration of this broker with its present load."""
         address = self.address
         return replace(
             self._report_load(),
@@ -131,6 +139,7 @@ class Brokers(Service):
     async def _register(self) -> None:
         record = self.record()
         path = broker_path(self.address.broker_id)
+        # An earlier session of this broker may have left the node: it is replaced.
         await take_over_ephemeral(self._coordination, path, await _encoded(record))
         self._written, self._written_s = record, self._clock.monotonic()
 
@@ -139,6 +148,7 @@ class Brokers(Service):
         change_percent = config.load_balancer_report_change_percent
         while True:
             await asyncio.sleep(config.load_balancer_report_interval_min_s)
+            # Compared with what was written, not with the last look: slow changes add up.
             record = self.record()
             unwritten_s = self._clock.monotonic() - self._written_s
             is_old = unwritten_s >= config.load_balancer_report_interval_max_s
@@ -148,29 +158,22 @@ class Brokers(Service):
                 path = broker_path(self.address.broker_id)
                 await self._coordination.set(path, await _encoded(record))
             except NodeMissing:
-                await self._register_again()  # somebody deleted it by hand
+                await self._register_again()  # it was deleted by hand
             except CoordinationError:
                 continue  # no connection: registered again when it is back
             self._written, self._written_s = record, self._clock.monotonic()
 
     async def _delete_former(self) -> None:
-        """Take away what an earlier life with other ports left behind."""
+        """Delete the registrations that earlier runs with other ports left behind."""
         for broker_id in sorted(self._former_ids):
-            await self._delete(broker_path(broker_id))
+            with suppress(NodeMissing):
+                await self._coordination.delete(broker_path(broker_id))
 
     async def _withdraw(self) -> None:
-        """On closing: nobody need wait for the session's end to see us gone."""
+        """Delete the registration on closing, so that the others need not wait until ZooKeeper ends
+        the session."""
         with suppress(CoordinationError):
-            await self._delete(broker_path(self.address.broker_id))
-
-    async def _delete(self, path: str) -> None:
-        try:
-            await self._coordination.delete(path)
-        except NodeMissing:
-            return
-
-    def _is_past_leader(self, leader: LeaderBroker) -> bool:
-        return leader.broker_id == self.address.broker_id or leader.broker_id in self._former_ids
+            await self._coordination.delete(broker_path(self.address.broker_id))
 
     def _leading_changed(self, is_leader: bool) -> None:  # noqa: FBT001 - a callback's value
         if is_leader:
@@ -183,7 +186,7 @@ class Brokers(Service):
             self.spawn(self._register_again(), name="register again")
 
     async def _register_again(self) -> None:
-        """Register; a lost connection may break it off, and then it is done when that is back."""
+        """Register. Where the connection is lost meanwhile, the next session event does it."""
         try:
             await self._register()
         except GemingaError as error:
@@ -191,7 +194,7 @@ class Brokers(Service):
 
 
 async def _encoded(record: JsonRecord) -> bytes:
-    """The record's bytes. Others run while it is encoded: 1,000 bundles take 6 ms."""
+    """The record's bytes, encoded in turns with other tasks: 1,000 bundles take 6 ms."""
     parts: list[bytes] = []
     for part in record.encode_in_parts():
         parts.append(part)

@@ -1,16 +1,17 @@
 """Which cluster serves a namespace: each that the namespace's policies name.
 
-Clusters that share a configuration store know all namespaces, also those that they have no part in.
-Clients that come for a topic of such a namespace are sent to a cluster that serves it and that is
-a peer of this one (``clusters update-peer-clusters``). Where no peer serves it they are refused.
+Clusters that share a configuration store know all namespaces, also those that they do not serve.
+Clients that look up a topic of such a namespace are redirected to a cluster that serves it and that
+is a peer of this one (``clusters update-peer-clusters``). Where no peer serves it, they get an
+error.
 
 Facts: ``PulsarWebResource.checkLocalOrGetPeerReplicationCluster`` of Apache Pulsar 4.0.6.
 """
 
 from __future__ import annotations
 
-from geminga_broker.ownership.address import Owner, Standing
-from geminga_broker.ownership.bundles import broker_of_namespace
+from geminga_broker.ownership.addresses.address import LookupReason, Owner
+from geminga_broker.ownership.assignment.bundles import broker_of_namespace
 from geminga_broker.ownership.errors import ServedInOtherClusters
 from geminga_cluster.clusters import Clusters
 from geminga_cluster.errors import ClusterNotFound
@@ -20,20 +21,20 @@ from geminga_protocol.records.cluster.clusters import ClusterData
 
 
 def entrance_of(cluster: ClusterData) -> Owner:
-    """Where a cluster is asked for what it serves."""
+    """The service URLs of a cluster as the answer to a lookup."""
     return Owner(
         cluster.broker_service_url or "",
         cluster.broker_service_url_tls or "",
         cluster.service_url or "",
         cluster.service_url_tls or "",
         is_self=False,
-        standing=Standing.PEER,
+        reason=LookupReason.PEER,
     )
 
 
 class ServingClusters:
-    """Of a broker of ``cluster``; the records are kept in memory by ``namespaces`` and
-    ``clusters``."""
+    """Finds the cluster that serves a namespace, for a broker of ``cluster``. ``namespaces`` and
+    ``clusters`` keep the records in memory."""
 
     def __init__(self, cluster: str, namespaces: Namespaces, clusters: Clusters) -> None:
         self._cluster = cluster
@@ -41,7 +42,7 @@ class ServingClusters:
         self._clusters = clusters
 
     async def peer_of(self, namespace: NamespaceName) -> Owner | None:
-        """None where this cluster serves ``namespace``, else the peer cluster to ask instead.
+        """None where this cluster serves ``namespace``, else a peer cluster that does.
 
         Raises ``ServedInOtherClusters`` where no peer serves it, ``NamespaceNotFound``,
         ``CoordinationError``.
@@ -57,5 +58,5 @@ class ServingClusters:
                 if serves(peer, policies):
                     return entrance_of(await self._clusters.get(peer))
         except ClusterNotFound:
-            pass  # a cluster that was taken away is nobody's peer
+            pass  # a cluster that was deleted is no peer
         raise ServedInOtherClusters(self._cluster, str(namespace), policies.replication_clusters)

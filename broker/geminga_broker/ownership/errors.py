@@ -35,7 +35,7 @@ class ListenerMissing(BrokerError):
 
 
 class NotOwned(BrokerError):
-    """The bundle is another broker's, or nobody's; look it up again."""
+    """Another broker owns the bundle, or none does: look it up again."""
 
     code: ClassVar[str] = "ServiceNotReady"
     retry: ClassVar[bool] = True

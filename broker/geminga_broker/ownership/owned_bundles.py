@@ -1,11 +1,15 @@
 """The bundles this broker owns, and how they are transferred: acquired, confirmed, unloaded, lost.
 
 A bundle is owned through an ephemeral node whose value names the owner; its creation zxid is the
-generation of the ownership. When ZooKeeper ends the session, every bundle is given up at once, for
-another broker may own it now; a new session takes them back where no other broker does. While
-ZooKeeper is not heard of, bundles are kept, and none is acquired: were another broker to have one
-of them, it has fenced the logs of its topics, and the first log that is found fenced gives the
-bundle up (``suspect``). Who *should* own a bundle is decided elsewhere.
+generation of the ownership. What happens with the session:
+
+    CONNECTED   bundles are acquired; those given up before are taken back where no other has them
+    DOUBTFUL    ZooKeeper does not answer: bundles are kept and served, none is acquired
+    EXPIRED     every bundle is given up at once, as another broker may own it now
+
+While the session is doubtful, another broker may own one of the bundles. Then it has fenced the
+logs of its topics, so nothing that is published here is confirmed, and the first log that is found
+fenced gives the bundle up (``suspect``). Which broker *should* own a bundle is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -17,8 +21,8 @@ from contextlib import AsyncExitStack
 from weakref import WeakValueDictionary
 
 from geminga_broker.errors import ServiceNotReady
-from geminga_broker.ownership.address import Owner
-from geminga_broker.ownership.bundles import Bundle
+from geminga_broker.ownership.addresses.address import Owner
+from geminga_broker.ownership.assignment.bundles import Bundle
 from geminga_broker.ownership.errors import NotOwned
 from geminga_cluster.claims import Claim, claim
 from geminga_runtime.coordination import (
@@ -35,23 +39,23 @@ log = logging.getLogger(__name__)
 OnLost = Callable[[Bundle], None]
 OnAcquired = Callable[[Bundle], None]
 Successor = asyncio.Future[Owner | None]
-"""Which broker has a bundle next; None where that is not known."""
+"""The broker that owns a bundle next; None where that is not known."""
 OnRelease = Callable[[Bundle, Successor], Awaitable[None]]
 HandOn = Callable[[Bundle], Awaitable[Owner | None]]
-"""Has another broker acquire a bundle, which none owns now, if it can: which one has it."""
+"""Has another broker acquire a bundle, which none owns now; returns that broker, None for none."""
 
-# So long a broker serves what it owns without hearing of ZooKeeper. Bookies keep the fences of
-# ledgers that are gone for longer (``gc_fences_kept_s``): where another broker has its topics, and
-# has deleted what they were, its next entry is refused.
+# How long a broker serves what it owns while ZooKeeper does not answer. Bookies keep the fences of
+# deleted ledgers for longer (``gc_fences_kept_s``): where another broker has taken the topics over
+# and has deleted their ledgers, the next entry that is written here is refused all the same.
 DOUBT_S_MAX = 1_800.0
 # Bundles claimed or confirmed side by side after a reconnection; keeps ZooKeeper's queue short.
 RESUME_WIDTH = 32
 
 
 class OwnedBundles(Service):
-    """This broker's bundles. ``value`` is what their nodes hold; ``is_past(value)`` tells a node
-    that an earlier life of this broker left behind; ``take_back(bundle)`` looks up a bundle that a
-    lost session gave up, and acquires it if no other broker has."""
+    """This broker's bundles. ``value`` is what their nodes hold; ``is_past(value)`` recognizes a
+    node that an earlier run of this broker left behind; ``take_back(bundle)`` looks up a bundle
+    that a lost session gave up, and acquires it if no other broker has."""
 
     def __init__(
         self,
@@ -66,18 +70,29 @@ class OwnedBundles(Service):
         self._value = value
         self._is_past = is_past
         self._take_back = take_back
+        # The bundles that are owned, with the creation zxids of their nodes.
         self._generations: dict[Bundle, int] = {}
+        # Of these, the ones whose topics are being closed.
         self._releasing: set[Bundle] = set()
+        # Only while a task holds or awaits one: there may be a hundred thousand bundles.
         self._locks: WeakValueDictionary[Bundle, asyncio.Lock] = WeakValueDictionary()
-        self._on_lost: list[OnLost] = []
-        self._on_acquired: list[OnAcquired] = []
-        self._on_release: list[OnRelease] = []
-        self._has_session = True
+        # Called when a bundle has become this broker's.
+        self.on_acquired: list[OnAcquired] = []
+        # Called when a bundle stops being this broker's: stop serving it at once.
+        self.on_lost: list[OnLost] = []
+        # Awaited before a bundle is handed on: close its topics in order. Their clients can wait
+        # for the successor, which always gets a result.
+        self.on_release: list[OnRelease] = []
+        # No other broker can have what is owned here: ZooKeeper keeps the session, as far as known.
+        self.is_certain = True
         self._is_connected = True
-        self._is_retired = False
-        # Sessions that ended or were in doubt so far: tells an answer from before the last one.
+        # This broker is about to end: it keeps what it owns until that is handed on, and acquires
+        # nothing any more.
+        self.is_retired = False
+        # How often the session ended or was in doubt: an answer to a request from before such an
+        # event proves nothing.
         self._losses = 0
-        # To be looked up again with the next connection: given up, or acquired perhaps.
+        # To be looked up again with the next connection: given up, or perhaps acquired.
         self._given_up: dict[Bundle, None] = {}
         self._end_of_doubt: asyncio.TimerHandle | None = None
 
@@ -98,11 +113,6 @@ class OwnedBundles(Service):
         """Whether the bundle is owned, and not about to be handed on."""
         return bundle in self._generations and bundle not in self._releasing
 
-    @property
-    def is_certain(self) -> bool:
-        """Whether no other broker can have what is owned here: ZooKeeper keeps the session."""
-        return self._has_session
-
     def generation(self, bundle: Bundle) -> int:
         """The creation zxid of the bundle's node. Raises ``NotOwned``."""
         try:
@@ -111,28 +121,30 @@ class OwnedBundles(Service):
             raise NotOwned(str(bundle)) from None
 
     def lock(self, bundle: Bundle) -> asyncio.Lock:
-        """Guards what the bundle's node is believed to be, while it is read or written."""
+        """The lock that guards what is known of the bundle's node while it is read or written."""
         return self._locks.setdefault(bundle, asyncio.Lock())
 
     # Acquiring
 
     def check_ready(self) -> None:
         """Raise ``ServiceNotReady`` where this broker cannot own anything now."""
-        if self._is_closing or not self._has_session:
+        if self._is_closing or not self.is_certain:
             raise ServiceNotReady(
                 "this broker acquires nothing now: it closes, or ZooKeeper does not answer"
             )
 
     async def acquire(self, bundle: Bundle) -> Claim:
-        """Acquire the bundle, whose lock the caller holds, or learn which broker was quicker.
+        """Acquire the bundle, whose lock the caller holds, or find out which broker was quicker.
 
         Raises ``ServiceNotReady``, ``CoordinationError``.
         """
         self.check_ready()
-        if self._is_retired:
+        if self.is_retired:
             raise ServiceNotReady("this broker ends, and acquires nothing any more")
         is_changed = False
 
+        # The watch may fire before the bundle is among ``_generations``, which ``_node_changed``
+        # needs: so the event is remembered.
         def changed() -> None:
             nonlocal is_changed
             is_changed = True
@@ -152,17 +164,17 @@ class OwnedBundles(Service):
                     break
                 self.check_ready()  # the answer may be from before the doubt: ask again
         except (CoordinationError, ServiceNotReady):
-            # The node may stand all the same, and sends everybody here for as long as the session
-            # lasts: it is looked after when ZooKeeper answers again.
+            # The node may exist all the same, and leads all clients here as long as the session
+            # lasts: it is checked when ZooKeeper answers again.
             self._given_up[bundle] = None
             raise
         if node.is_ours:
             self._generations[bundle] = node.stat.created_zxid
             log.info("bundle acquired", extra={"bundle": str(bundle)})
-            for callback in self._on_acquired:
+            for callback in self.on_acquired:
                 callback(bundle)
             if is_changed:
-                self._node_changed(bundle)  # the watch is spent; look again and set a new one
+                self._node_changed(bundle)  # the watch is used up: check, and set a new one
         return node
 
     def _node_changed(self, bundle: Bundle) -> None:
@@ -170,7 +182,7 @@ class OwnedBundles(Service):
             self.spawn(self._confirm(bundle), name=f"confirm {bundle}")
 
     async def _confirm(self, bundle: Bundle) -> None:
-        """Look whether an owned bundle's node is still this session's, and watch it again."""
+        """Check that an owned bundle's node is still this session's, and watch it again."""
         async with self.lock(bundle):
             if bundle not in self._generations:
                 return
@@ -183,46 +195,26 @@ class OwnedBundles(Service):
                 return
             except CoordinationError:
                 return  # the session's own events decide what becomes of the bundle
-            # The generation, too: a node that was made anew may have been another's in between.
+            # The generation, too: the node may have been deleted and created again, and another
+            # broker may have owned the bundle in between.
             present = stat.ephemeral_owner, stat.created_zxid
             if present != (self._coordination.session_id, self._generations.get(bundle)):
                 self._lose(bundle, "its node is another than was acquired")
 
-    def on_acquired(self, callback: OnAcquired) -> None:
-        """Call ``callback(bundle)`` whenever a bundle is owned from now on."""
-        self._on_acquired.append(callback)
-
     # Giving up
 
-    @property
-    def is_retired(self) -> bool:
-        """Whether this broker is about to end: it keeps what it owns until that is handed on."""
-        return self._is_retired
-
-    def retire(self) -> None:
-        """Acquire nothing any more."""
-        self._is_retired = True
-
-    def on_lost(self, callback: OnLost) -> None:
-        """Call ``callback(bundle)`` when a bundle stops being owned: stop serving it at once."""
-        self._on_lost.append(callback)
-
-    def on_release(self, callback: OnRelease) -> None:
-        """Await ``callback(bundle, successor)`` before a bundle is handed on: close its topics in
-        order. Their clients can wait for ``successor``, which always gets a result."""
-        self._on_release.append(callback)
-
     async def unload(self, bundle: Bundle, hand_on: HandOn) -> None:
-        """Close the bundle's topics, let go of it, and ``hand_on`` to another broker. Raises
+        """Close the bundle's topics, release it, and ``hand_on`` to another broker. Raises
         ``NotOwned``.
 
-        Clients are told last, when they can go on at once: their pause is that of the hand-over.
+        Clients are notified last, when they can go on at once: their pause is that of the
+        hand-over.
         """
         successor: Successor = asyncio.get_running_loop().create_future()
         try:
             async with self.lock(bundle):
                 await self._release(bundle, successor)
-            # Without the lock: who looks the bundle up meanwhile may be as quick.
+            # Without the lock: a lookup that comes meanwhile may have the bundle acquired, too.
             successor.set_result(await hand_on(bundle))
         finally:
             if not successor.done():
@@ -234,7 +226,7 @@ class OwnedBundles(Service):
             raise NotOwned(str(bundle))
         self._releasing.add(bundle)
         try:
-            await asyncio.gather(*(release(bundle, successor) for release in self._on_release))
+            await asyncio.gather(*(release(bundle, successor) for release in self.on_release))
             # The session may have ended meanwhile, and the node may be another broker's.
             if self._generations.pop(bundle, None) is not None:
                 await self._delete_node(bundle)
@@ -244,12 +236,12 @@ class OwnedBundles(Service):
     async def split(
         self, bundle: Bundle, children: Sequence[Bundle], write: Callable[[], Awaitable[None]]
     ) -> None:
-        """Own ``children`` in place of ``bundle``, whose cut ``write`` records.
+        """Own ``children`` in place of ``bundle``; ``write`` records the split.
 
         The children are owned before the ring shows them, and the bundle until it does: at any
-        moment each topic lies in a bundle of this broker's, and goes on. Where it is not known
-        whether the cut was recorded, both are kept: topics are served by what the ring says.
-        Raises ``NotOwned``, ``ServiceNotReady``, and what ``write`` raises.
+        moment each topic is in a bundle of this broker's, and is served without a pause. Where it
+        is not known whether the split was recorded, both are kept, and the ring decides which of
+        them a topic is in. Raises ``NotOwned``, ``ServiceNotReady``, and what ``write`` raises.
         """
         async with self.lock(bundle):
             if not self.serves(bundle):
@@ -261,7 +253,7 @@ class OwnedBundles(Service):
                             raise NotOwned(str(child))
                 await write()
             except CoordinationError:
-                raise
+                raise  # the split may have been recorded: keep both
             except GemingaError:
                 for child in children:
                     if self._generations.pop(child, None) is not None:
@@ -272,9 +264,9 @@ class OwnedBundles(Service):
         log.info("bundle split", extra={"bundle": str(bundle), "into": len(children)})
 
     def suspect(self, bundle: Bundle) -> None:
-        """Another broker seems to have the bundle: look, or give it up where ZooKeeper cannot be
-        asked, so that clients go and find the other one. It is taken back when ZooKeeper answers
-        and no other broker has it."""
+        """Check the ownership of a bundle that another broker seems to have. Where ZooKeeper does
+        not answer, give the bundle up, so that clients find the other broker; it is taken back when
+        ZooKeeper answers and no other broker has it."""
         if self._is_connected:
             self._node_changed(bundle)
         elif bundle in self._generations:
@@ -285,7 +277,7 @@ class OwnedBundles(Service):
         if self._generations.pop(bundle, None) is None:
             return
         log.warning("bundle lost", extra={"bundle": str(bundle), "reason": reason})
-        for callback in self._on_lost:
+        for callback in self.on_lost:
             callback(bundle)
 
     async def _delete_node(self, bundle: Bundle) -> None:
@@ -295,7 +287,7 @@ class OwnedBundles(Service):
             return
 
     async def _delete_nodes(self) -> None:
-        """On closing: successors need not wait for the session's end."""
+        """Delete all nodes on closing, so that successors need not wait until the session ends."""
         bundles = self.names()
         self._generations.clear()
         await asyncio.gather(
@@ -310,19 +302,19 @@ class OwnedBundles(Service):
             self._end_of_doubt.cancel()
             self._end_of_doubt = None
         if state is SessionState.DOUBTFUL:
-            self._has_session = False
+            self.is_certain = False
             self._losses += 1
             loop = asyncio.get_running_loop()
             self._end_of_doubt = loop.call_later(DOUBT_S_MAX, self._give_up_all)
         elif state is SessionState.EXPIRED:
             self._give_up_all()
         elif state is SessionState.CONNECTED and not self._is_closing:
-            self._has_session = True
+            self.is_certain = True
             given_up, self._given_up = self._given_up, {}
             self.spawn(self._resume(list(given_up)), name="resume ownership")
 
     def _give_up_all(self) -> None:
-        self._has_session = False
+        self.is_certain = False
         self._losses += 1
         bundles = self.names()
         self._given_up.update(dict.fromkeys(bundles))
@@ -330,7 +322,7 @@ class OwnedBundles(Service):
             self._lose(bundle, "the session with ZooKeeper expired")
 
     async def _resume(self, given_up: list[Bundle]) -> None:
-        """After a reconnection: confirm what is still held, take back what was given up."""
+        """Confirm what is still owned after a reconnection, take back what was given up."""
         width = asyncio.Semaphore(RESUME_WIDTH)
 
         async def take_back(bundle: Bundle) -> None:

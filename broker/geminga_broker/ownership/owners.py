@@ -1,7 +1,6 @@
-"""What ZooKeeper says of the owners of bundles, kept under watches until it changes.
+"""The owners of bundles according to ZooKeeper, kept under watches until they change.
 
-Nothing is acquired here, and this broker's own bundles are not kept here: ``OwnedBundles`` has
-these, and what it says goes first.
+Nothing is acquired here. This broker's own bundles are in ``OwnedBundles``, which is asked first.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from geminga_broker.ownership.address import Owner
-from geminga_broker.ownership.bundles import Bundle
+from geminga_broker.ownership.addresses.address import Owner
+from geminga_broker.ownership.assignment.bundles import Bundle
 from geminga_cluster.watched import Watched
 from geminga_protocol.records.cluster.ownership import BundleOwner
 from geminga_runtime.coordination import Coordination, NodeStat, OnChange
@@ -21,8 +20,8 @@ OWNERS_MAX = 100_000
 
 
 class Unowned(Enum):
-    """Why no owner can be told. What is not known is never taken for "no broker owns it": a broker
-    acquires a bundle only after it has looked."""
+    """Why there is no owner to name. ``NOT_KNOWN`` is never taken for ``NOBODY``: a broker acquires
+    a bundle only after ZooKeeper said that no broker owns it."""
 
     NOT_KNOWN = "ZooKeeper has to be asked"
     NOBODY = "no broker owns it: there is no node"
@@ -35,20 +34,17 @@ class Unowned(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BundleNode:
-    """A bundle's node: the owner, and the node's creation zxid as this ownership's generation.
-
-    Later owners have higher generations, so that what was learnt of an earlier one can be told
-    from what holds now.
-    """
+    """A bundle's node in ZooKeeper."""
 
     owner: Owner
+    # The node's creation zxid: later owners have higher ones, which tells news from old answers.
     generation: int
 
 
 class OwnerCache:
-    """The owners of the bundles that were asked about.
+    """The owners of the bundles that were looked up.
 
-    ``is_past(record)`` tells a record that an earlier life of this broker left behind.
+    ``is_past(record)`` recognizes a record that an earlier run of this broker left behind.
     """
 
     def __init__(
@@ -56,30 +52,32 @@ class OwnerCache:
     ) -> None:
         self._coordination = coordination
         self._is_past = is_past
-        # Better no answer than one that is known to be wrong: clients ask again.
+        # ``holds_changed=False``: a changed node is forgotten at once. No answer is better than one
+        # that is known to be wrong, since clients ask again.
         self._nodes = Watched(coordination, self._ask, entries_max=OWNERS_MAX, holds_changed=False)
 
     def known(self, bundle: Bundle) -> BundleNode | Unowned:
-        """What is known of the bundle. Asks nobody."""
+        """The owner of the bundle from memory alone."""
         path = bundle.path
         if not self._nodes.keeps(path):
             return Unowned.NOT_KNOWN
         return self._nodes.known(path) or Unowned.NOBODY
 
     async def read(self, bundle: Bundle) -> BundleNode | Unowned:
-        """The same, with ZooKeeper asked for what is not known: so never ``NOT_KNOWN``.
+        """The owner of the bundle, read from ZooKeeper where it is not known; never ``NOT_KNOWN``.
 
         Raises ``CoordinationError``.
         """
         return await self._nodes.get(bundle.path) or Unowned.NOBODY
 
     def forget(self, bundle: Bundle) -> None:
-        """This broker changes the bundle's node, or found another than is kept."""
+        """Forget the bundle: this broker changes its node, or found another than is kept."""
         self._nodes.forget(bundle.path)
 
     def node(self, value: bytes, stat: NodeStat) -> BundleNode | Unowned:
-        """What a node means that was read otherwise; it is not kept."""
+        """Decode a node that was read by other means; it is not kept."""
         record = BundleOwner.decode(value)
+        # First: a node of an earlier run may be disabled, and is taken over all the same.
         if self._is_past(record):
             return Unowned.OWN_PAST
         if record.disabled:

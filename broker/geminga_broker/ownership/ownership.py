@@ -1,10 +1,14 @@
 """Which broker owns the bundle of a topic: what lookups are answered from.
 
-Put together of parts that know nothing of each other: the ``Rings`` find the bundle of a topic, the
-``OwnerCache`` what ZooKeeper says of its owner, the ``Placement`` which broker shall have it if no
-broker owns it, and the ``OwnedBundles`` acquire it and hand it on. What was looked up is kept under
-watches, so that repeated lookups ask nothing, and a bundle that another broker owns costs ZooKeeper
-reads only.
+It consists of parts that know nothing of each other: the ``Rings`` find the bundle of a topic, the
+``OwnerCache`` its owner according to ZooKeeper, the ``Placement`` the broker that shall have it if
+no broker owns it, and the ``OwnedBundles`` acquire it and hand it on::
+
+    topic ─▶ Rings ─▶ bundle ─▶ OwnedBundles: ours? ─▶ OwnerCache: another's?
+                                                 └─ no broker's ─▶ place ─▶ acquire, or redirect
+
+What was looked up is kept under watches: repeated lookups send no request, and a bundle that
+another broker owns costs ZooKeeper reads only.
 """
 
 from __future__ import annotations
@@ -16,27 +20,27 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 
 from geminga_broker.errors import ServiceNotReady
-from geminga_broker.ownership.address import (
+from geminga_broker.ownership.addresses.address import (
     BrokerAddress,
+    LookupReason,
     Owner,
-    Standing,
     broker_id_of_url,
     owner_at,
 )
-from geminga_broker.ownership.bundles import Bundle, BundleRing
-from geminga_broker.ownership.clusters import ServingClusters
-from geminga_broker.ownership.errors import NotOwned
-from geminga_broker.ownership.owned_bundles import OnAcquired, OnLost, OnRelease, OwnedBundles
-from geminga_broker.ownership.owners import BundleNode, OwnerCache, Unowned
-from geminga_broker.ownership.placement import (
+from geminga_broker.ownership.assignment.bundles import Bundle, BundleRing
+from geminga_broker.ownership.assignment.placement import (
     BrokersView,
     EvenlySpread,
     Placement,
     candidate,
     place,
 )
+from geminga_broker.ownership.assignment.split import pieces
+from geminga_broker.ownership.clusters import ServingClusters
+from geminga_broker.ownership.errors import NotOwned
+from geminga_broker.ownership.owned_bundles import OnAcquired, OnLost, OnRelease, OwnedBundles
+from geminga_broker.ownership.owners import BundleNode, OwnerCache, Unowned
 from geminga_broker.ownership.rings import Rings
-from geminga_broker.ownership.split import pieces
 from geminga_cluster.namespaces import Namespaces
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.cluster.ownership import BundleOwner
@@ -52,9 +56,10 @@ ViewBrokers = Callable[[], Awaitable[BrokersView]]
 # Bundles that a broker which ends hands on side by side: each waits for bookies, ZooKeeper and
 # another broker in turn, and its clients for all of these.
 HANDED_ON_AT_ONCE_MAX = 8
-# As long as an owner may take to close the topics of a bundle (``load_balancer_unload_timeout_s``),
-# and as many bundles as nobody asks for one by one in that time: 200 KB.
+# How long a destination holds: as long as an owner may take to close the topics of a bundle
+# (``load_balancer_unload_timeout_s``).
 DESTINED_S = 60.0
+# More than operators request one by one in that time. They take 200 KB.
 DESTINED_MAX = 1000
 
 Assign = Callable[[Bundle, Owner], Awaitable[None]]
@@ -65,7 +70,7 @@ async def _alone() -> BrokersView:
 
 
 async def _assign_nothing(bundle: Bundle, asked: Owner) -> None:
-    """Who looks the bundle up next has it acquired."""
+    """Leave it to the next lookup of the bundle to have it acquired."""
 
 
 class Ownership(Service):
@@ -83,15 +88,17 @@ class Ownership(Service):
         assign: Assign = _assign_nothing,
         clusters: ServingClusters | None = None,
     ) -> None:
-        """``former_broker_ids`` are ids this broker had before: their nodes are its own past.
+        """``former_broker_ids`` are ids that this broker had in earlier runs: nodes of these are
+        its own.
 
-        ``view_brokers`` says what is known of the brokers at the time of each choice, which
+        ``view_brokers`` returns what is known of the brokers at the time of each choice, which
         ``placement`` (by default ``EvenlySpread``) makes where this broker is to choose.
         ``assign`` asks another broker to acquire a bundle, or to choose which one shall.
-        ``clusters`` tells which namespaces this cluster serves, by default all.
+        ``clusters`` knows which namespaces this cluster serves, by default all.
         """
         super().__init__()
         self.address = address
+        # This broker as the answer to a lookup.
         self._self = owner_at(address, is_self=True)
         self._past_ids = frozenset((address.broker_id, *former_broker_ids))
         self._placement = placement or EvenlySpread()
@@ -100,12 +107,19 @@ class Ownership(Service):
         self._clusters = clusters
         self._namespaces = namespaces
         self._rings = Rings(namespaces)
-        # What operators have asked for of bundles of other brokers, the oldest first.
+        # By bundle: the broker that an operator wants to have it, and until when that holds
+        # (monotonic); the oldest first.
         self._destinations: OrderedDict[Bundle, tuple[str, float]] = OrderedDict()
         self._owners = OwnerCache(coordination, is_past=self._is_past)
         self._owned = OwnedBundles(
             coordination,
-            _record_of(address).encode(),
+            BundleOwner(
+                native_url=address.broker_url or None,
+                native_url_tls=address.broker_url_tls or None,
+                http_url=address.http_url or None,
+                http_url_tls=address.http_url_tls or None,
+                advertised_listeners=address.listeners,
+            ).encode(),
             is_past=lambda value: self._is_past(BundleOwner.decode(value)),
             take_back=lambda bundle: self.owner_of(bundle, authoritative=True),
         )
@@ -116,10 +130,10 @@ class Ownership(Service):
     # Lookups
 
     async def owner(self, topic: TopicName, *, authoritative: bool = False) -> Owner:
-        """The owner of ``topic``, which need not exist. A bundle that no broker owns is acquired,
-        if it is placed on this broker, or asked for with authority; else the answer is the broker
-        that is to be asked (``Owner.is_redirect``). For a namespace that this cluster does not
-        serve that is a peer cluster.
+        """The owner of ``topic``, which need not exist. A bundle that no broker owns is acquired if
+        it is placed on this broker, or if the lookup is ``authoritative``; else the answer is the
+        broker to ask next (``Owner.is_redirect``). For a namespace that this cluster does not serve
+        that is a peer cluster.
 
         Raises ``NamespaceNotFound``, ``ServedInOtherClusters``, ``ServiceNotReady``,
         ``CoordinationError``.
@@ -138,22 +152,22 @@ class Ownership(Service):
         return None if self._clusters is None else await self._clusters.peer_of(namespace)
 
     def known_owner(self, topic: TopicName) -> Owner | None:
-        """The same from memory alone; None where ZooKeeper would have to be asked."""
+        """The owner of ``topic`` from memory alone; None where ZooKeeper would have to be asked."""
         bundle = self._rings.known_bundle_of(topic)
         return None if bundle is None else self._known_owner_of(bundle)
 
     def owns(self, topic: TopicName) -> bool:
-        """Whether this broker serves ``topic`` now. Asks nobody: what is owned stays owned while
-        ZooKeeper is away, and while the namespace's records are read anew."""
+        """Whether this broker serves ``topic`` now, from memory alone: what is owned stays owned
+        while ZooKeeper is away, and while the namespace's records are read anew."""
         return self._owned.serves(self._rings.last_bundle_of(topic))
 
     def last_bundle_of(self, topic: TopicName) -> Bundle | None:
-        """The bundle ``topic`` falls into, as it was cut when it was read last. Asks nobody."""
+        """The bundle ``topic`` falls into, in the ring as it was read last; from memory alone."""
         return self._rings.last_bundle_of(topic)
 
     def leaves_with(self, bundle: Bundle, topic: TopicName) -> bool:
-        """Whether ``topic`` is not served any more when ``bundle`` is handed on: it lies there, or
-        in none that is this broker's. Asks nobody."""
+        """Whether ``topic`` is no longer served once ``bundle`` is handed on: it is in that bundle,
+        or in none of this broker's. From memory alone."""
         present = self._rings.last_bundle_of(topic)
         return present is None or present == bundle or present not in self._owned
 
@@ -162,7 +176,7 @@ class Ownership(Service):
         known = self._known_owner_of(bundle)
         if known is not None:
             return known
-        # Of many that ask at once one looks; and while the bundle is unloaded, all wait.
+        # Of many lookups at once one asks ZooKeeper; while the bundle is unloaded, all wait.
         async with self._owned.lock(bundle):
             return self._known_owner_of(bundle) or await self._find_owner(
                 bundle, authoritative=authoritative
@@ -171,6 +185,7 @@ class Ownership(Service):
     async def have_acquired(self, bundle: Bundle) -> None:
         """Have a bundle acquired that no broker owns, by the broker that is chosen for it. Raises
         as ``owner`` does, and what asking that broker raises."""
+        # Where this broker is chosen, ``owner_of`` has acquired it.
         owner = await self.owner_of(bundle)
         if owner.is_redirect:
             await self._assign(bundle, owner)
@@ -198,31 +213,35 @@ class Ownership(Service):
         return await self._rings.ring_of(namespace)
 
     def _known_owner_of(self, bundle: Bundle) -> Owner | None:
+        # This broker's own bundles first: the cache does not have them. While one is released its
+        # owner is not known, and lookups wait for the lock.
         if bundle in self._owned:
             return self._self if self._owned.serves(bundle) else None
         known = self._owners.known(bundle)
         return known.owner if isinstance(known, BundleNode) else None
 
     async def _find_owner(self, bundle: Bundle, *, authoritative: bool) -> Owner:
-        """Look who owns the bundle, whose lock is held, and acquire it if that is for us to do."""
+        """Find the owner of the bundle, whose lock is held, and acquire it if this broker is to."""
         self._owned.check_ready()
         found = await self._owners.read(bundle)
+        # A lookup may come with a bundle of a ring that has been split since. To acquire it would
+        # serve its topics twice.
         ring = await self._rings.ring_of(bundle.namespace)
         if ring.bundle_of(bundle.lower) != bundle:
             raise ServiceNotReady(f"bundle {bundle} was split: look the topic up again")
         if found is Unowned.NOBODY:
             here, view = self.address.broker_id, await self._view_brokers()
-            broker_id, standing = self._place(bundle, view, authoritative=authoritative)
+            broker_id, reason = self._place(bundle, view, authoritative=authoritative)
             if broker_id != here:
                 if broker_id not in view.loads:
                     raise ServiceNotReady(
                         f"broker {broker_id} is to serve {bundle} and does not run"
                     )
-                return candidate(view.loads[broker_id], standing)
+                return candidate(view.loads[broker_id], reason)
             found = await self._acquire(bundle)
         elif found is Unowned.OWN_PAST:
-            # Every other broker sees us as the owner, and sends clients here: placing the bundle
-            # elsewhere would send them back and forth.
+            # Every other broker sees us as the owner, and redirects clients here: placing the
+            # bundle elsewhere would redirect them back and forth.
             found = await self._acquire(bundle)
         if isinstance(found, BundleNode):
             return found.owner
@@ -230,7 +249,8 @@ class Ownership(Service):
 
     def _place(
         self, bundle: Bundle, view: BrokersView, *, authoritative: bool
-    ) -> tuple[str, Standing]:
+    ) -> tuple[str, LookupReason]:
+        # One whose time is over is ignored; ``destine`` limits how many there are.
         destination, until_s = self._destinations.get(bundle, ("", 0.0))
         return place(
             *(bundle, self.address.broker_id, view, self._placement),
@@ -240,8 +260,8 @@ class Ownership(Service):
         )
 
     def destine(self, bundle: Bundle, broker_id: str) -> None:
-        """The owner of ``bundle`` is about to be asked to give it up: while this broker leads, it
-        chooses ``broker_id`` for it, for ``DESTINED_S`` seconds."""
+        """Choose ``broker_id`` for ``bundle`` for ``DESTINED_S`` seconds, as long as this broker
+        leads. Called before the bundle's owner is asked to give it up."""
         self._destinations.pop(bundle, None)
         while len(self._destinations) >= DESTINED_MAX:
             self._destinations.popitem(last=False)
@@ -266,36 +286,36 @@ class Ownership(Service):
 
     @property
     def is_certain(self) -> bool:
-        """Whether no other broker can have what this one owns. While ZooKeeper is not heard of,
+        """Whether no other broker can have what this one owns. While ZooKeeper does not answer,
         another may: then it has fenced the logs, and nothing published here is confirmed."""
         return self._owned.is_certain
 
     def generation(self, bundle: Bundle) -> int:
-        """When this broker's ownership began, as a zxid: later owners have higher ones.
+        """The zxid at which this broker's ownership began: later owners have higher ones.
 
         Raises ``NotOwned``.
         """
         return self._owned.generation(bundle)
 
     def suspect(self, topic: TopicName) -> None:
-        """Another broker has fenced the log of ``topic`` or written to a cursor of it, as one does
-        that owns its bundle: look whether this one still does, or give the bundle up."""
+        """Check whether this broker still owns the bundle of ``topic``, or give it up: another
+        broker has fenced the log of the topic or written to a cursor of it, as its owner does."""
         bundle = self._rings.last_bundle_of(topic)
         if bundle is not None:
             self._owned.suspect(bundle)
 
     def on_acquired(self, callback: OnAcquired) -> None:
-        """Call ``callback(bundle)`` when a bundle has become ours."""
-        self._owned.on_acquired(callback)
+        """Call ``callback(bundle)`` when a bundle has become this broker's."""
+        self._owned.on_acquired.append(callback)
 
     def on_lost(self, callback: OnLost) -> None:
-        """Call ``callback(bundle)`` when a bundle stops being ours: stop serving it at once."""
-        self._owned.on_lost(callback)
+        """Call ``callback(bundle)`` when a bundle stops being this broker's: stop serving it."""
+        self._owned.on_lost.append(callback)
 
     def on_release(self, callback: OnRelease) -> None:
-        """Await ``callback(bundle, successor)`` before a bundle is handed on, as ``OwnedBundles``
-        does: close its topics in order."""
-        self._owned.on_release(callback)
+        """Await ``callback(bundle, successor)`` before a bundle is handed on: close its topics in
+        order. Their clients can wait for ``successor``, which always gets a result."""
+        self._owned.on_release.append(callback)
 
     async def unload(self, bundle: Bundle, destination: str | None = None) -> None:
         """Close the bundle's topics, and have ``destination`` (a broker's id), or the broker that
@@ -303,6 +323,8 @@ class Ownership(Service):
         owns. Raises ``NotOwned``."""
 
         async def hand_on(bundle: Bundle) -> Owner | None:
+            # An error is no failure of the unloading: the bundle is released by now, and the next
+            # lookup has it acquired.
             try:
                 return await self._hand_on(bundle, destination)
             except GemingaError as error:
@@ -313,24 +335,30 @@ class Ownership(Service):
         await self._owned.unload(bundle, hand_on)
 
     async def _hand_on(self, bundle: Bundle, destination: str | None) -> Owner | None:
+        """Have another broker acquire a bundle that none owns now; returns its owner then."""
         here, view = self.address.broker_id, await self._view_brokers()
         if destination is None:
-            broker_id, standing = self._place(bundle, view, authoritative=False)
+            broker_id, reason = self._place(bundle, view, authoritative=False)
         else:
-            broker_id, standing = destination, Standing.CHOSEN
+            broker_id, reason = destination, LookupReason.CHOSEN
+        # Placed on this broker, it waits for a lookup: clients may never come back for it.
         if broker_id == here or broker_id not in view.loads:
             return None
-        await self._assign(bundle, candidate(view.loads[broker_id], standing))
+        await self._assign(bundle, candidate(view.loads[broker_id], reason))
+        # Not simply that broker: a lookup may have led elsewhere, and the leader chooses again
+        # where only it was asked.
         return await self.present_owner_of(bundle)
 
     async def retire(self, budget_s: float) -> None:
-        """This broker, which has withdrawn from the living ones, is about to end: acquire nothing
-        any more, and hand its bundles on to the others. What is not begun within ``budget_s``
-        seconds is given up on closing; so is everything where no other broker lives, or ZooKeeper
-        is away."""
+        """Acquire nothing any more, and hand all bundles on to other brokers: this broker is about
+        to end, and has deleted its registration.
+
+        What is not begun within ``budget_s`` seconds is given up on closing; so is everything where
+        no other broker lives, or ZooKeeper does not answer.
+        """
         loop = asyncio.get_running_loop()
         begin_by_s = loop.time() + budget_s
-        self._owned.retire()
+        self._owned.is_retired = True
         try:
             others = (await self._view_brokers()).loads.keys() - {self.address.broker_id}
         except CoordinationError:
@@ -341,6 +369,7 @@ class Ownership(Service):
                 with suppress(NotOwned, CoordinationError):  # it went by itself meanwhile
                     await self.unload(bundle)
 
+        # Without another broker, closing their topics here would only add to the pause.
         if others:
             bundles = deque(self._owned.names())
             count = len(bundles)
@@ -349,8 +378,8 @@ class Ownership(Service):
             log.info("bundles handed on", extra={"handed_on": count - left, "left": left})
 
     async def split(self, bundle: Bundle, boundaries: Sequence[int]) -> list[Bundle]:
-        """Cut a bundle of this broker's at ``boundaries`` (ascending, inside of it); its topics go
-        on in the pieces, which are this broker's too. Raises ``NotOwned``, ``RecordContended``,
+        """Split a bundle of this broker's at ``boundaries`` (ascending, inside of it); its topics
+        go on in the pieces, which are this broker's too. Raises ``NotOwned``, ``RecordContended``,
         ``ServiceNotReady``, ``CoordinationError``."""
         children = pieces(bundle, boundaries)
         namespace, texts = bundle.namespace, [f"0x{at:08x}" for at in boundaries]
@@ -364,6 +393,7 @@ class Ownership(Service):
         try:
             await self._owned.split(bundle, children, write)
         finally:
+            # Nodes were made and deleted, or may have been: what was known of them is out of date.
             for each in (bundle, *children):
                 self._owners.forget(each)
         return children
@@ -377,13 +407,3 @@ class Ownership(Service):
         # With listeners the URL need not be made of the id.
         web_url = record.http_url or record.http_url_tls or ""
         return web_url == self.address.rest_url or broker_id_of_url(web_url) in self._past_ids
-
-
-def _record_of(address: BrokerAddress) -> BundleOwner:
-    return BundleOwner(
-        native_url=address.broker_url or None,
-        native_url_tls=address.broker_url_tls or None,
-        http_url=address.http_url or None,
-        http_url_tls=address.http_url_tls or None,
-        advertised_listeners=address.listeners,
-    )

@@ -1,4 +1,4 @@
-"""The bundle ring of every namespace that was asked about, read once and kept until it changes.
+"""The bundle ring of every namespace that was looked up, read once and kept until it changes.
 
 A namespace's bundles stand in its local policies (``/admin/local-policies``), where splits are
 written; a namespace that was never served has none yet, and its policies (``/admin/policies``) say
@@ -8,7 +8,7 @@ kinds of broker agree on the cut.
 
 from __future__ import annotations
 
-from geminga_broker.ownership.bundles import (
+from geminga_broker.ownership.assignment.bundles import (
     Bundle,
     BundleRing,
     broker_of_namespace,
@@ -36,7 +36,7 @@ class Rings:
         return (await self.ring_of(topic.namespace)).bundle_of(topic.hash)
 
     def known_bundle_of(self, topic: TopicName) -> Bundle | None:
-        """The same without asking ZooKeeper; None where it would have to be asked."""
+        """The bundle of a topic from memory alone; None where ZooKeeper would have to be asked."""
         namespace = topic.namespace
         if broker_of_namespace(namespace) is not None:
             return full_ring(namespace).bundle_of(topic.hash)
@@ -44,8 +44,8 @@ class Rings:
         return None if record is None else self._ring(namespace, record).bundle_of(topic.hash)
 
     def last_bundle_of(self, topic: TopicName) -> Bundle | None:
-        """The same, with a ring that may have changed since it was read, as while ZooKeeper is
-        away; None if it never was."""
+        """The bundle of a topic in the ring as it was read last, which may have changed since, as
+        while ZooKeeper is away; None if it was never read."""
         known = self.known_bundle_of(topic)
         if known is None and (kept := self._rings.get(topic.namespace)) is not None:
             return kept[1].bundle_of(topic.hash)

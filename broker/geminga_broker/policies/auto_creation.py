@@ -1,4 +1,4 @@
-"""What becomes of a topic that is used before it was created. Pure."""
+"""Whether a topic that is used before it was created is created by that. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from geminga_broker.policies.errors import InvalidPolicy
 from geminga_protocol.records.cluster.namespaces import AutoTopicCreation, Policies
 from geminga_server.config import Upstream
 
-# Each partition is a topic with ledgers and cursors of its own; upstream's largest advice is 1000.
+# Each partition is a topic with ledgers and cursors of its own. Upstream has no limit, and advises
+# against more than 1,000.
 PARTITIONS_MAX = 10_000
 PARTITIONED = "partitioned"
 TOPIC_TYPES = (PARTITIONED, "non-partitioned")
@@ -19,12 +20,12 @@ TOPIC_TYPES = (PARTITIONED, "non-partitioned")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoCreationConfig:
-    """What holds where a namespace does not say."""
+    """What holds where a namespace does not set it."""
 
     auto_topic_creation: Annotated[bool, Upstream("allowAutoTopicCreation")] = True
-    """Using a topic makes it, where its namespace does not say."""
+    """Using a topic creates it, where its namespace does not say."""
     auto_topic_partitions: Annotated[int, Ge(0), Upstream("defaultNumPartitions")] = 0
-    """With how many partitions it is then made; 0: not partitioned."""
+    """With how many partitions it is created then; 0: not partitioned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +36,24 @@ class AutoCreation:
     partitions: int = 0
 
 
-# What holds for the topics that brokers themselves use.
+# What holds for system topics, whatever namespaces and config say: brokers need them.
 ALWAYS = AutoCreation()
 
 
 def auto_creation(config: AutoCreationConfig, policies: Policies) -> AutoCreation:
-    """What holds in a namespace with these policies; topics have no word on it."""
+    """What holds in a namespace with these policies. A topic cannot set it: it does not exist."""
     override = policies.auto_topic_creation_override
     if override is None:
         return AutoCreation(config.auto_topic_creation, config.auto_topic_partitions)
+    # The number of partitions counts for partitioned topics only; where it is missing, one is
+    # created.
     if override.topic_type != PARTITIONED:
         return AutoCreation(override.allowed)
     return AutoCreation(override.allowed, override.default_num_partitions or 1)
 
 
 def check_auto_topic_creation(policy: AutoTopicCreation) -> None:
-    """Raise ``InvalidPolicy`` for a type there is not, or a number of partitions that cannot be."""
+    """Raise ``InvalidPolicy`` for an unknown type, or an impossible number of partitions."""
     if not policy.allowed:
         return
     refused = "Invalid configuration for autoTopicCreationOverride. the detail is "

@@ -1,9 +1,9 @@
 """How much a topic's subscriptions may leave unacknowledged, and what happens beyond that. Pure.
 
-The rules are upstream's (``PersistentTopic``, ``BacklogQuotaManager``). Size is what lies behind
-the slowest durable subscription; age is that of its oldest message. The policies that stop
-producers let those who are connected go, and refuse them when they come back; eviction moves the
-subscriptions on until nine tenths of the limit are left.
+The rules are upstream's (``PersistentTopic``, ``BacklogQuotaManager``). Size is that of the backlog
+of the slowest durable subscription; age is that of its oldest message. The policies that stop
+producers disconnect them, and refuse them when they reconnect; eviction moves the subscriptions
+forward until nine tenths of the limit are left.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from geminga_broker.policies.levels import INT_MAX, LONG_MAX, Levels
 from geminga_protocol.records.cluster.namespaces import BacklogQuota, RetentionPolicies
 from geminga_server.config import Upstream
 
+# The types of quotas, by the names that records and requests have for them.
 DESTINATION_STORAGE = "destination_storage"
 MESSAGE_AGE = "message_age"
 QUOTA_TYPES = (DESTINATION_STORAGE, MESSAGE_AGE)
@@ -27,7 +28,7 @@ PolicyName = Literal["producer_request_hold", "producer_exception", "consumer_ba
 
 MIB = 1024 * 1024
 MINUTE_S = 60
-# So much of the limit does an eviction leave.
+# How much of the limit an eviction leaves: less, so that not every check has to evict again.
 TENTHS_LEFT = 9
 
 
@@ -40,7 +41,7 @@ class QuotaPolicy(Enum):
 
     @property
     def stops_producers(self) -> bool:
-        """Whether producers pay, not subscriptions."""
+        """Whether producers are stopped; otherwise subscriptions lose messages."""
         return self is not QuotaPolicy.EVICT_BACKLOG
 
 
@@ -70,11 +71,12 @@ class BacklogQuotas:
         return self.size is None and self.age is None
 
 
+# Of system topics, and of topics without policies.
 UNLIMITED = BacklogQuotas()
 
 
 def size_quota(limit_bytes: int, policy: str | None) -> Quota | None:
-    """None for a limit below 0; one of 0 is reached by every topic, as upstream has it."""
+    """None for a limit below 0. As upstream, every topic exceeds one of 0."""
     return None if limit_bytes < 0 else Quota(limit_bytes, _policy(policy))
 
 
@@ -84,36 +86,41 @@ def age_quota(limit_s: int, policy: str | None) -> Quota | None:
 
 
 def _policy(name: str | None) -> QuotaPolicy:
-    """What upstream writes no record without; holding producers loses nothing."""
+    """The policy of that name. Upstream writes no record without one; for other records holding
+    producers is taken, as it loses nothing."""
+    # Names of newer versions are unknown here.
     known = {each.value: each for each in QuotaPolicy}
     return known.get(name or "", QuotaPolicy.HOLD_PRODUCERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BacklogConfig:
-    """What holds where neither topic nor namespace says something."""
+    """What holds where neither topic nor namespace sets it."""
 
     backlog_quota_bytes: Annotated[int, Ge(-1), Upstream("backlogQuotaDefaultLimitBytes")] = -1
-    """What a subscription may leave unread where its namespace does not say; -1: no limit."""
+    """How large the backlog of a subscription may be, in bytes, where its namespace does not say;
+    -1: no limit."""
     backlog_quota_age_s: Annotated[int, Ge(-1), Upstream("backlogQuotaDefaultLimitSecond")] = -1
-    """How old what it left unread may be; -1: no limit."""
+    """How old the oldest message of that backlog may be; -1: no limit."""
     backlog_quota_policy: Annotated[PolicyName, Upstream("backlogQuotaDefaultRetentionPolicy")] = (
         "producer_request_hold"
     )
-    """What happens beyond: producer_request_hold, producer_exception or consumer_backlog_eviction.
-    """
+    """What happens beyond the quota: producer_request_hold, producer_exception or
+    consumer_backlog_eviction."""
     backlog_quota_check_s: Annotated[
         float, Gt(0), Upstream("backlogQuotaCheckIntervalInSeconds")
     ] = 60.0
-    """How often backlogs are looked at: so long can a quota be exceeded."""
+    """How often backlogs are checked, and so for how long a quota can be exceeded."""
 
 
-def backlog_quotas(config: BacklogConfig, said: Levels) -> BacklogQuotas:
-    """What holds for a topic of which the levels say this; each type of quota for itself."""
-    quotas = {**said.namespace.backlog_quota_map, **said.topic.backlog_quota_map}
+def backlog_quotas(config: BacklogConfig, levels: Levels) -> BacklogQuotas:
+    """The quotas of a topic; each type is resolved for itself."""
+    # A topic that sets one type of quota keeps the other type of its namespace.
+    quotas = {**levels.namespace.backlog_quota_map, **levels.topic.backlog_quota_map}
     by_size, by_age = quotas.get(DESTINATION_STORAGE), quotas.get(MESSAGE_AGE)
     policy = config.backlog_quota_policy
     return BacklogQuotas(
+        # A quota of a nearer level replaces the limit of the broker together with its policy.
         size_quota(config.backlog_quota_bytes, policy)
         if by_size is None
         else size_quota(quota_bytes(by_size), by_size.policy),
@@ -124,17 +131,18 @@ def backlog_quotas(config: BacklogConfig, said: Levels) -> BacklogQuotas:
 
 
 def quota_bytes(quota: BacklogQuota) -> int:
-    """The size limit, under its new name or its old one; 0 where neither is given."""
+    """The size limit, under its new name or its old one; 0 where neither is set."""
     return (quota.limit or 0) if quota.limit_size is None else quota.limit_size
 
 
 def is_size_exceeded(quota: Quota | None, backlog_bytes: int) -> bool:
-    """Whether the backlog has reached its size."""
+    """Whether the backlog has reached its size limit."""
     return quota is not None and backlog_bytes >= quota.limit
 
 
 def is_age_exceeded(quota: Quota | None, oldest_s: float | None) -> bool:
     """Whether the oldest message, None where there is none, is older than allowed."""
+    # Unlike the size, the age has to be above its limit, as upstream.
     return quota is not None and oldest_s is not None and oldest_s > quota.limit
 
 
@@ -143,6 +151,7 @@ def checked_quota(namespace: str, quota: BacklogQuota) -> BacklogQuota:
     refused = f"Set namespace[{namespace}] backlog quota failed because the data validation failed."
     if quota.policy not in {each.value for each in QuotaPolicy}:
         raise InvalidPolicy(f"{refused} the attribute policy cannot be null")
+    # Stored under both names: clients and brokers of older versions know the old one only.
     size_bytes = quota_bytes(quota)
     if abs(size_bytes) > LONG_MAX or abs(quota.limit_time) > INT_MAX:
         raise InvalidPolicy(f"{refused} a limit is too large")
@@ -157,9 +166,9 @@ def checked_quota(namespace: str, quota: BacklogQuota) -> BacklogQuota:
 def check_quota_within_retention(
     quota: BacklogQuota | None, retention: RetentionPolicies | None
 ) -> None:
-    """Raise ``ConflictingPolicies`` unless what may be unacknowledged is less than what is kept.
+    """Raise ``ConflictingPolicies`` unless a quota to be set is below what retention keeps.
 
-    For a quota that is to be set; None is the broker's own, which has no limit here.
+    None is the broker's own quota, which is not compared.
     """
     if not _is_within(quota, retention):
         raise ConflictingPolicies(
@@ -179,9 +188,11 @@ def check_retention_covers_quota(
 
 
 def _is_within(quota: BacklogQuota | None, retention: RetentionPolicies | None) -> bool:
-    """Upstream compares the storage quota alone, its time limit included."""
+    """Whether the quota is below the retention, where that is limited. As upstream, only the quota
+    by size is compared, but its time limit, too."""
     if quota is None or retention is None:
         return True
+    # A retention of 0 keeps nothing, and one of -1 everything: neither is compared with a quota.
     has_size, has_time = retention.size_mib > 0, retention.time_minutes > 0
     if has_size and quota_bytes(quota) >= retention.size_mib * MIB:
         return False

@@ -18,51 +18,56 @@ class DelayedConfig:
     """What holds for a topic, and how the index of its delayed messages is cut into buckets, with
     upstream's defaults.
 
-    None is delivered early (upstream's isDelayedDeliveryDeliverAtTimeStrict).
+    No message is delivered early (upstream's isDelayedDeliveryDeliverAtTimeStrict).
     """
 
     enabled: Annotated[bool, Upstream("delayedDeliveryEnabled")] = True
-    """Whether messages are held back until their time."""
+    """Whether messages are held back until their delivery time."""
     tick_ms: Annotated[int, Gt(0), Upstream("delayedDeliveryTickTimeMillis")] = 1000
-    """How late a message may be: a quarter of this at most."""
+    """How exactly messages are delivered: they are late by a quarter of this at most."""
     delay_max_ms: Annotated[int, Ge(0), Upstream("delayedDeliveryMaxDelayInMillis")] = 0
-    """A longer delay is refused to the producer; 0: any goes."""
+    """Messages with a longer delay are refused; 0: any delay is accepted."""
+    # A bucket is an index of delayed messages that is stored as snapshots on bookies (PIP-195). A
+    # snapshot consists of segments, of which only the next ones due are in memory.
     bucket_messages_min: Annotated[
         int, Gt(0), Upstream("delayedDeliveryMinIndexCountPerBucket")
     ] = 50_000
-    """Fewer delayed messages are kept in memory alone, and read again after a restart."""
+    """Fewer delayed messages are indexed in memory only, and read again after a restart."""
     bucket_messages_max: Annotated[int, Gt(0)] = 500_000
-    """More are not put into one bucket, nor more of one ledger: these too are read again."""
+    """The most messages in one bucket, and of one ledger; those beyond are read again after a
+    restart."""
     segment_messages_max: Annotated[
         int, Gt(0), Upstream("delayedDeliveryMaxIndexesPerBucketSnapshotSegment")
     ] = 5000
-    """A segment of a bucket, which is read at once, has so many messages at most,"""
+    """The most messages in a segment of a bucket, which is read at once."""
     segment_step_ms: Annotated[
         int, Gt(0), Upstream("delayedDeliveryMaxTimeStepPerBucketSnapshotSegmentSeconds", 1000)
     ] = 300_000
-    """and so long between its first and its last delivery time."""
+    """The longest time between the first and the last delivery time in a segment."""
 
     @property
     def slot_ms(self) -> int:
-        """Messages that are due within this time come out together."""
+        """Messages whose delivery times are in one slot of this length are delivered together."""
         return max(1, self.tick_ms // 4)
 
 
-def delayed(config: DelayedConfig, said: Levels) -> DelayedConfig:
-    """What holds for a topic of which the levels say this."""
-    policy = nearest(said.topic.delayed_delivery, said.namespace.delayed_delivery, None)
+def delayed(config: DelayedConfig, levels: Levels) -> DelayedConfig:
+    """The settings of a topic."""
+    policy = nearest(levels.topic.delayed_delivery, levels.namespace.delayed_delivery, None)
     if policy is None:
         return config
     return replace(
         config,
         enabled=policy.active,
+        # Values that other writers of the record did not check are bounded: a tick of 0 has no
+        # slots.
         tick_ms=max(1, policy.tick_ms),
         delay_max_ms=max(0, policy.delay_max_ms),
     )
 
 
 def check_delayed_delivery(policy: DelayedDelivery) -> None:
-    """Raise ``InvalidPolicy`` for times that are none."""
+    """Raise ``InvalidPolicy`` for negative times, or such as Java cannot read."""
     if not 0 <= policy.tick_ms <= LONG_MAX:
         raise InvalidPolicy("Tick time must be a positive number of milliseconds")
     if not 0 <= policy.delay_max_ms <= LONG_MAX:

@@ -1,4 +1,4 @@
-"""How fast may be dispatched: by a broker, to a topic's and to a subscription's consumers. Pure."""
+"""How fast messages are dispatched, by a broker, of a topic and to a subscription. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from geminga_server.config import Upstream
 
 @dataclass(frozen=True, slots=True)
 class DispatchLimit:
-    """So much in ``period_s``; 0 and below: any number. Where the limit ``is_relative``, it is how
-    much faster may be dispatched than is published."""
+    """How many messages and bytes may be dispatched in ``period_s`` seconds."""
 
+    # 0 and below: any number.
     messages: int = 0
     size_bytes: int = 0
     period_s: int = 1
+    # The limit is how much more may be dispatched than is published in the same time.
     is_relative: bool = False
 
     @property
@@ -31,12 +32,12 @@ class DispatchLimit:
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """What is counted against a limit."""
+    """What counts against a limit."""
 
+    # Whether subscriptions without a backlog are limited, too, which read what was just published.
     of_those_keeping_up: bool = True
-    """Whether those are held back that read what was just published."""
+    # Whether a batch counts as one message.
     batches_as_one: bool = False
-    """Whether a batch counts as one message."""
 
 
 UNLIMITED = DispatchLimit()
@@ -45,9 +46,9 @@ COUNT_ALL = Counting()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchConfig:
-    """In messages and bytes a second, 0: any number; the defaults are upstream's.
+    """Limits in messages and bytes a second, 0: any number; the defaults are upstream's.
 
-    What is for topics and subscriptions holds where neither topic nor namespace says something.
+    Those of topics, subscriptions and replicators hold where neither topic nor namespace sets them.
     """
 
     broker_messages_per_s_max: Annotated[int, Ge(0), Upstream("dispatchThrottlingRateInMsg")] = 0
@@ -81,18 +82,18 @@ class DispatchConfig:
     relative_to_publish_rate: Annotated[
         bool, Upstream("dispatchThrottlingRateRelativeToPublishRate")
     ] = False
-    """Whether those of topics and subscriptions are how much faster may be dispatched than is
-    published."""
+    """Whether the limits of topics and subscriptions are relative: how much more may be dispatched
+    than is published."""
     throttles_non_backlog: Annotated[
         bool, Upstream("dispatchThrottlingOnNonBacklogConsumerEnabled")
     ] = True
-    """Whether those are held back too who keep up with what is published."""
+    """Whether subscriptions without a backlog are limited, too."""
     counts_batches: Annotated[bool, Upstream("dispatchThrottlingOnBatchMessageEnabled")] = False
     """Whether a batch counts as one message."""
 
     @property
     def broker_limit(self) -> DispatchLimit:
-        """What holds for the broker as a whole."""
+        """The limit of all that the broker dispatches."""
         return DispatchLimit(self.broker_messages_per_s_max, self.broker_bytes_per_s_max)
 
 
@@ -105,13 +106,15 @@ class DispatchPolicies:
     counting: Counting = COUNT_ALL
 
 
+# Of system topics.
 DISPATCH_FREELY = DispatchPolicies()
 
 
-def dispatch_policies(config: DispatchConfig, said: Levels) -> DispatchPolicies:
-    """What holds for a topic of which the levels say this."""
-    topic, namespace, cluster = said.topic, said.namespace, said.cluster
-    # The second is the first's old name; upstream writes both, and reads the old one too.
+def dispatch_policies(config: DispatchConfig, levels: Levels) -> DispatchPolicies:
+    """The limits of a topic and its subscriptions."""
+    topic, namespace, cluster = levels.topic, levels.namespace, levels.cluster
+    # ``cluster_dispatch_rate`` is the old name of the other; upstream writes both, and reads the
+    # old one where the new one is missing.
     of_topics = namespace.topic_dispatch_rate.get(cluster) or namespace.cluster_dispatch_rate.get(
         cluster
     )
@@ -134,21 +137,22 @@ def dispatch_policies(config: DispatchConfig, said: Levels) -> DispatchPolicies:
                 is_relative=config.relative_to_publish_rate,
             ),
         ),
+        # Only the broker can set these.
         counting=Counting(config.throttles_non_backlog, config.counts_batches),
     )
 
 
-def replicator_limit(config: DispatchConfig, said: Levels) -> DispatchLimit:
-    """What holds for each way of a topic to another cluster."""
+def replicator_limit(config: DispatchConfig, levels: Levels) -> DispatchLimit:
+    """The limit of the replication of a topic to each other cluster."""
     return nearest(
-        _limit(said.topic.replicator_dispatch_rate),
-        _limit(said.namespace.replicator_dispatch_rate.get(said.cluster)),
+        _limit(levels.topic.replicator_dispatch_rate),
+        _limit(levels.namespace.replicator_dispatch_rate.get(levels.cluster)),
         DispatchLimit(config.replicator_messages_per_s_max, config.replicator_bytes_per_s_max),
     )
 
 
 def _limit(rate: DispatchRate | None) -> DispatchLimit | None:
-    """None for a rate that limits nothing: it is as good as none, as upstream has it."""
+    """None for a rate that limits nothing: as upstream, it counts as not set."""
     if rate is None or rate.period_s <= 0 or (rate.messages <= 0 and rate.size_bytes <= 0):
         return None
     return DispatchLimit(
@@ -157,13 +161,13 @@ def _limit(rate: DispatchRate | None) -> DispatchLimit | None:
 
 
 def check_dispatch_rate(rate: DispatchRate) -> None:
-    """Raise ``InvalidPolicy`` for a rate that nobody can keep."""
+    """Raise ``InvalidPolicy`` for a rate that Java cannot read, or without a period."""
     if abs(rate.messages) > INT_MAX or abs(rate.size_bytes) > LONG_MAX:
         raise InvalidPolicy("A dispatch rate is too large")
     check_period(rate.period_s)
 
 
 def check_period(period_s: int) -> None:
-    """Raise ``InvalidPolicy`` for what is no period of a rate."""
+    """Raise ``InvalidPolicy`` for the period of a rate that is no positive number of seconds."""
     if not 0 < period_s <= INT_MAX:
         raise InvalidPolicy("ratePeriodInSecond must be a number of seconds, 1 or more")

@@ -1,4 +1,4 @@
-"""What holds for a topic: what it says itself, its namespace, and its broker's config. Pure.
+"""All policies of a topic, resolved from its own, its namespace's and its broker's config. Pure.
 
 Each subject resolves its own policies from the levels (``levels.nearest``); a new subject is a
 line in each of the three places below.
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any
 
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
-from geminga_broker.managed_ledger.retention import Retention
+from geminga_broker.managed_ledger.ledger_chain.retention import Retention
 from geminga_broker.policies.auto_creation import AutoCreationConfig
 from geminga_broker.policies.backlog import (
     UNLIMITED,
@@ -41,7 +41,7 @@ from geminga_broker.policies.publishing import (
 )
 from geminga_broker.policies.replication import (
     NOT_REPLICATED,
-    NOT_SAID,
+    UNKNOWN,
     ReplicationPolicies,
     replication,
 )
@@ -69,9 +69,9 @@ from geminga_server.config import INLINE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyConfig:
-    """What the broker says of all topics, subject by subject; ``log`` is what it says of their
-    storage."""
+    """The broker's settings for all topics, subject by subject."""
 
+    # How topics are stored, which the policies of ``storage`` change.
     log: ManagedLedgerConfig = field(default_factory=ManagedLedgerConfig)
     publishing: PublishConfig = field(default_factory=PublishConfig)
     compaction: CompactionConfig = field(default_factory=CompactionConfig)
@@ -90,57 +90,69 @@ class PolicyConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectivePolicies:
-    """How a topic's log is kept, what of it is retained, how large its backlog may be, how it may
-    be published to, how much of it may be with consumers, how long it lives, who may
-    subscribe, how fast its consumers are served, which schemas it may have, and to which clusters
-    it is replicated."""
+    """What holds for one topic, subject by subject."""
 
     log: ManagedLedgerConfig = field(default_factory=ManagedLedgerConfig)
+    # What is kept after all subscriptions have acknowledged it.
     retention: Retention = field(default_factory=Retention)
+    # How large and how old its backlogs may become.
     quotas: BacklogQuotas = UNLIMITED
+    # Deduplication, limits on producers, publish rates.
     publishing: PublishPolicies = PUBLISH_FREELY
+    # How many messages its consumers may hold.
     unacknowledged: UnacknowledgedLimits = NO_LIMITS
     compaction: CompactionConfig = field(default_factory=CompactionConfig)
     delayed: DelayedConfig = field(default_factory=DelayedConfig)
+    # After how long its messages expire.
     expiry: Expiry = KEEP_ALL
+    # Limits on consumers and subscriptions, and the allowed types.
     subscribing: SubscribePolicies = SUBSCRIBE_FREELY
+    # When it is deleted for not being used.
     inactivity: Inactivity = NEVER
+    # How fast its messages are dispatched.
     dispatching: DispatchPolicies = DISPATCH_FREELY
+    # Which schemas its producers may register.
     schemas: SchemaPolicies = BY_DEFAULT
-    replication: ReplicationPolicies = NOT_SAID
+    # To which clusters it is replicated, and how fast.
+    replication: ReplicationPolicies = UNKNOWN
 
 
 def effective_policies(
     config: PolicyConfig,
-    said: Levels,
+    levels: Levels,
     *,
     is_system: bool = False,
     is_change_events: bool = False,
 ) -> EffectivePolicies:
-    """What holds for a topic of which the levels say this; ``is_system``: brokers themselves write
-    to it, and must go on; ``is_change_events``: it is the one where topics' policies stand."""
-    held = EffectivePolicies(
-        log=managed_ledger_config(config.log, said),
-        retention=retention(config.log, said),
-        quotas=backlog_quotas(config.backlog, said),
-        publishing=publish_policies(config.publishing, said),
-        unacknowledged=unacknowledged_limits(config.unacknowledged, said),
-        compaction=compaction(config.compaction, said),
-        delayed=delayed(config.delayed, said),
-        expiry=expiry(config.expiry, said),
-        subscribing=subscribe_policies(config.subscribing, said),
-        inactivity=inactivity(config.inactivity, config.auto_creation, said),
-        dispatching=dispatch_policies(config.dispatching, said),
-        schemas=schema_policies(config.schemas, said, is_system=is_system),
-        replication=replication(config.dispatching, said),
+    """Resolve all policies of a topic.
+
+    A system topic (``is_system``) follows those of storage only: brokers write to it, and no limit
+    may stop them. ``is_change_events`` is the one that stores the policies of topics.
+    """
+    effective = EffectivePolicies(
+        log=managed_ledger_config(config.log, levels),
+        retention=retention(config.log, levels),
+        quotas=backlog_quotas(config.backlog, levels),
+        publishing=publish_policies(config.publishing, levels),
+        unacknowledged=unacknowledged_limits(config.unacknowledged, levels),
+        compaction=compaction(config.compaction, levels),
+        delayed=delayed(config.delayed, levels),
+        expiry=expiry(config.expiry, levels),
+        subscribing=subscribe_policies(config.subscribing, levels),
+        inactivity=inactivity(config.inactivity, config.auto_creation, levels),
+        dispatching=dispatch_policies(config.dispatching, levels),
+        schemas=schema_policies(config.schemas, levels, is_system=is_system),
+        replication=replication(config.dispatching, levels),
     )
     if not is_system:
-        return held
+        return effective
     if is_change_events:
+        # Compacted whatever the namespace says, so that it stays short.
         threshold_bytes = CHANGE_EVENTS_THRESHOLD_BYTES
-        held = replace(held, compaction=replace(held.compaction, threshold_bytes=threshold_bytes))
+        changed = replace(effective.compaction, threshold_bytes=threshold_bytes)
+        effective = replace(effective, compaction=changed)
     return replace(
-        held,
+        effective,
         publishing=PUBLISH_FREELY,
         quotas=UNLIMITED,
         expiry=KEEP_ALL,
@@ -151,12 +163,15 @@ def effective_policies(
     )
 
 
-def sharing(held: EffectivePolicies, common: EffectivePolicies) -> EffectivePolicies:
-    """``held`` with the values of ``common`` where they are equal: there may be very many topics,
-    of which most hold to what the broker says, and each keeps what holds for it."""
+def sharing(policies: EffectivePolicies, common: EffectivePolicies) -> EffectivePolicies:
+    """``policies`` with the objects of ``common`` where they are equal.
+
+    There may be very many topics, of which each keeps its policies, and most have those of the
+    broker: so they share them.
+    """
     same: dict[str, Any] = {
         each.name: getattr(common, each.name)
-        for each in fields(held)
-        if getattr(held, each.name) == getattr(common, each.name)
+        for each in fields(policies)
+        if getattr(policies, each.name) == getattr(common, each.name)
     }
-    return replace(held, **same)
+    return replace(policies, **same)

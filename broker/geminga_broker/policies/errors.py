@@ -1,4 +1,4 @@
-"""Policies that cannot be.
+"""Refusals of policies.
 
 ::
 

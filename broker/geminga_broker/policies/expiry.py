@@ -1,4 +1,4 @@
-"""After how long messages that no consumer acknowledges expire (TTL). Pure."""
+"""After how long messages that are not acknowledged expire (time to live). Pure."""
 
 from __future__ import annotations
 
@@ -13,31 +13,33 @@ from geminga_server.config import Upstream
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiryConfig:
-    """When messages that nobody acknowledges are passed over."""
+    """When messages that are not acknowledged expire: subscriptions skip them."""
 
     ttl_default_s: Annotated[int, Ge(0), Upstream("ttlDurationDefaultInSeconds")] = 0
-    """After so long, where their namespace does not say; 0: never."""
+    """After how many seconds messages expire, where their namespace does not say; 0: never."""
     check_s: Annotated[float, Gt(0), Upstream("messageExpiryCheckIntervalInMinutes", 60)] = 300.0
-    """How often that is looked at."""
+    """How often subscriptions are checked for expired messages."""
     delayed_from_delivery: bool = True
-    """Whether the time of a delayed message counts from its delivery time, where it is held back;
-    upstream's counts from its publishing."""
+    """Whether the time to live of a delayed message begins with its delivery time; upstream's
+    begins with its publish time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """What holds for a topic: how long messages live, 0: for ever."""
+    """What holds for a topic."""
 
+    # How long messages live; 0: until they are acknowledged.
     ttl_s: int = 0
     delayed_from_delivery: bool = True
 
 
+# Of system topics: their messages are records, and never expire.
 KEEP_ALL = Expiry()
 
 
-def expiry(config: ExpiryConfig, said: Levels) -> Expiry:
-    """What holds for a topic of which the levels say this."""
+def expiry(config: ExpiryConfig, levels: Levels) -> Expiry:
+    """The expiry policy of a topic."""
     ttl_s = nearest_limit(
-        said.topic.message_ttl_s, said.namespace.message_ttl_s, config.ttl_default_s
+        levels.topic.message_ttl_s, levels.namespace.message_ttl_s, config.ttl_default_s
     )
     return Expiry(ttl_s, config.delayed_from_delivery)

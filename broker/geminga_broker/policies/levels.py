@@ -1,8 +1,8 @@
-"""Who says something of a topic: the topic itself, its namespace, its broker. Pure.
+"""The levels at which a policy can be set: the topic, its namespace, its broker. Pure.
 
-The nearest word holds: the topic's before the namespace's before the broker's, each policy for
-itself (upstream's ``HierarchyTopicPolicies`` of ``PolicyHierarchyValue``s). What no level can mean,
-as a limit below 0, is as good as not said.
+The nearest level that sets a policy decides: the topic before the namespace before the broker, each
+policy for itself (upstream's ``HierarchyTopicPolicies`` of ``PolicyHierarchyValue``s). A value that
+means nothing, as a limit below 0, counts as not set.
 """
 
 from __future__ import annotations
@@ -18,27 +18,29 @@ from geminga_protocol.records.cluster.topic_policies import NO_TOPIC_POLICIES, T
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
-SaidT = TypeVar("SaidT")
+PolicyT = TypeVar("PolicyT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Levels:
-    """What is said above the broker's config. Rates are a namespace's for each cluster: that of
-    ``cluster``, which the broker belongs to, counts."""
+    """What is set above the broker's config.
+
+    A namespace has one rate for each cluster: that of ``cluster``, the broker's own, counts.
+    """
 
     topic: TopicPolicies = NO_TOPIC_POLICIES
     namespace: Policies = field(default_factory=Policies)
     cluster: str = "standalone"
 
 
-def nearest(topic: SaidT | None, namespace: SaidT | None, broker: SaidT) -> SaidT:
-    """What holds, of what the three levels say."""
+def nearest(topic: PolicyT | None, namespace: PolicyT | None, broker: PolicyT) -> PolicyT:
+    """The value of the nearest level that sets one."""
     if topic is not None:
         return topic
     return broker if namespace is None else namespace
 
 
 def nearest_limit(topic: int | None, namespace: int | None, broker: int) -> int:
-    """The same for a limit, which says nothing where it is below 0."""
+    """The same for a limit, which counts as not set where it is below 0."""
     above = (each for each in (topic, namespace) if each is not None and each >= 0)
     return next(above, broker)

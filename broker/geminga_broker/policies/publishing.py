@@ -1,4 +1,4 @@
-"""How a topic may be published to: whether repeats are stored, by how many, how fast. Pure."""
+"""Deduplication, limits on producers, encryption and rates of publishing to a topic. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from geminga_server.config import Upstream
 
 @dataclass(frozen=True, slots=True)
 class PublishLimits:
-    """How much a second; 0 and below: any number."""
+    """How many messages and bytes may be published a second; 0 and below: any number."""
 
     messages_per_s: int = 0
     bytes_per_s: int = 0
@@ -31,63 +31,63 @@ UNLIMITED = PublishLimits()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishConfig:
-    """What holds where neither topic nor namespace says something, and what no policy changes;
+    """What holds where neither topic nor namespace sets it, and settings that no policy changes;
     the defaults are upstream's."""
 
     deduplication: Annotated[bool, Upstream("brokerDeduplicationEnabled")] = False
-    """Whether a message that is sent again is stored once."""
+    """Whether a message that is sent twice is stored once."""
     deduplication_producers_max: Annotated[
         int, Gt(0), Upstream("brokerDeduplicationMaxNumberOfProducers")
     ] = 10_000
-    """Of so many producers of a topic is it kept what they sent."""
+    """For how many producers of a topic the last sequence id is kept."""
     deduplication_snapshot_entries: Annotated[
         int, Gt(0), Upstream("brokerDeduplicationEntriesInterval")
     ] = 1000
-    """So often is that written, counted in entries: no more are read again when a topic is loaded
-    after a crash,"""
+    """After how many entries a snapshot of these ids is written: no more are read again when a
+    topic is loaded after a crash."""
     deduplication_snapshot_interval_s: Annotated[
         int, Ge(0), Upstream("brokerDeduplicationSnapshotIntervalSeconds")
     ] = 120
-    """or by time; 0: not by time."""
+    """After how many seconds a snapshot is written, if something was published; 0: not by time."""
     deduplication_check_s: Annotated[
         float, Gt(0), Upstream("brokerDeduplicationSnapshotFrequencyInSeconds")
     ] = 120.0
-    """How often it is looked whose time has come."""
+    """How often topics are checked for snapshots that are due by time."""
     deduplication_producer_idle_s: Annotated[
         float, Gt(0), Upstream("brokerDeduplicationProducerInactivityTimeoutMinutes", 60)
     ] = 360 * 60.0
-    """A producer that is away for so long is forgotten."""
+    """After how long without the producer its last sequence id is forgotten."""
     producers_per_topic_max: Annotated[int, Ge(0), Upstream("maxProducersPerTopic")] = 0
-    """So many producers may a topic have; 0: any number."""
+    """How many producers a topic may have; 0: any number."""
     same_address_producers_per_topic_max: Annotated[
         int, Ge(0), Upstream("maxSameAddressProducersPerTopic")
     ] = 0
-    """So many of them may be clients of one host; 0: any number."""
+    """How many producers of a topic may be on one host; 0: any number."""
     encryption_required: Annotated[bool, Upstream("encryptionRequireOnProducer")] = False
-    """Whether producers must encrypt what they send."""
+    """Whether producers must encrypt their messages."""
     topic_messages_per_s_max: Annotated[
         int, Ge(0), Upstream("maxPublishRatePerTopicInMessages")
     ] = 0
-    """How fast may be published to a topic; 0: any rate."""
+    """How many messages may be published to a topic a second; 0: any number."""
     topic_bytes_per_s_max: Annotated[int, Ge(0), Upstream("maxPublishRatePerTopicInBytes")] = 0
-    """The same in bytes."""
+    """How many bytes may be published to a topic a second; 0: any number."""
     broker_messages_per_s_max: Annotated[
         int, Ge(0), Upstream("brokerPublisherThrottlingMaxMessageRate")
     ] = 0
-    """How fast may be published to all topics of a broker together; 0: any rate."""
+    """How many messages may be published to all topics of a broker a second; 0: any number."""
     broker_bytes_per_s_max: Annotated[
         int, Ge(0), Upstream("brokerPublisherThrottlingMaxByteRate")
     ] = 0
-    """The same in bytes."""
+    """How many bytes may be published to all topics of a broker a second; 0: any number."""
 
     @property
     def topic_limits(self) -> PublishLimits:
-        """What a topic may be published to, where no level above says."""
+        """The limits of a topic for which no nearer level sets any."""
         return PublishLimits(self.topic_messages_per_s_max, self.topic_bytes_per_s_max)
 
     @property
     def broker_limits(self) -> PublishLimits:
-        """What the broker as a whole may be published to."""
+        """The limits of all topics of a broker together."""
         return PublishLimits(self.broker_messages_per_s_max, self.broker_bytes_per_s_max)
 
 
@@ -96,6 +96,7 @@ class PublishPolicies:
     """What holds for one topic; 0 is any number."""
 
     deduplicates: bool = False
+    # Between two snapshots of deduplication, where something was published; 0: not by time.
     snapshot_interval_s: int = 0
     producers_max: int = 0
     producers_per_host_max: int = 0
@@ -103,12 +104,13 @@ class PublishPolicies:
     limits: PublishLimits = UNLIMITED
 
 
+# Of system topics: brokers must be able to write to them.
 PUBLISH_FREELY = PublishPolicies()
 
 
-def publish_policies(config: PublishConfig, said: Levels) -> PublishPolicies:
-    """What holds for a topic of which the levels say this."""
-    topic, namespace = said.topic, said.namespace
+def publish_policies(config: PublishConfig, levels: Levels) -> PublishPolicies:
+    """The publish policies of a topic."""
+    topic, namespace = levels.topic, levels.namespace
     return PublishPolicies(
         deduplicates=nearest(
             topic.deduplication_enabled, namespace.deduplication_enabled, config.deduplication
@@ -123,24 +125,27 @@ def publish_policies(config: PublishConfig, said: Levels) -> PublishPolicies:
             namespace.producers_per_topic_max,
             config.producers_per_topic_max,
         ),
+        # Only the broker can set it, as upstream.
         producers_per_host_max=config.same_address_producers_per_topic_max,
+        # Each level can only require it: the broker's setting cannot be taken back.
         requires_encryption=config.encryption_required or namespace.encryption_required,
         limits=nearest(
             _limits(topic.publish_max_message_rate),
-            _limits(namespace.publish_max_message_rate.get(said.cluster)),
+            # A namespace may have another rate in each cluster.
+            _limits(namespace.publish_max_message_rate.get(levels.cluster)),
             config.topic_limits,
         ),
     )
 
 
 def _limits(rate: PublishRate | None) -> PublishLimits | None:
-    """None for a rate that limits nothing: it is as good as none, as upstream has it."""
+    """None for a rate that limits nothing: as upstream, it counts as not set."""
     if rate is None or (rate.messages <= 0 and rate.size_bytes <= 0):
         return None
     return PublishLimits(rate.messages, rate.size_bytes)
 
 
 def check_publish_rate(rate: PublishRate) -> None:
-    """Raise ``InvalidPolicy`` for a rate that no record of upstream's can hold."""
+    """Raise ``InvalidPolicy`` for a rate that Java cannot read."""
     if abs(rate.messages) > INT_MAX or abs(rate.size_bytes) > LONG_MAX:
         raise InvalidPolicy("A publish rate is too large")

@@ -17,22 +17,24 @@ from geminga_broker.policies.levels import Levels, nearest
 class ReplicationPolicies:
     """What holds for a topic."""
 
+    # The other clusters. None where no level sets it, or it is not known: then replicators stay as
+    # they are, and above all no cursor of theirs is deleted.
     remotes: frozenset[str] | None = None
-    """The other clusters. None where that is not said, or not known: then what is stays as it is,
-    and above all no cursor is deleted."""
+    # How fast each of them may be sent to.
     limit: DispatchLimit = UNLIMITED
-    """How fast each of them may be sent to."""
 
 
-NOT_SAID = ReplicationPolicies()
+# The default of a topic that was given no policies yet.
+UNKNOWN = ReplicationPolicies()
+# Of system topics: each cluster has its own.
 NOT_REPLICATED = ReplicationPolicies(frozenset())
 
 
-def replication(config: DispatchConfig, said: Levels) -> ReplicationPolicies:
-    """What holds for a topic of which the levels say this."""
-    clusters = nearest(said.topic.replication_clusters, said.namespace.replication_clusters, ())
+def replication(config: DispatchConfig, levels: Levels) -> ReplicationPolicies:
+    """The replication policies of a topic."""
+    clusters = nearest(levels.topic.replication_clusters, levels.namespace.replication_clusters, ())
     return ReplicationPolicies(
-        # Every namespace is in one cluster at least.
-        frozenset(clusters) - {said.cluster} if clusters else None,
-        replicator_limit(config, said),
+        # Every namespace is in at least one cluster: an empty list was not set.
+        frozenset(clusters) - {levels.cluster} if clusters else None,
+        replicator_limit(config, levels),
     )

@@ -1,4 +1,7 @@
-"""What holds for each topic of a broker, from what it says itself and its namespace, as of now."""
+"""The effective policies of each topic of a broker, as of now, remembered. Pure.
+
+What this waits for, the policies of namespaces and topics, comes in through the constructor.
+"""
 
 from __future__ import annotations
 
@@ -15,61 +18,63 @@ from geminga_broker.policies.effective import (
 from geminga_broker.policies.inactivity import NEVER
 from geminga_broker.policies.levels import Levels
 from geminga_cluster.errors import NamespaceNotFound
-from geminga_cluster.system_topics import is_change_events, is_system_topic
+from geminga_protocol.pulsar.system_topics import is_change_events, is_system_topic
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.cluster.namespaces import Policies
 from geminga_protocol.records.cluster.topic_policies import NO_TOPIC_POLICIES, TopicPolicies
 
+# The policies of a namespace; raises ``NamespaceNotFound``.
 PoliciesOf = Callable[[NamespaceName], Awaitable[Policies]]
-"""The policies of a namespace; raises ``NamespaceNotFound``."""
 
-# Namespaces of which it is kept what their policies mean; those of others are resolved anew.
+# How many namespaces' effective policies are remembered. Beyond that all are resolved anew, which
+# costs time but changes nothing.
 NAMESPACES_KEPT_MAX = 1_000
-# The same for topics that say something themselves: 1 KB each.
+# The same for topics with policies of their own: 1 KB each.
 TOPICS_KEPT_MAX = 10_000
 
 
 async def no_policies(_: NamespaceName) -> Policies:
-    """Of namespaces that say nothing."""
+    """The policies of namespaces that set none."""
     return Policies()
 
 
 class TopicPolicySource(Protocol):
-    """What topics say of themselves. Questions raise ``GemingaError`` where that is not known."""
+    """The policies of single topics; ``topic_policies.store`` implements it."""
 
     async def ready(self, namespace: NamespaceName) -> None:
-        """Return when it is known what the topics of a namespace say."""
+        """Return when the policies of the topics of a namespace are known. Raises ``GemingaError``
+        where they cannot be read."""
         ...
 
     def known(self, topic: TopicName) -> TopicPolicies:
-        """What ``topic`` says, as far as it is known; asks nobody."""
+        """The policies of ``topic`` as they are known now. Does not wait."""
         ...
 
     async def delete(self, topic: TopicName) -> None:
-        """``topic`` is being deleted, and what it says with it."""
+        """Remove the policies of ``topic``, which is being deleted."""
         ...
 
 
-class NothingSaid:
-    """Of topics that say nothing."""
+class NoTopicPolicies:
+    """A source of policies for brokers whose topics have none of their own."""
 
     async def ready(self, namespace: NamespaceName) -> None:
-        """It is known."""
+        """Return at once."""
 
     def known(self, topic: TopicName) -> TopicPolicies:
-        """Nothing."""
+        """No policies."""
         del topic
         return NO_TOPIC_POLICIES
 
     async def delete(self, topic: TopicName) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 class PolicyResolver:
-    """Resolves by ``config`` what ``policies_of`` a namespace, and ``topics`` themselves, say to
-    topics on brokers of ``cluster``.
+    """Resolves the policies of topics on the brokers of ``cluster``.
 
-    Topics for which the same holds share one object: there may be very many of them.
+    ``config`` has those of the broker, ``policies_of`` returns those of a namespace, and ``topics``
+    those of single topics. Topics with the same policies share one object: there may be very many.
     """
 
     def __init__(
@@ -83,52 +88,59 @@ class PolicyResolver:
         self.config = config
         self._policies_of = policies_of
         self.cluster = cluster
-        self.topics = topics or NothingSaid()
+        self.topics = topics or NoTopicPolicies()
         self._common = effective_policies(config, Levels(cluster=cluster))
-        # By namespace, and whether the topic is the brokers' own, and where policies stand.
+        # By namespace, whether it is a system topic, and whether it is ``__change_events``; with
+        # the policies of the namespace that they were resolved from.
         self._resolved: dict[
             tuple[NamespaceName, bool, bool], tuple[Policies, EffectivePolicies]
         ] = {}
-        # By topic, of those that say something.
+        # By topic, of those that have policies of their own; with what they were resolved from.
         self._by_topic: dict[TopicName, tuple[Policies, TopicPolicies, EffectivePolicies]] = {}
 
     async def of(self, name: TopicName) -> EffectivePolicies:
-        """What holds for a topic now. Raises what asking for its namespace raises."""
+        """The policies of a topic that is being loaded. Raises what reading those of its namespace,
+        or of the namespace's topics, raises."""
         try:
             policies = await self._policies_of(name.namespace)
         except NamespaceNotFound:
-            # A broker's own namespace, for its health check, has none; its topic stays.
+            # The namespace of a broker's health check has no record. Its topic is never deleted.
             return replace(self.resolve(name, Policies()), inactivity=NEVER)
+        # The policies of topics are stored in a system topic: loading that must not wait for them.
         if not is_system_topic(name):
             await self.topics.ready(name.namespace)
         return self.resolve(name, policies)
 
     def resolve(self, name: TopicName, policies: Policies) -> EffectivePolicies:
-        """What ``policies`` of its namespace, and what is known of its own, mean for a topic."""
-        said_by_topic = self.topics.known(name)
-        if said_by_topic is not NO_TOPIC_POLICIES:
-            return self._resolve_own(name.base, policies, said_by_topic)
+        """The policies of a topic whose namespace has ``policies``, with those of its own that are
+        known. Does not wait."""
+        own = self.topics.known(name)
+        if own is not NO_TOPIC_POLICIES:
+            return self._resolve_own(name.base, policies, own)
         kind = name.namespace, is_system_topic(name), is_change_events(name)
         known = self._resolved.get(kind)
+        # By identity: namespaces hand out one object until their record changes.
         if known is None or known[0] is not policies:
+            # Simpler than forgetting the oldest, and as good: a broker with so many namespaces is
+            # rare.
             if len(self._resolved) >= NAMESPACES_KEPT_MAX:
                 self._resolved.clear()
-            said = Levels(namespace=policies, cluster=self.cluster)
-            held = effective_policies(
-                self.config, said, is_system=kind[1], is_change_events=kind[2]
+            levels = Levels(namespace=policies, cluster=self.cluster)
+            effective = effective_policies(
+                self.config, levels, is_system=kind[1], is_change_events=kind[2]
             )
-            known = self._resolved[kind] = policies, sharing(held, self._common)
+            known = self._resolved[kind] = policies, sharing(effective, self._common)
         return known[1]
 
     def _resolve_own(
-        self, topic: TopicName, policies: Policies, said: TopicPolicies
+        self, topic: TopicName, policies: Policies, own: TopicPolicies
     ) -> EffectivePolicies:
         known = self._by_topic.get(topic)
-        if known is not None and known[0] is policies and known[1] == said:
+        if known is not None and known[0] is policies and known[1] == own:
             return known[2]
         if len(self._by_topic) >= TOPICS_KEPT_MAX:
             self._by_topic.clear()
-        levels = Levels(topic=said, namespace=policies, cluster=self.cluster)
-        held = sharing(effective_policies(self.config, levels), self._common)
-        self._by_topic[topic] = policies, said, held
-        return held
+        levels = Levels(topic=own, namespace=policies, cluster=self.cluster)
+        effective = sharing(effective_policies(self.config, levels), self._common)
+        self._by_topic[topic] = policies, own, effective
+        return effective

@@ -1,4 +1,4 @@
-"""Which schemas may follow a topic's, who may register one, and who must have one. Pure."""
+"""Which schemas may follow a topic's present one, and which producers need one. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from geminga_server.config import Upstream
 
 
 class SchemaStrategy(Enum):
-    """Upstream's ``SchemaCompatibilityStrategy``: who must be able to read whom. BACKWARD: the new
-    schema what was written with the present one; FORWARD: the other way round; FULL: both.
-    Transitive ones ask that of all versions, the others of the newest."""
+    """Upstream's ``SchemaCompatibilityStrategy``: which schema must be able to read which data.
+
+    BACKWARD: the new schema reads what was written with the present one; FORWARD: the other way
+    round; FULL: both. Transitive ones demand that for all versions, the others for the newest.
+    """
 
     UNDEFINED = "UNDEFINED"
     ALWAYS_INCOMPATIBLE = "ALWAYS_INCOMPATIBLE"
@@ -42,7 +44,7 @@ class SchemaStrategy(Enum):
         return self.value.startswith(("FORWARD", "FULL"))
 
 
-# The older policy's words for the same; upstream looks at it where the newer one is not set.
+# The names that the older policy has for the same. Upstream uses it where the newer one is not set.
 AUTO_UPDATE_STRATEGIES = {
     "AutoUpdateDisabled": SchemaStrategy.ALWAYS_INCOMPATIBLE,
     "Backward": SchemaStrategy.BACKWARD,
@@ -53,6 +55,7 @@ AUTO_UPDATE_STRATEGIES = {
     "ForwardTransitive": SchemaStrategy.FORWARD_TRANSITIVE,
     "FullTransitive": SchemaStrategy.FULL_TRANSITIVE,
 }
+# The names that records and requests have; the type of the settings has to list them again.
 STRATEGY_NAMES = tuple(each.value for each in SchemaStrategy)
 StrategyName = Literal[
     "UNDEFINED",
@@ -69,7 +72,7 @@ StrategyName = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaConfig:
-    """What holds where neither topic nor namespace says something."""
+    """What holds where neither topic nor namespace sets it."""
 
     schema_compatibility_strategy: Annotated[
         StrategyName, Upstream("schemaCompatibilityStrategy")
@@ -78,69 +81,68 @@ class SchemaConfig:
     system_topic_schema_compatibility_strategy: Annotated[
         StrategyName, Upstream("systemTopicSchemaCompatibilityStrategy")
     ] = "ALWAYS_COMPATIBLE"
-    """The same for the topics that brokers themselves write to."""
+    """The same for system topics."""
     allow_auto_update_schema: Annotated[bool, Upstream("isAllowAutoUpdateSchemaEnabled")] = True
-    """Whether a producer registers a schema that the topic does not have."""
+    """Whether a producer registers its schema where the topic does not have it."""
     schema_validation_enforced: Annotated[bool, Upstream("isSchemaValidationEnforced")] = False
     """Whether a producer without a schema is refused where the topic has one."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaPolicies:
-    """What holds for a topic; ``strategy`` is never UNDEFINED."""
+    """What holds for a topic."""
 
+    # Never UNDEFINED.
     strategy: SchemaStrategy = SchemaStrategy.FULL
     allows_auto_update: bool = True
     is_validation_enforced: bool = False
 
 
+# Upstream's defaults.
 BY_DEFAULT = SchemaPolicies()
 
 
 def schema_policies(
-    config: SchemaConfig, said: Levels, *, is_system: bool = False
+    config: SchemaConfig, levels: Levels, *, is_system: bool = False
 ) -> SchemaPolicies:
-    """What holds for a topic of which the levels say this."""
-    allows = said.namespace.is_allow_auto_update_schema
-    enforced = said.topic.schema_validation_enforced
+    """The schema policies of a topic; no policy applies to the strategy of system topics."""
+    if is_system:
+        strategies = [_known(config.system_topic_schema_compatibility_strategy)]
+    else:
+        # The nearest level first; the older policy of the namespace counts after its newer one.
+        older = levels.namespace.schema_auto_update_compatibility_strategy or ""
+        strategies = [
+            _known(levels.topic.schema_compatibility_strategy),
+            _known(levels.namespace.schema_compatibility_strategy),
+            AUTO_UPDATE_STRATEGIES.get(older),
+            _known(config.schema_compatibility_strategy),
+        ]
+    # Topics cannot set it, as upstream.
+    allows = levels.namespace.is_allow_auto_update_schema
+    enforced = levels.topic.schema_validation_enforced
     if enforced is None:
-        enforced = said.namespace.schema_validation_enforced
+        enforced = levels.namespace.schema_validation_enforced
     return SchemaPolicies(
-        _strategy(config, said, is_system=is_system),
+        next(filter(None, strategies), SchemaStrategy.FULL),
         config.allow_auto_update_schema if allows is None else allows,
-        # The broker's word counts as well: neither level can take it back, as in upstream.
+        # As upstream, the other levels cannot take back what the broker's setting demands.
         config.schema_validation_enforced or enforced,
     )
 
 
-def _strategy(config: SchemaConfig, said: Levels, *, is_system: bool) -> SchemaStrategy:
-    """The nearest word that is not UNDEFINED. No policy concerns the brokers' own topics."""
-    if is_system:
-        levels = [_known(config.system_topic_schema_compatibility_strategy)]
-    else:
-        older = said.namespace.schema_auto_update_compatibility_strategy or ""
-        levels = [
-            _known(said.topic.schema_compatibility_strategy),
-            _known(said.namespace.schema_compatibility_strategy),
-            AUTO_UPDATE_STRATEGIES.get(older),
-            _known(config.schema_compatibility_strategy),
-        ]
-    return next(filter(None, levels), SchemaStrategy.FULL)
-
-
 def _known(strategy: str | None) -> SchemaStrategy | None:
-    """What a level says; UNDEFINED, and a word that only newer brokers know, says nothing."""
+    """The strategy of that name; None for UNDEFINED, and for names that only newer brokers know."""
     is_said = strategy in STRATEGY_NAMES and strategy != "UNDEFINED"
     return SchemaStrategy(strategy) if is_said else None
 
 
 def check_strategy(strategy: str) -> None:
-    """Raise ``InvalidPolicy`` for a strategy there is not."""
+    """Raise ``InvalidPolicy`` for an unknown strategy."""
     if strategy not in STRATEGY_NAMES:
         raise InvalidPolicy(f"The strategy should be one of {', '.join(STRATEGY_NAMES)}")
 
 
 def check_auto_update_strategy(strategy: str) -> None:
-    """Raise ``InvalidPolicy`` for a strategy of the older policy that there is not."""
+    """Raise ``InvalidPolicy`` for an unknown strategy of the older policy."""
     if strategy not in AUTO_UPDATE_STRATEGIES:
         raise InvalidPolicy(f"The strategy should be one of {', '.join(AUTO_UPDATE_STRATEGIES)}")

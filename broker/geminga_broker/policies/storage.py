@@ -1,44 +1,49 @@
-"""On how many bookies a topic is stored, how often its cursors are, what of it stays. Pure."""
+"""Replication of a topic's ledgers, how often its cursors are stored, and retention. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
-from geminga_broker.managed_ledger.retention import FOR_EVER, Retention
+from geminga_broker.managed_ledger.ledger_chain.retention import FOR_EVER, Retention
 from geminga_broker.policies.errors import InvalidPolicy
 from geminga_broker.policies.levels import INT_MAX, LONG_MAX, Levels, nearest
 from geminga_protocol.records.cluster.namespaces import PersistencePolicies, RetentionPolicies
 
+# The largest ensemble that a policy may ask for (upstream's, a constant there, too).
 BOOKIES_MAX = 5
-"""So many bookies at most may a namespace ask for (upstream's, a constant there too)."""
 UNLIMITED = -1
 MINUTE_MS = 60_000
 MIB = 1024 * 1024
-# However seldom a cursor may be stored: what a crash forgets is at most so much.
+# A cursor is stored at least so often, whatever its policy says: a crash forgets the
+# acknowledgements since then.
 CURSOR_FLUSH_DELAY_S_MAX = 60.0
 
 
-def managed_ledger_config(config: ManagedLedgerConfig, said: Levels) -> ManagedLedgerConfig:
-    """How the log is kept of a topic of which the levels say this."""
+def managed_ledger_config(config: ManagedLedgerConfig, levels: Levels) -> ManagedLedgerConfig:
+    """How the log of a topic is stored."""
     persistence = nearest(
-        _usable(said.topic.persistence), _usable(said.namespace.persistence), None
+        _usable(levels.topic.persistence), _usable(levels.namespace.persistence), None
     )
     if persistence is None:
         return config
+    # At most so many writes of a cursor a second; 0: any number. The delay concerns writes that no
+    # client waits for.
+    rate_max, flush_delay_s = persistence.mark_delete_rate_max, config.cursor_flush_delay_s
+    if rate_max > 0:
+        flush_delay_s = max(flush_delay_s, min(1 / rate_max, CURSOR_FLUSH_DELAY_S_MAX))
     return replace(
         config,
         ensemble_size=persistence.ensemble,
         write_quorum=persistence.write_quorum,
         ack_quorum=persistence.ack_quorum,
-        cursor_flush_delay_s=_flush_delay_s(
-            persistence.mark_delete_rate_max, config.cursor_flush_delay_s
-        ),
+        cursor_flush_delay_s=flush_delay_s,
     )
 
 
 def _usable(policies: PersistencePolicies | None) -> PersistencePolicies | None:
-    """None for what was written by somebody who did not check it: no ledger could be created."""
+    """None for impossible quorums, as other writers of the record may have left them: no ledger
+    could be created with them."""
     if policies is None:
         return None
     try:
@@ -48,16 +53,9 @@ def _usable(policies: PersistencePolicies | None) -> PersistencePolicies | None:
     return policies
 
 
-def _flush_delay_s(rate_max: float, default_s: float) -> float:
-    """Between two writes of a cursor that nobody waits for, at ``rate_max`` a second (0: any)."""
-    if not rate_max > 0:
-        return default_s
-    return max(default_s, min(1 / rate_max, CURSOR_FLUSH_DELAY_S_MAX))
-
-
-def retention(config: ManagedLedgerConfig, said: Levels) -> Retention:
-    """What is kept of what all subscriptions have passed, where the levels say this of a topic."""
-    policies = nearest(said.topic.retention, said.namespace.retention, None)
+def retention(config: ManagedLedgerConfig, levels: Levels) -> Retention:
+    """How much of a topic is kept after all subscriptions have acknowledged it."""
+    policies = nearest(levels.topic.retention, levels.namespace.retention, None)
     if policies is None:
         return Retention(config.retention_time_ms, config.retention_bytes)
     return Retention(
@@ -67,11 +65,12 @@ def retention(config: ManagedLedgerConfig, said: Levels) -> Retention:
 
 
 def _scaled(limit: int, unit: int) -> int:
+    # A policy is in minutes or MiB, -1 without a limit; ledgers compare milliseconds and bytes.
     return FOR_EVER if limit < 0 else limit * unit
 
 
 def check_persistence(policies: PersistencePolicies) -> None:
-    """Raise ``InvalidPolicy`` for quorums that no ledger can have."""
+    """Raise ``InvalidPolicy`` for impossible quorums."""
     sizes = {
         "Ensemble": policies.ensemble,
         "WriteQuorum": policies.write_quorum,
@@ -88,7 +87,7 @@ def check_persistence(policies: PersistencePolicies) -> None:
 
 
 def check_retention(policies: RetentionPolicies) -> None:
-    """Raise ``InvalidPolicy`` for limits that contradict each other."""
+    """Raise ``InvalidPolicy`` for impossible limits, and such as contradict each other."""
     time, size = policies.time_minutes, policies.size_mib
     if time < UNLIMITED:
         raise InvalidPolicy("Invalid retention policy: time limit must be >= -1")

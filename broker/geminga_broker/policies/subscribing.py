@@ -1,4 +1,4 @@
-"""Who may subscribe to a topic: how many, how often, by which types of subscription. Pure."""
+"""Limits on the consumers and subscriptions of a topic, and which types are allowed. Pure."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.records.cluster.namespaces import AutoSubscriptionCreation, SubscribeRate
 from geminga_server.config import Upstream
 
-# Types of subscription, by the names that policies have for them.
+# The types of subscription, by the names that policies have for them.
 TypeLabel = Literal["Exclusive", "Shared", "Failover", "Key_Shared"]
 LABELS: tuple[TypeLabel, ...] = get_args(TypeLabel)
+# What holds where no type is named.
 ALL_TYPES = frozenset(SubscriptionType)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscribeConfig:
-    """What holds where neither topic nor namespace says something, and what no policy changes;
+    """What holds where neither topic nor namespace sets it, and settings that no policy changes;
     the defaults are upstream's, but for ``failover_delay_s``."""
 
     consumers_per_topic_max: Annotated[int, Ge(0), Upstream("maxConsumersPerTopic")] = 0
-    """So many consumers may a topic have; 0: any number."""
+    """How many consumers a topic may have; 0: any number."""
     consumers_per_subscription_max: Annotated[
         int, Ge(0), Upstream("maxConsumersPerSubscription")
     ] = 0
-    """So many may a subscription have; 0: any number."""
+    """How many consumers a subscription may have; 0: any number."""
     same_address_consumers_per_topic_max: Annotated[
         int, Ge(0), Upstream("maxSameAddressConsumersPerTopic")
     ] = 0
-    """So many of a topic's consumers may be clients of one host; 0: any number."""
+    """How many consumers of a topic may be on one host; 0: any number."""
     subscriptions_per_topic_max: Annotated[int, Ge(0), Upstream("maxSubscriptionsPerTopic")] = 0
-    """So many subscriptions may a topic have; 0: any number."""
+    """How many subscriptions a topic may have; 0: any number."""
     types_enabled: Annotated[tuple[TypeLabel, ...], Upstream("subscriptionTypesEnabled")] = LABELS
-    """The types of subscription that there may be."""
+    """The types of subscription that are allowed."""
     auto_creation: Annotated[bool, Upstream("allowAutoSubscriptionCreation")] = True
-    """Whether subscribing makes a durable subscription."""
+    """Whether subscribing creates a durable subscription."""
     failover_delay_s: Annotated[
         float, Ge(0), Upstream("activeConsumerFailoverDelayTimeMillis", 0.001)
     ] = 0.0
-    """When another consumer of a Failover subscription becomes the active one: how long the one
-    before may still acknowledge what it was sent, before that goes to the next one
-    (a second by default upstream)."""
+    """How long the former active consumer of a Failover subscription may still acknowledge what it
+    was sent, before that goes to the next one (a second by default upstream)."""
     rate_per_consumer: Annotated[int, Ge(0), Upstream("subscribeThrottlingRatePerConsumer")] = 0
-    """So often may a consumer subscribe to a topic in one period; 0: any number."""
+    """How often a consumer may subscribe to a topic in one period; 0: any number."""
     rate_period_s: Annotated[int, Gt(0), Upstream("subscribeRatePeriodPerConsumerInSecond")] = 30
-    """How long a period is."""
+    """The length of such a period in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +76,13 @@ class SubscribePolicies:
     rate: SubscribeLimit = SubscribeLimit()
 
 
+# Of system topics.
 SUBSCRIBE_FREELY = SubscribePolicies()
 
 
-def subscribe_policies(config: SubscribeConfig, said: Levels) -> SubscribePolicies:
-    """What holds for a topic of which the levels say this."""
-    topic, namespace = said.topic, said.namespace
+def subscribe_policies(config: SubscribeConfig, levels: Levels) -> SubscribePolicies:
+    """The subscribe policies of a topic."""
+    topic, namespace = levels.topic, levels.namespace
     return SubscribePolicies(
         consumers_max=nearest_limit(
             topic.consumers_per_topic_max,
@@ -93,6 +94,7 @@ def subscribe_policies(config: SubscribeConfig, said: Levels) -> SubscribePolici
             namespace.consumers_per_subscription_max,
             config.consumers_per_subscription_max,
         ),
+        # Only the broker can set it, as upstream.
         consumers_per_host_max=config.same_address_consumers_per_topic_max,
         subscriptions_max=nearest_limit(
             topic.subscriptions_per_topic_max,
@@ -112,14 +114,15 @@ def subscribe_policies(config: SubscribeConfig, said: Levels) -> SubscribePolici
         failover_delay_s=config.failover_delay_s,
         rate=nearest(
             _limit(topic.cluster_subscribe_rate),
-            _limit(namespace.cluster_subscribe_rate.get(said.cluster)),
+            # A namespace may have another rate in each cluster.
+            _limit(namespace.cluster_subscribe_rate.get(levels.cluster)),
             SubscribeLimit(config.rate_per_consumer, config.rate_period_s),
         ),
     )
 
 
 def _types(labels: Iterable[str]) -> frozenset[SubscriptionType] | None:
-    """The types of these names, None where there is none: then nothing was said."""
+    """The types of these names; None where there is none, which counts as not set."""
     named = frozenset(labels)
     return frozenset(each for each in SubscriptionType if each.label in named) or None
 
@@ -129,14 +132,14 @@ def _allowed(override: AutoSubscriptionCreation | None) -> bool | None:
 
 
 def _limit(rate: SubscribeRate | None) -> SubscribeLimit | None:
-    """None for a rate that limits nothing: it is as good as none, as upstream has it."""
+    """None for a rate that limits nothing: as upstream, it counts as not set."""
     if rate is None or rate.per_consumer <= 0 or rate.period_s <= 0:
         return None
     return SubscribeLimit(rate.per_consumer, rate.period_s)
 
 
 def check_subscribe_rate(rate: SubscribeRate) -> None:
-    """Raise ``InvalidPolicy`` for a rate that nobody can keep."""
+    """Raise ``InvalidPolicy`` for a rate that Java cannot read, or without a period."""
     if abs(rate.per_consumer) > INT_MAX:
         raise InvalidPolicy("A subscribe rate is too large")
     check_period(rate.period_s)

@@ -1,6 +1,7 @@
-"""How many messages may be with consumers that share a subscription, sent and unacknowledged. Pure.
+"""How many unacknowledged messages the consumers of a shared subscription may hold. Pure.
 
-Whoever reaches a limit gets no more until half of it is acknowledged.
+A consumer or subscription that reaches its limit is sent nothing more until half of it is
+acknowledged.
 """
 
 from __future__ import annotations
@@ -16,33 +17,34 @@ from geminga_server.config import Upstream
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnacknowledgedConfig:
-    """What holds where neither topic nor namespace says something."""
+    """What holds where neither topic nor namespace sets it."""
 
     max_unacked_messages_per_consumer: Annotated[
         int, Ge(0), Upstream("maxUnackedMessagesPerConsumer")
     ] = 50_000
-    """What a consumer of a Shared or Key_Shared subscription may hold unacknowledged, where its
-    namespace does not say; 0: no limit."""
+    """How many unacknowledged messages a consumer of a Shared or Key_Shared subscription may hold,
+    where its namespace does not say; 0: no limit."""
     max_unacked_messages_per_subscription: Annotated[
         int, Ge(0), Upstream("maxUnackedMessagesPerSubscription")
     ] = 200_000
-    """What all consumers of such a subscription may hold together; 0: no limit."""
+    """How many all consumers of such a subscription may hold together; 0: no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnacknowledgedLimits:
-    """What holds for a topic, for one consumer and for all of a subscription; 0: no limit."""
+    """The limits of a topic: for one consumer, and for all of a subscription; 0: no limit."""
 
     per_consumer: int = 0
     per_subscription: int = 0
 
 
+# The default of a topic that was given no policies.
 NO_LIMITS = UnacknowledgedLimits()
 
 
-def unacknowledged_limits(config: UnacknowledgedConfig, said: Levels) -> UnacknowledgedLimits:
-    """What holds for a topic of which the levels say this."""
-    topic, namespace = said.topic, said.namespace
+def unacknowledged_limits(config: UnacknowledgedConfig, levels: Levels) -> UnacknowledgedLimits:
+    """The limits of a topic."""
+    topic, namespace = levels.topic, levels.namespace
     return UnacknowledgedLimits(
         nearest_limit(
             topic.unacked_per_consumer_max,

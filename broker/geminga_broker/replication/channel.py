@@ -1,19 +1,21 @@
 """Sends entries to a topic of another cluster, in order, until each has its receipt.
 
-To the remote broker it is a producer whose receipts tell the entry's position here, where the
-broker knows how (``supports_repl_dedup_by_lid_and_eid``); others answer with our numbers.
+To the remote broker it is a producer. Brokers that support it
+(``supports_repl_dedup_by_lid_and_eid``) put the entry's position in this cluster into the receipt;
+others put our sequence ids.
 
 When the connection breaks, all that has no receipt is sent again in the same order. Once the
-broker refuses an entry, the channel is over: were later entries confirmed while an earlier one is
-not stored, the remote broker would take that one for a repeat when it comes again.
+broker refuses an entry, the channel ends: were later entries confirmed while an earlier one is not
+stored, the remote broker would take the earlier one for a repeat when it comes again.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from geminga._channels.channel import Channel, Channels
+from geminga._channels.channel import Channel
 from geminga._channels.producer_channel import ProducerChannel, ProducerChannelOptions
+from geminga._channels.registry import Channels
 from geminga.errors import refusal
 from geminga_broker.managed_ledger.positions import Position
 from geminga_protocol.pulsar import api_pb2 as api
@@ -22,16 +24,18 @@ from geminga_protocol.pulsar.topics.topic_names import TopicName
 
 @dataclass(slots=True)
 class Outstanding:
-    """An entry on its way. When it has its receipt, all up to ``done_upto`` is done: what follows
-    it there needed no sending. ``sent_s`` is the monotonic time at which it was sent."""
+    """An entry without a receipt yet."""
 
     position: Position
+    # When it was sent (monotonic).
     sent_s: float
+    # The position that is done with its receipt: its own or, where entries behind it need no
+    # sending, that of the last of these.
     done_upto: Position
 
 
 class ReplicationChannel(ProducerChannel[Outstanding]):
-    """A replicator's producer."""
+    """The producer of a replicator."""
 
     __slots__ = ("was_refused",)
 
@@ -44,14 +48,15 @@ class ReplicationChannel(ProducerChannel[Outstanding]):
 
     @property
     def oldest(self) -> Outstanding | None:
-        """The entry that has waited longest for its receipt."""
+        """The entry that has been without a receipt for the longest."""
         return next((each.context for each in self._pending), None)
 
     def receipt(self, receipt: api.CommandSendReceipt) -> None:
-        """An entry is stored, or was before."""
+        """Handle a receipt: an entry is stored, or was stored before."""
         if self._connection is None or not self._connection.tells_source_positions:
             super().receipt(receipt)
             return
+        # Receipts come in the order of sending, so only the oldest entry can be meant.
         oldest = next(iter(self._pending), None)
         if oldest is None:
             return
@@ -59,14 +64,15 @@ class ReplicationChannel(ProducerChannel[Outstanding]):
         if position == oldest.context.position:
             self._settle(oldest.sequence_id, receipt.message_id)
         elif position > oldest.context.position:
+            # The oldest was lost on the way: the cursor must not pass it.
             self._send_all_again(f"{position} was confirmed before {oldest.context.position}")
-        # Else it was sent twice, over two connections, and is confirmed twice.
+        # Otherwise it was sent twice, over two connections, and this is the second receipt.
 
     async def close(self) -> None:
-        """Leave the remote broker, at once: who reads the log next sends again what has no receipt.
+        """Close the producer at once: the next owner of the topic sends again what has no receipt.
 
         Waiting for receipts would hold up topics that move, and a second cancellation would end
-        the waiting before the broker is left: a producer that stays keeps the next one out.
+        the waiting before the producer is closed: one that stays keeps the next one out.
         """
         await Channel.close(self)
 
@@ -82,7 +88,7 @@ class ReplicationChannel(ProducerChannel[Outstanding]):
         return answer.getOrCreateSchemaResponse.schema_version
 
     def send_error(self, error: api.CommandSendError) -> None:
-        """An entry is not stored: begin again where the cursor stands."""
+        """Handle a refusal: end the channel, so that the replicator begins again at its cursor."""
         self.was_refused = True
         self.leave()
         self.end(refusal(error.error, error.message))

@@ -6,11 +6,12 @@ from geminga_runtime.errors import GemingaError
 
 
 class ReplicationError(GemingaError):
-    """A topic cannot be replicated to a cluster until somebody changes something there or here."""
+    """A topic cannot be replicated to a cluster. The replicator retries; mostly an operator has to
+    change something, here or there."""
 
 
 class ClusterUnreachable(ReplicationError):
-    """It is not known where the remote cluster is."""
+    """The record of the remote cluster is missing, or does not say how to reach it."""
 
 
 class PartitionsDiffer(ReplicationError):
@@ -28,7 +29,7 @@ class PartitionsDiffer(ReplicationError):
 
 
 class RemoteRefused(ReplicationError):
-    """The remote cluster does not do what it is asked over REST, or does not answer."""
+    """The remote cluster refuses a REST request, or does not answer it."""
 
     def __init__(self, remote: str, status: int, reason: str) -> None:
         super().__init__(f"{remote} refuses it: {reason}")
@@ -45,7 +46,7 @@ class ReplicationStalled(ReplicationError):
 
 
 class SchemaRefused(ReplicationError):
-    """The remote cluster does not take the schema of a message."""
+    """The remote cluster refuses the schema of a message."""
 
     def __init__(self, topic: str, version: int, remote: str, why: str) -> None:
         super().__init__(

@@ -11,22 +11,23 @@ class Verdict(Enum):
     """What becomes of an entry."""
 
     SEND = "sent"
+    # Replicated by the cluster that it was published to, and by no other: it would go in circles.
     FROM_ELSEWHERE = "from another cluster"
-    """Its own cluster replicates it, so that it does not go round in circles."""
+    # Its producer has named the clusters that get it.
     NOT_SELECTED = "not for that cluster"
     EXPIRED = "expired"
+    # Written by a broker, for its own cluster.
     MARKER = "marker"
-    """Written by a broker, for its own cluster."""
 
 
 def judge(metadata: MessageMetadata, remote: str, *, expires_before_ms: int) -> Verdict:
-    """What becomes of an entry on the way to ``remote``. Messages that were published before
-    ``expires_before_ms`` are too old to be delivered anywhere."""
+    """Whether an entry is replicated to the cluster ``remote``. Messages that were published before
+    ``expires_before_ms`` (Unix time) have expired in this cluster."""
     if metadata.HasField("marker_type"):
         return Verdict.MARKER
     if metadata.replicated_from:
         return Verdict.FROM_ELSEWHERE
-    # That of a message which is not to be replicated names no cluster: ``__local__``.
+    # A message that is not to be replicated at all names ``__local__``, which is no cluster.
     if metadata.replicate_to and remote not in metadata.replicate_to:
         return Verdict.NOT_SELECTED
     if metadata.publish_time < expires_before_ms:

@@ -1,8 +1,8 @@
 """The other clusters: one client for each, shared by all topics that are replicated there.
 
-A cluster's record says where it is. When the record changes, the client of the old one closes:
-replicators that used it ask again, and go on with the new one where their cursors stand. It closes
-in the background: a broker that does not answer holds up neither them nor other clusters.
+A cluster's record has its URLs. When the record changes, the client of the old one closes, and the
+replicators that used it get the new one and go on from their cursors. It closes in the background:
+a remote broker that does not answer delays neither them nor other clusters.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from random import Random
 
-from geminga._channels.channel import Access, Channels, ClientOptions
+from geminga._channels.registry import Access, Channels, ClientOptions
 from geminga._transport.connection import ConnectionOptions
 from geminga.errors import ClientError
 from geminga.tls import Tls
@@ -26,10 +26,10 @@ from geminga_protocol.records.errors import MalformedRecord
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.network import Network
 from geminga_runtime.service import Service
+from geminga_server.config.service_urls import urls_in
 from geminga_server.errors import ConfigError
-from geminga_server.rest_calls import NO_CALLS, RestCalls
-from geminga_server.service_urls import urls_in
-from geminga_server.tls_config import BrokerClientTlsConfig
+from geminga_server.http.rest_calls import NO_CALLS, RestCalls
+from geminga_server.tls.config import BrokerClientTlsConfig
 
 log = logging.getLogger(__name__)
 
@@ -37,27 +37,32 @@ OPTIONS = ClientOptions(connection=ConnectionOptions(replicates=True))
 
 
 CallsOver = Callable[[Tls | None], RestCalls]
-"""Makes what asks a remote cluster over REST, with TLS as its record says."""
+"""Makes a REST client for a remote cluster, with TLS as its record says."""
 
 
 def no_calls(tls: Tls | None) -> RestCalls:
-    """Asks no remote cluster anything: of a broker in a test or a simulation."""
+    """A REST client that refuses every call, for a broker in a test or a simulation."""
     del tls
     return NO_CALLS
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteRest:
-    """Where a remote cluster answers over REST: at each of ``urls``; there is one at least."""
+    """How to call the REST side of a remote cluster."""
 
+    # At least one; any of them will do.
     urls: tuple[str, ...]
     calls: RestCalls
 
 
 class RemoteClusters(Service):
-    """``clusters`` has their records; connections are made over ``network``. ``tls`` is how this
-    broker asks others: where it is enabled, it holds for clusters whose record has no word on TLS,
-    and whether certificates must be for the host that is asked it says for all."""
+    """The clients of all remote clusters. ``clusters`` has the records; connections are made over
+    ``network``.
+
+    ``tls`` is the TLS of this broker's own clients. Where it is enabled, it applies to clusters
+    whose record does not mention TLS; whether certificates must be for the called host is always
+    taken from it.
+    """
 
     def __init__(
         self,
@@ -74,12 +79,13 @@ class RemoteClusters(Service):
         self.clusters = clusters
         self._network = network
         self._random = random
-        # By cluster, with the record by which each was opened.
+        # The open clients by cluster, each with the record by which it was opened.
         self._open_ones: dict[str, tuple[ClusterData, Channels]] = {}
+        # Guards them: of many replicators that start at once, one opens the client.
         self._opening = asyncio.Lock()
-        # Clients of former records that are not closed yet, in the order of their leaving.
+        # Clients of former records that are not closed yet, in the order in which they were left.
         self._leaving: dict[Channels, None] = {}
-        # How often a record has changed, or may have.
+        # How often a record has changed, or may have: tells one that changed while it was read.
         self._changes = 0
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -94,6 +100,8 @@ class RemoteClusters(Service):
         """
         async with self._opening:
             record = await self._record(cluster)
+            # Compared by value: a record that was written again without a change is no reason to
+            # connect anew.
             known = self._open_ones.get(cluster)
             if known is not None and known[0] == record:
                 return known[1]
@@ -104,12 +112,14 @@ class RemoteClusters(Service):
             return channels
 
     async def rest(self, cluster: str) -> RemoteRest:
-        """Where ``cluster`` answers over REST, as its record says now.
+        """How to call the REST side of ``cluster``, as its record says now.
 
         Raises ``ClusterUnreachable`` where it has none or one that does not say so, and
         ``CoordinationError``.
         """
         record = await self._record(cluster)
+        # Unlike connections of the Pulsar protocol, REST calls fall back to plain HTTP where the
+        # record has no TLS URL for them.
         wants_tls = record.broker_client_tls_enabled or self._tls.enabled
         is_tls = wants_tls and bool(record.service_url_tls)
         try:
@@ -122,8 +132,9 @@ class RemoteClusters(Service):
         return RemoteRest(urls, self._calls(tls))
 
     async def _record(self, cluster: str) -> ClusterData:
-        """The record of ``cluster``. One that changed while it was read is read again: the change
-        was told when no client of the cluster was known yet, and is not told once more."""
+        """The record of ``cluster``. Raises ``ClusterUnreachable``, ``CoordinationError``."""
+        # Again where it changed while it was read: that change was notified when the cluster had
+        # no client here yet, so ``_changed`` did nothing about it, and is not notified again.
         while True:
             changes = self._changes
             try:
@@ -138,7 +149,7 @@ class RemoteClusters(Service):
                 return record
 
     def _changed(self, cluster: str | None) -> None:
-        """Look at the records of this cluster, or of all that are in use."""
+        """Check the record of this cluster, or of all that are in use: it may have changed."""
         self._changes += 1
         names = list(self._open_ones) if cluster is None else [cluster]
         for name in names:
@@ -146,8 +157,8 @@ class RemoteClusters(Service):
                 self.spawn(self._look_again(name), name=f"follow cluster {name}")
 
     async def _look_again(self, cluster: str) -> None:
-        """Close the client of a record that does not hold any more. While records cannot be read,
-        it goes on."""
+        """Replace the client of a record that has changed. While records cannot be read, it is
+        kept."""
         try:
             await self.channels(cluster)
         except ClusterUnreachable as error:
@@ -168,15 +179,17 @@ class RemoteClusters(Service):
         del self._leaving[channels]
 
     async def _close_all(self) -> None:
-        """Side by side, with those that were closing when their tasks were cancelled."""
+        """Close all clients side by side, those included that were being closed already: the tasks
+        that did so are cancelled with the service."""
         for cluster in list(self._open_ones):
             self._leave(cluster)
         await asyncio.gather(*map(self._close_client, list(self._leaving)))
 
     def _client_of(self, cluster: str, record: ClusterData) -> Channels:
-        """A client by what the record says. Raises ``ClusterUnreachable``."""
+        """Make a client by what the record says. Raises ``ClusterUnreachable``."""
         is_tls = record.broker_client_tls_enabled or self._tls.enabled
         url = record.broker_service_url_tls if is_tls else record.broker_service_url
+        # Without a URL of the protocol, lookups go over HTTP.
         url = url or (record.service_url_tls if is_tls else record.service_url)
         if not url:
             kind = "brokerServiceUrlTls" if is_tls else "brokerServiceUrl"
@@ -197,7 +210,7 @@ class RemoteClusters(Service):
 
 
 def _tls_towards(record: ClusterData, own: BrokerClientTlsConfig) -> Tls:
-    """As the record says, where it has a word on TLS, or else as this broker asks others.
+    """TLS as the record says or, where it does not mention TLS, as for this broker's own clients.
 
     Raises ``ValueError`` for a key without a certificate.
     """
@@ -205,7 +218,7 @@ def _tls_towards(record: ClusterData, own: BrokerClientTlsConfig) -> Tls:
         return tls_of(own)
     trusts_all = record.tls_allow_insecure_connection
     return Tls(
-        # As in Pulsar's clients, insecure connections need no file, and one is no contradiction.
+        # As in Pulsar's clients, a trust file is ignored where untrusted certificates are allowed.
         trust_file=None if trusts_all else record.broker_client_trust_certs_file_path or None,
         certificate_file=record.broker_client_certificate_file_path or None,
         key_file=record.broker_client_key_file_path or None,
@@ -215,7 +228,7 @@ def _tls_towards(record: ClusterData, own: BrokerClientTlsConfig) -> Tls:
 
 
 def tls_of(config: BrokerClientTlsConfig) -> Tls:
-    """How this broker's clients ask other brokers."""
+    """The TLS of this broker's own clients."""
     return Tls(
         trust_file=config.trust_file or None,
         certificate_file=config.certificate_file or None,

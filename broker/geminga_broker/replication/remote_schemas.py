@@ -1,8 +1,8 @@
 """The versions that a remote cluster has for the schemas of a topic's messages.
 
-A message tells the version of its schema in the registry of its own cluster, which means nothing
-elsewhere. The remote cluster is asked which version it has for that schema, and stores the schema
-where it has none; so the schemas of a topic come there in the order of its messages.
+The metadata of a message has the version of its schema in the registry of its own cluster, which
+means nothing elsewhere. The remote cluster is asked which version it has for that schema, and
+stores the schema where it has none; so schemas arrive there in the order of the messages.
 """
 
 from __future__ import annotations
@@ -18,41 +18,45 @@ from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 
 NO_SCHEMA = b""
-# Far more than a topic has; were there more, they would be asked for anew.
+# Far more than a topic has. Beyond that all are forgotten, and asked for again.
 VERSIONS_KEPT_MAX = 1_000
 
 Store = Callable[[api.Schema], Awaitable[bytes]]
 
 
 class RemoteSchemas:
-    """Of one topic's way to one remote cluster."""
+    """The schema versions of ``topic`` in the remote cluster ``target``."""
 
     def __init__(self, topic: TopicName, target: str, registry: SchemaRegistry) -> None:
         self._topic = topic
         self._target = target
         self._registry = registry
+        # By version in this cluster: the version there, as messages have them.
         self._versions: dict[bytes, bytes] = {}
 
     def forget(self) -> None:
-        """Ask for all of them anew."""
+        """Forget all versions, since the remote cluster may be another one from now on."""
         self._versions.clear()
 
     def knows(self, version: bytes) -> bool:
-        """Whether ``of`` can tell what this version is there."""
+        """Whether the remote version of this version is known, so that ``of`` may be called."""
         return not version or version in self._versions
 
     def of(self, version: bytes) -> bytes:
-        """The remote version; ``NO_SCHEMA`` where the schema is gone in this cluster."""
+        """The remote version; ``NO_SCHEMA`` for a message without a schema, and where the schema
+        was deleted in this cluster."""
         return self._versions[version] if version else NO_SCHEMA
 
     async def learn(self, version: bytes, store: Store) -> None:
-        """Have ``store`` find out, or make, the remote version of the schema. Raises
-        ``SchemaRefused``, ``ClientError``, ``StorageUnavailable``, ``CoordinationError``."""
+        """Learn the remote version of the schema from ``store``, which stores it there if it is
+        new. Raises ``SchemaRefused``, ``ClientError``, ``StorageUnavailable``,
+        ``CoordinationError``."""
         if len(self._versions) >= VERSIONS_KEPT_MAX:
             self._versions.clear()
         try:
             found = await self._registry.version(self._topic, decode_version(version))
         except SchemaNotFound:
+            # Deleted here: its messages are replicated as messages without a schema.
             self._versions[version] = NO_SCHEMA
             return
         info = found.info
@@ -65,6 +69,8 @@ class RemoteSchemas:
         try:
             self._versions[version] = await store(schema)
         except BrokerRefused as error:
+            # A refusal that may pass (the broker is busy, the topic moves) is no verdict on the
+            # schema.
             if error.retry:
                 raise
             raise SchemaRefused(

@@ -1,8 +1,8 @@
 """Partitioned topics in the clusters that they are replicated to, over these clusters' REST.
 
-A partition is replicated to the topic of its own name. Where that is no partition of a topic that
-has as many, clients of the two clusters see different topics: so the whole topic is made there
-first, and grows there as it does here.
+A partition is replicated to the topic of the same name. If the remote topic had another number of
+partitions, clients of the two clusters would see different topics. So the whole partitioned topic
+is created there first, and gets further partitions when it gets them here.
 """
 
 from __future__ import annotations
@@ -17,29 +17,31 @@ from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.service import Service
 from geminga_server.errors import ServerUnreachable
-from geminga_server.rest_calls import BrokerCalls, RestAnswer, RestCall
+from geminga_server.http.rest_calls import BrokerCalls, RestAnswer, RestCall
 
 log = logging.getLogger(__name__)
 
+# How long a remote cluster may take to answer one call.
 CALL_TIMEOUT_S = 10.0
-# Of topics that were created here, and wait for remote clusters. What is over it is left to the
-# topics' replicators.
+# At most so many topics are being created in remote clusters in the background. Others are left to
+# their replicators.
 CREATIONS_MAX = 1000
 
 
 class RemoteTopics(Service):
-    """Of the clusters in ``remotes``; ``is_enabled`` says whether topics are made there at all
-    (``ReplicationConfig.creates_remote_topics``)."""
+    """Creates topics in the clusters of ``remotes``."""
 
     def __init__(self, remotes: RemoteClusters, *, is_enabled: bool) -> None:
         super().__init__()
+        # Whether topics are created there at all (``ReplicationConfig.creates_remote_topics``).
         self.is_enabled = is_enabled
         self._remotes = remotes
+        # How many are being created in the background.
         self._creating = 0
 
     def create_soon(self, topic: TopicName, partitions: int, clusters: Iterable[str]) -> None:
-        """Create a topic with so many partitions in ``clusters``, in the background: what fails is
-        tried again by the replicator of the first partition that has something to replicate."""
+        """Create a topic with so many partitions in ``clusters`` in the background. What fails is
+        done later by the replicator of the first partition that has something to replicate."""
         if not self.is_enabled:
             return
         for cluster in clusters:
@@ -84,6 +86,8 @@ class RemoteTopics(Service):
         Raises ``PartitionsDiffer``, ``RemoteRefused``, ``ClusterUnreachable`` and
         ``CoordinationError``.
         """
+        # "Local" is the remote cluster: it must not create the topic in its own remote clusters,
+        # which include this one.
         answer = await self._ask(cluster, topic, "PUT", partitions, "createLocalTopicOnly=true")
         if answer.is_success:
             log.info(
@@ -93,17 +97,15 @@ class RemoteTopics(Service):
             return
         if answer.status != 409:
             raise RemoteRefused(cluster, answer.status, answer.reason)
-        there = await self._partitions(topic, cluster)
-        if there != partitions:
-            raise PartitionsDiffer(str(topic), partitions, cluster, there)
-
-    async def _partitions(self, topic: TopicName, cluster: str) -> int:
+        # It exists: another broker has created it just now, or it has other partitions.
         answer = await self._ask(cluster, topic, "GET")
         found = answer.json()
         if not answer.is_success or not isinstance(found, dict):
             raise RemoteRefused(cluster, answer.status, answer.reason)
-        partitions = found.get("partitions")
-        return partitions if isinstance(partitions, int) else 0
+        there = found.get("partitions")
+        there = there if isinstance(there, int) else 0
+        if there != partitions:
+            raise PartitionsDiffer(str(topic), partitions, cluster, there)
 
     async def _grow(self, topic: TopicName, partitions: int, cluster: str) -> None:
         answer = await self._ask(cluster, topic, "POST", partitions, "updateLocalTopicOnly=true")
@@ -118,7 +120,9 @@ class RemoteTopics(Service):
         partitions: int | None = None,
         query: str = "",
     ) -> RestAnswer:
-        """Ask the first broker of ``cluster`` that can be reached about a topic's partitions."""
+        """Call the REST route of a topic's partitions at the first broker of ``cluster`` that can
+        be reached. Raises ``RemoteRefused`` where none can be."""
+        # The first URL stands for all: ``BrokerCalls`` puts each of them in its place in turn.
         remote = await self._remotes.rest(cluster)
         url = f"{remote.urls[0]}/admin/v2/{topic.url_path}/partitions"
         body = b"" if partitions is None else b"%d" % partitions
@@ -132,7 +136,7 @@ class RemoteTopics(Service):
 
 
 async def _all(works: Iterable[Coroutine[object, object, None]]) -> None:
-    """Do all of it side by side, whatever becomes of the rest, and raise the first error."""
+    """Do all ``works`` side by side to their ends, then raise the first error."""
     for outcome in await asyncio.gather(*works, return_exceptions=True):
         if outcome is not None:
             raise outcome

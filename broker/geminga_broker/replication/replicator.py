@@ -2,9 +2,9 @@
 
     cursor ─▶ read ─▶ judge ─▶ send ─▶ receipt ─▶ cursor
 
-What is on its way is what the channel has pending, and is counted nowhere else. The cursor stands
+What is in flight is what the channel has pending, and is counted nowhere else. The cursor stands
 before the oldest of it; when the pipeline fails, all of it is dropped and read again from there.
-The remote cluster knows the positions that it has, so that nothing is stored there twice.
+The remote cluster recognizes entries that it has by their positions, and stores none twice.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from enum import Enum
 from itertools import count
 from random import Random
 
-from geminga._channels.channel import Channels
 from geminga._channels.producer_channel import ProducerChannelOptions
+from geminga._channels.registry import Channels
 from geminga.errors import ClientError, TopicNotFound
-from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.policies.dispatching import UNLIMITED, DispatchLimit
@@ -33,7 +33,7 @@ from geminga_broker.replication.remote_clusters import RemoteClusters
 from geminga_broker.replication.remote_schemas import RemoteSchemas
 from geminga_broker.replication.remote_topics import RemoteTopics
 from geminga_broker.schemas.registry import SchemaRegistry
-from geminga_broker.subscriptions.rate_limiter import RateLimiter
+from geminga_broker.subscriptions.dispatch.rate_limiter import RateLimiter
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar.api_pb2 import MessageIdData
 from geminga_protocol.pulsar.messages.replication import (
@@ -50,9 +50,10 @@ from geminga_server.metrics import Meter
 
 log = logging.getLogger(__name__)
 
-# Entries looked at before others get a turn.
+# Entries that are read and sent before other tasks get a turn.
 RUN_ENTRIES_MAX = 500
-# For the remote broker to confirm that it is left: a topic that moves waits for it no longer.
+# How long the remote broker may take to confirm that the producer is closed: a topic that moves to
+# another broker waits no longer.
 CLOSE_TIMEOUT_S = 1.0
 
 
@@ -61,14 +62,14 @@ class ReplicatorState(Enum):
 
     CONNECTING = "connecting"
     RUNNING = "running"
+    # It failed, and waits before it tries again.
     WAITING = "waiting"
-    """To try again; its reason says after what."""
     STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """From which topic and cluster to which cluster."""
+    """What is replicated where: ``topic``, from cluster ``source`` to cluster ``target``."""
 
     topic: TopicName
     source: str
@@ -76,23 +77,22 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What replicators of a broker share."""
+class ReplicationServices:
+    """What the replicators of a broker share."""
 
     remotes: RemoteClusters
     clock: Clock
     random: Random
     config: ReplicationConfig
+    # How many partitions a topic has in this cluster; 0 for one that is not partitioned.
     partitions_of: Callable[[TopicName], Awaitable[int]]
-    """How many partitions a topic has here; 0 for none."""
     remote_topics: RemoteTopics
 
 
 class Replicator(Service):
     """Replicates ``managed_ledger`` beyond ``cursor``, as long as it is entered.
 
-    Its owner sets ``ttl_s``, after which messages are passed over (0: never), and calls ``wake``
-    when there is something new to read or the cursor was moved.
+    Its owner calls ``wake`` when there is something new to read or the cursor was moved.
     """
 
     def __init__(
@@ -101,30 +101,36 @@ class Replicator(Service):
         managed_ledger: ManagedLedger,
         cursor: Cursor,
         schemas: SchemaRegistry,
-        around: Surroundings,
+        services: ReplicationServices,
     ) -> None:
         super().__init__()
         self.route = route
         self.cursor = cursor
         self.state = ReplicatorState.CONNECTING
-        self.stalls = 0
-        self._failure = ""
-        # Told in the log, and not again before something has gone well.
-        self._told = ""
-        # After a refusal one entry goes alone: a broker that refuses it again, and stores what came
-        # behind it (Apache Pulsar's does), would store that again with each attempt.
-        self._goes_alone = False
+        # Messages older than this are not replicated; 0 for no limit. Set by the owner.
         self.ttl_s = 0
+        # How often the remote cluster confirmed nothing for the stall timeout.
+        self.stalls = 0
+        # The error of the last attempt, and the one that was logged. The same error is logged again
+        # only after something was replicated.
+        self._failure = ""
+        self._logged_failure = ""
+        # After a refusal one entry is sent alone. Apache Pulsar's brokers store entries behind one
+        # that they refuse, and would store them again with each attempt.
+        self._is_sending_singly = False
         self._limiter: RateLimiter | None = None
+        # Since the replicator was made.
         self.messages_out = self.bytes_out = self.expired = 0
         self.meter = Meter(None, 0, 0, 0)
         self._log = managed_ledger
-        self._around = around
+        self._services = services
         self._schemas = RemoteSchemas(route.topic, route.target, schemas)
         self._channel: ReplicationChannel | None = None
-        # The newest entry that has no receipt yet; what is passed over behind it waits for it.
+        # The newest entry that has no receipt yet; entries passed over behind it wait for it.
         self._newest: Outstanding | None = None
+        # The last entry that was sent or passed over.
         self._position = cursor.mark_delete
+        # Sequence ids: they only order what this replicator sends.
         self._numbers = count()
         self._woken = asyncio.Event()
         self._running: asyncio.Task[object] | None = None
@@ -139,7 +145,7 @@ class Replicator(Service):
         self.state = ReplicatorState.STOPPED
 
     def limit(self, limit: DispatchLimit) -> None:
-        """Send so fast, from now on."""
+        """Keep to this dispatch rate from now on."""
         before, self._limiter = self._limiter, None
         if before is not None:
             if before.limit == limit:
@@ -147,15 +153,16 @@ class Replicator(Service):
                 return
             before.close()
         if not limit.is_unlimited:
-            self._limiter = RateLimiter(limit, self._around.clock)
+            self._limiter = RateLimiter(limit, self._services.clock)
 
     def stop(self) -> None:
-        """Send nothing more: another broker may have the topic."""
+        """Send nothing more: another broker may own the topic."""
         if self._running is not None:
             self._running.cancel()
 
     def wake(self) -> None:
-        """Look again whether there is something to read."""
+        """Check whether there is something to read, or room to send it."""
+        # Only an event: the topic calls this for every run of entries that is durable.
         self._woken.set()
 
     @property
@@ -170,17 +177,18 @@ class Replicator(Service):
 
     @property
     def pending(self) -> int:
-        """How many entries have no receipt yet."""
+        """How many entries are in flight: sent, and without a receipt."""
         return 0 if self._channel is None else self._channel.pending_sends
 
     @property
     def reason(self) -> str:
         """Why nothing moves now; empty while messages move, or all have."""
+        # In the order in which ``_send_all`` meets them.
         if self.state is not ReplicatorState.RUNNING:
             return self._failure
         if not self.is_connected:
             return f"the connection to {self.route.target} is lost"
-        if self.pending >= self._around.config.pending_messages_max:
+        if self.pending >= self._services.config.pending_messages_max:
             return f"{self.pending} entries wait for their receipts"
         if self._limiter is not None and self._limiter.is_crowded:
             return "its dispatch rate lets nothing pass now"
@@ -188,58 +196,63 @@ class Replicator(Service):
 
     @property
     def delay_s(self) -> int:
-        """How long the oldest entry waits for its receipt."""
+        """For how many seconds the oldest entry in flight has waited for its receipt."""
         oldest = None if self._channel is None else self._channel.oldest
-        return 0 if oldest is None else int(self._around.clock.monotonic() - oldest.sent_s)
+        return 0 if oldest is None else int(self._services.clock.monotonic() - oldest.sent_s)
 
     @property
     def reads_from(self) -> Position:
         """The entry that is read next."""
         return self._log.chain.next_after(self._position)
 
-    # The pipeline, again and again
+    # The pipeline
 
     async def _run(self) -> None:
-        config = self._around.config
-        backoff = Backoff(config.retry_first_s, config.retry_limit_s, self._around.random)
+        """Connect and send until that fails, and begin again after a pause."""
+        # Never gives up: what cannot be replicated now may be when an operator has changed a
+        # schema, the record of the cluster, or the topic there.
+        config = self._services.config
+        backoff = Backoff(config.retry_first_s, config.retry_limit_s, self._services.random)
         while True:
             before = self.cursor.mark_delete
             try:
                 await self._connect_and_send()
             except GemingaError as error:
                 self._failed(error)
+            # The pauses grow only while nothing is replicated in between.
             if self.cursor.mark_delete != before:
                 backoff.reset()
             await asyncio.sleep(backoff.next_s())
 
     def _failed(self, error: GemingaError) -> None:
         self.stalls += isinstance(error, ReplicationStalled)
-        if str(error) != self._told:
+        if str(error) != self._logged_failure:
             route = self.route
             log.warning(
                 "replication interrupted",
                 extra={"topic": str(route.topic), "cluster": route.target, "why": str(error)},
             )
         self.state, self._failure = ReplicatorState.WAITING, str(error)
-        self._told = self._failure
+        self._logged_failure = self._failure
 
     async def _connect_and_send(self) -> None:
         self.state = ReplicatorState.CONNECTING
-        channels = await self._around.remotes.channels(self.route.target)
-        route, config = self.route, self._around.config
+        channels = await self._services.remotes.channels(self.route.target)
+        route, config = self.route, self._services.config
         options = ProducerChannelOptions(
             name=replicator_producer(route.source, route.target),
             send_timeout_s=None,
             pending_messages_max=config.pending_messages_max,
             close_timeout_s=CLOSE_TIMEOUT_S,
-            is_encrypted=True,  # what is, stays so: a topic that demands it judges each message
+            # Messages stay as they are; a topic that requires encryption checks each of them.
+            is_encrypted=True,
         )
         await self._check_partitions(channels)
         channel = ReplicationChannel(channels, route.topic, options)
         channel.on_settled, channel.on_room = self._settled, self.wake
         channel.on_end = lambda _: self.wake()
         self._channel = channel
-        self._schemas.forget()  # the cluster may be another one than before
+        self._schemas.forget()  # the name may stand for another cluster than before
         try:
             await channel.open()
             self.state, self._failure = ReplicatorState.RUNNING, ""
@@ -248,33 +261,42 @@ class Replicator(Service):
             # First, so that no receipt moves the cursor past what failed.
             self._channel = self._newest = None
             self._position = self.cursor.mark_delete
-            self._goes_alone |= channel.was_refused
+            self._is_sending_singly |= channel.was_refused
             await channel.close()
 
     async def _check_partitions(self, channels: Channels) -> None:
-        """Have the partitioned topic made where the remote cluster has none, as it is here.
+        """Create the partitioned topic in the remote cluster, if it is missing there.
 
-        Raises ``PartitionsDiffer`` where it is another one there, ``RemoteRefused``.
+        Raises ``PartitionsDiffer`` where it has other partitions there, ``RemoteRefused``.
         """
-        whole, remote_topics = self.route.topic.base, self._around.remote_topics
-        here = await self._around.partitions_of(whole)
+        whole, remote_topics = self.route.topic.base, self._services.remote_topics
+        here = await self._services.partitions_of(whole)
         try:
             there = await channels.partitions(whole, creates=False)
         except TopicNotFound:
-            there = 0  # and is made by the first message, if it has no partitions here
+            there = 0  # a topic that is not partitioned is created by its first message
         if here and not there and remote_topics.is_enabled:
             await remote_topics.create(whole, here, self.route.target)
         elif here != there:
             raise PartitionsDiffer(str(whole), here, self.route.target, there)
 
     async def _send_all(self, channel: ReplicationChannel) -> None:
-        """Send what there is, and what comes, until the channel is over. Raises why."""
+        """Send all entries, and those that are published, until the channel ends. Raises why."""
         self._position = self.cursor.mark_delete
+        # Room that the channel must have before the next entry is read again, in bytes.
         needed = 0
         while True:
+            # Before anything is checked: what happens from here on wakes the wait below.
             self._woken.clear()
             channel.check_open()
-            left_s = self._before_stall_s(channel)
+            # How long the oldest entry in flight may still wait for its receipt.
+            left_s: float | None = None
+            if channel.oldest is not None:
+                limit_s = self._services.config.stall_timeout_s
+                left_s = channel.oldest.sent_s + limit_s - self._services.clock.monotonic()
+                if left_s <= 0:
+                    raise ReplicationStalled(self.route.target, limit_s)
+            # The cursor may have been moved forward from outside (skip, reset, expiry).
             self._position = max(self._position, self.cursor.mark_delete)
             if (
                 self.reads_from > self._log.reader.readable_upto
@@ -283,7 +305,7 @@ class Replicator(Service):
                 or not self._is_allowed()
             ):
                 if left_s is None:
-                    self._told = ""  # all has been sent
+                    self._logged_failure = ""  # all is replicated
                 with suppress(TimeoutError):
                     async with asyncio.timeout(left_s):
                         await self._woken.wait()
@@ -292,32 +314,21 @@ class Replicator(Service):
                 await asyncio.sleep(0)
 
     def _may_have_pending(self) -> int:
-        """How many entries may be without a receipt now."""
-        return 1 if self._goes_alone else self._around.config.pending_messages_max
+        """How many entries may be in flight now."""
+        return 1 if self._is_sending_singly else self._services.config.pending_messages_max
 
     def _is_allowed(self) -> bool:
-        """Whether the dispatch rate allows another entry; else it wakes this when it does."""
+        """Whether the dispatch rate allows another entry; otherwise ``wake`` is called when it
+        does."""
         limiter = self._limiter
         if limiter is None or min(limiter.available()) > 0:
             return True
         limiter.wait(self.wake)
         return False
 
-    def _before_stall_s(self, channel: ReplicationChannel) -> float | None:
-        """How long the oldest entry without a receipt may still wait for it; None where there is
-        none. Raises ``ReplicationStalled``."""
-        oldest = channel.oldest
-        if oldest is None:
-            return None
-        limit_s = self._around.config.stall_timeout_s
-        left_s = oldest.sent_s + limit_s - self._around.clock.monotonic()
-        if left_s <= 0:
-            raise ReplicationStalled(self.route.target, limit_s)
-        return left_s
-
     async def _send_run(self, channel: ReplicationChannel) -> int:
-        """Read and send some entries, of one ledger. Returns how many bytes the next one needs that
-        was read and found no room, 0 for none: it is not read again before there is."""
+        """Read and send some entries of one ledger. Returns the size of an entry that was read and
+        for which the channel has no room, 0 for none: it is read again when there is room."""
         reader, position = self._log.reader, self.reads_from
         ledger_id, first = position
         entries_max = min(
@@ -326,6 +337,8 @@ class Replicator(Service):
             RUN_ENTRIES_MAX,
         )
         for entry_id, payload, _ in await reader.read(position, entries_max):
+            # What was read and is not sent stays in the log: it is read again from there, mostly
+            # from the cache. So nothing is held here.
             if not channel.has_room(len(payload)):
                 return len(payload)
             if not self._is_allowed():
@@ -333,7 +346,7 @@ class Replicator(Service):
             channel.check_open()
             version = self._take(channel, Position(ledger_id, entry_id), payload)
             if version is not None:
-                # Much may happen meanwhile: what was read is read again.
+                # The rest of the run is read again: the cursor may be moved meanwhile.
                 await self._schemas.learn(version, channel.store_schema)
                 return 0
         return 0
@@ -341,9 +354,9 @@ class Replicator(Service):
     def _take(
         self, channel: ReplicationChannel, position: Position, payload: bytes
     ) -> bytes | None:
-        """Send the entry at ``position``, or pass it over. Returns the version of its schema, if it
-        is not known yet which one that is in the remote cluster: then it does neither."""
-        route, clock = self.route, self._around.clock
+        """Send the entry at ``position``, or pass it over. Where the remote version of its schema
+        is not known yet, do neither and return the version that it has here."""
+        route, clock = self.route, self._services.clock
         try:
             metadata, body_start = stored_metadata(payload)
         except WireError as error:
@@ -353,6 +366,7 @@ class Replicator(Service):
             )
             self._passed(position)
             return None
+        # Consumers of this cluster would not get it either.
         limit_ms = clock.wall_ms() - self.ttl_s * 1000 if self.ttl_s else 0
         verdict = judge(metadata, route.target, expires_before_ms=limit_ms)
         if verdict is not Verdict.SEND:
@@ -363,6 +377,7 @@ class Replicator(Service):
             return metadata.schema_version
         messages = metadata.num_messages_in_batch
         is_chunk = metadata.HasField("chunk_id")
+        # The body goes as it is stored, without a copy; only the metadata in front is rewritten.
         body = memoryview(payload)[body_start:]
         front = replicated_front(
             metadata,
@@ -385,7 +400,7 @@ class Replicator(Service):
         return None
 
     def _passed(self, position: Position) -> None:
-        """The entry at ``position`` is done once all before it is."""
+        """Pass over the entry at ``position``: it is done once all before it is done."""
         self._position = position
         if self._newest is None:
             self._done(position)
@@ -395,12 +410,14 @@ class Replicator(Service):
     def _settled(
         self, sent: Outstanding, message_id: MessageIdData | None, error: ClientError | None
     ) -> None:
-        """The remote cluster has the entry; with an ``error`` the channel is over."""
+        """Called by the channel: the remote cluster has the entry or, with an ``error``, the
+        channel has ended."""
         del message_id
+        # A receipt that comes after a failure must not move the cursor past what failed.
         if error is None and self._channel is not None:
-            self._told = ""
-            if self._goes_alone:
-                self._goes_alone = False
+            self._logged_failure = ""
+            if self._is_sending_singly:
+                self._is_sending_singly = False
                 self.wake()
             if sent is self._newest:
                 self._newest = None

@@ -1,8 +1,8 @@
-"""Values in Avro's binary form, by the schema that they were written with. Pure.
+"""Encodes and decodes values in Avro's binary form, by the schema of their writer. Pure.
 
 Facts: "Binary Encoding" of the Avro 1.11 specification. Values are Python's own: a record and a map
-are dicts, an array is a list, an enum is its symbol, ``bytes`` and ``fixed`` are bytes. Numbers of
-bytes and of items come from outside: what is read is bounded by the bytes that there are.
+are dicts, an array is a list, an enum is its symbol, ``bytes`` and ``fixed`` are bytes. Lengths and
+numbers of items come from outside: reading is bounded by the bytes that are there.
 """
 
 from __future__ import annotations
@@ -14,27 +14,31 @@ from typing import Any
 from geminga_broker.schemas.judging.avro import INT_MAX, LONG_MAX, NO_DEFAULT, AvroType
 from geminga_protocol.errors import WireError
 
-# Recursive types make values as deep as they like; each level takes two of a thousand frames.
+# Values of recursive types may have any depth; each level takes two of the interpreter's thousand
+# frames.
 DEPTH_MAX = 100
 
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 
 
 def decode_avro(kind: AvroType, payload: bytes) -> Any:  # noqa: ANN401 - whatever the schema says
-    """The value that ``payload`` holds. Raises ``WireError`` for bytes that are none."""
+    """The value in ``payload``. Raises ``WireError`` for bytes that are no value of the type."""
     reader = _Reader(payload)
     try:
         value = reader.value(kind, 0)
     except (IndexError, struct.error, UnicodeDecodeError):
         raise WireError("an Avro value is cut short, or its text is no UTF-8") from None
+    # A value does not say how long it is: bytes behind it mean that its schema was another one.
     if reader.at != len(payload):
         raise WireError(f"{len(payload) - reader.at} bytes follow an Avro value")
     return value
 
 
 def encode_avro(kind: AvroType, value: object) -> bytes:
-    """The payload of ``value``. A field that is missing gets its default, if that is null. Raises
-    ``ValueError`` for what the schema cannot hold: also for a member that no field is for."""
+    """The payload of ``value``. A missing field gets its default, if that is null.
+
+    Raises ``ValueError`` for a value that is not of the type; so is a record with unknown members.
+    """
     out = bytearray()
     _write(out, kind, value)
     return bytes(out)
@@ -44,13 +48,14 @@ def encode_avro(kind: AvroType, value: object) -> bytes:
 
 
 class _Reader:
-    """Takes values from ``payload``, one behind the other."""
+    """Reads ``payload`` from ``at`` on."""
 
     def __init__(self, payload: bytes) -> None:
         self._payload = payload
         self.at = 0
 
     def value(self, kind: AvroType, depth: int) -> Any:  # noqa: ANN401 - as above
+        """Read a value that lies within ``depth`` others."""
         if depth > DEPTH_MAX:
             raise WireError(f"an Avro value is more than {DEPTH_MAX} levels deep")
         if kind.kind in _PRIMITIVES:
@@ -67,10 +72,13 @@ class _Reader:
             case "map":
                 return {self.text(): self.value(kind.item, depth + 1) for _ in self._items()}
             case _:
+                # A record is its fields in the order of the schema, without names.
                 fields = kind.fields.values()
                 return {each.name: self.value(each.type, depth + 1) for each in fields}
 
     def take(self, size: int) -> bytes:
+        """Read ``size`` bytes."""
+        # A slice beyond the end is shorter than asked for, and never longer than the payload.
         taken = self._payload[self.at : self.at + size]
         if size < 0 or len(taken) < size:
             raise WireError("an Avro value is cut short")
@@ -78,7 +86,7 @@ class _Reader:
         return taken
 
     def number(self) -> int:
-        """A varint of 10 bytes at most, zigzag: the sign is its last bit."""
+        """Read a varint of at most 10 bytes; zigzag: its lowest bit is the sign."""
         result = 0
         for shift in range(0, 70, 7):
             byte = self._payload[self.at]
@@ -89,21 +97,24 @@ class _Reader:
         raise WireError("a number of an Avro value has more than 10 bytes")
 
     def text(self) -> str:
+        """Read a string."""
         return self.take(self.number()).decode()
 
     def _index(self, count: int) -> int:
+        """Read an index into ``count`` symbols or branches."""
         index = self.number()
         if not 0 <= index < count:
             raise WireError(f"an Avro value chooses {index} of {count}")
         return index
 
     def _items(self) -> Iterator[None]:
-        """Blocks of items; a negative count is followed by the block's size in bytes. An item takes
-        a byte at least, but for nulls, of which no schema here has arrays."""
+        """Yield once for each item of an array or a map, whose items come in blocks."""
         while count := self.number():
             if count < 0:
+                # Then the block's size in bytes follows, for readers that skip it.
                 count = -count
                 self.number()
+            # An item takes at least a byte, except for nulls, of which no schema here has arrays.
             if count > len(self._payload) - self.at:
                 raise WireError(f"{count} items of an Avro value are in fewer bytes")
             yield from (None for _ in range(count))
@@ -127,40 +138,51 @@ _PRIMITIVES: Mapping[str, Callable[[_Reader], Any]] = {
 def _write(out: bytearray, kind: AvroType, value: Any) -> None:  # noqa: ANN401 - as above
     if not _is_of(kind, value):
         raise ValueError(f"{value!r} is no {kind}")
-    _WRITERS[kind.kind](out, kind, value)
+    # A null has no bytes; numbers are varints, floats little-endian.
+    match kind.kind:
+        case "null":
+            pass
+        case "boolean":
+            out.append(value)
+        case "int" | "long":
+            _write_number(out, value)
+        case "float":
+            out += _FLOAT.pack(value)
+        case "double":
+            out += _DOUBLE.pack(value)
+        case "string" | "bytes":
+            _write_bytes(out, value)
+        case "fixed":
+            out += value
+        case "enum":
+            _write_number(out, kind.symbols.index(value))
+        case "union":
+            # The first branch that fits, which is found: ``_is_of`` has looked for it.
+            chosen = next(at for at, each in enumerate(kind.branches) if _is_of(each, value))
+            _write_number(out, chosen)
+            _write(out, kind.branches[chosen], value)
+        case "array" | "map":
+            _write_items(out, kind, value)
+        case _:
+            _write_record(out, kind, value)
 
 
-def _write_bytes(out: bytearray, _: AvroType, value: str | bytes) -> None:
-    encoded = value.encode() if isinstance(value, str) else value
-    _number(out, len(encoded))
-    out += encoded
-
-
-def _write_union(out: bytearray, kind: AvroType, value: object) -> None:
-    chosen = next(at for at, each in enumerate(kind.branches) if _is_of(each, value))
-    _number(out, chosen)
-    _write(out, kind.branches[chosen], value)
-
-
-def _write_array(out: bytearray, kind: AvroType, value: list[Any]) -> None:
-    """One block, and the end: no block is empty."""
+def _write_items(out: bytearray, kind: AvroType, value: list[Any] | Mapping[str, Any]) -> None:
+    """Write an array or a map: one block with all items, unless there are none, and the end."""
     if value:
-        _number(out, len(value))
-        for each in value:
+        _write_number(out, len(value))
+    for each in value:
+        if isinstance(value, Mapping):
+            _write_bytes(out, each)
+            _write(out, kind.item, value[each])
+        else:
             _write(out, kind.item, each)
-    out.append(0)
-
-
-def _write_map(out: bytearray, kind: AvroType, value: Mapping[str, Any]) -> None:
-    if value:
-        _number(out, len(value))
-        for name, each in value.items():
-            _write_bytes(out, kind, name)
-            _write(out, kind.item, each)
+    # A block of 0 items ends the value.
     out.append(0)
 
 
 def _write_record(out: bytearray, kind: AvroType, value: Mapping[str, Any]) -> None:
+    """Write the fields in the order of the schema, without names."""
     if unknown := value.keys() - kind.fields.keys():
         raise ValueError(f"{kind} has no {', '.join(sorted(unknown))}")
     for each in kind.fields.values():
@@ -172,7 +194,14 @@ def _write_record(out: bytearray, kind: AvroType, value: Mapping[str, Any]) -> N
             raise ValueError(f"{each.name} of {kind} is missing")
 
 
-def _number(out: bytearray, value: int) -> None:
+def _write_bytes(out: bytearray, value: str | bytes) -> None:
+    encoded = value.encode() if isinstance(value, str) else value
+    _write_number(out, len(encoded))
+    out += encoded
+
+
+def _write_number(out: bytearray, value: int) -> None:
+    """Write a varint, zigzag: 0, -1, 1, -2 become 0, 1, 2, 3, so that small numbers stay short."""
     rest = (value << 1) ^ (value >> 63)
     while rest > 0x7F:
         out.append(rest & 0x7F | 0x80)
@@ -180,26 +209,8 @@ def _number(out: bytearray, value: int) -> None:
     out.append(rest)
 
 
-_WRITERS: Mapping[str, Callable[[bytearray, AvroType, Any], None]] = {
-    "null": lambda _, __, ___: None,
-    "boolean": lambda out, _, value: out.append(value),
-    "int": lambda out, _, value: _number(out, value),
-    "long": lambda out, _, value: _number(out, value),
-    "float": lambda out, _, value: out.extend(_FLOAT.pack(value)),
-    "double": lambda out, _, value: out.extend(_DOUBLE.pack(value)),
-    "string": _write_bytes,
-    "bytes": _write_bytes,
-    "fixed": lambda out, _, value: out.extend(value),
-    "enum": lambda out, kind, value: _number(out, kind.symbols.index(value)),
-    "union": _write_union,
-    "array": _write_array,
-    "map": _write_map,
-    "record": _write_record,
-}
-
-
 def _is_of(kind: AvroType, value: object) -> bool:
-    """Whether a value is of this type, as far as one sees without looking into it."""
+    """Whether ``value`` is of a type, as far as can be told without its items and fields."""
     match kind.kind:
         case "null":
             return value is None
@@ -207,8 +218,11 @@ def _is_of(kind: AvroType, value: object) -> bool:
             return isinstance(value, bool)
         case "int" | "long":
             greatest = INT_MAX if kind.kind == "int" else LONG_MAX
-            is_number = isinstance(value, int) and not isinstance(value, bool)
-            return is_number and -greatest - 1 <= value <= greatest  # type: ignore[operator]
+            return (
+                isinstance(value, int)
+                and not isinstance(value, bool)  # Python's booleans are integers
+                and -greatest - 1 <= value <= greatest
+            )
         case "float" | "double":
             return isinstance(value, int | float) and not isinstance(value, bool)
         case "string":

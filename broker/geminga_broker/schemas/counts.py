@@ -1,5 +1,4 @@
-"""What the metrics show of the registry, namespace by namespace: how long it took, what failed,
-and how many schemas could follow those before them."""
+"""What the metrics show of the registry by namespace: durations, failures, comparisons."""
 
 from __future__ import annotations
 
@@ -13,7 +12,8 @@ from geminga_runtime.clock import Clock
 from geminga_runtime.errors import GemingaError
 from geminga_server.metrics import Durations
 
-# Namespaces that are counted: each takes 6 KB. Of more, those counted first are forgotten.
+# Namespaces that are counted: each takes 6 KB. If there are more, those that were counted first are
+# forgotten.
 NAMESPACES_MAX = 1_000
 
 
@@ -27,25 +27,28 @@ class Operation(Enum):
 
 @dataclass(slots=True)
 class NamespaceCounts:
-    """The operations in one namespace since the start; ``failed`` those that storage failed."""
+    """The operations in one namespace since the broker started."""
 
     durations: dict[Operation, Durations] = field(
         default_factory=lambda: {each: Durations() for each in Operation}
     )
+    # Operations that storage has failed; refused schemas do not count.
     failed: dict[Operation, int] = field(default_factory=lambda: dict.fromkeys(Operation, 0))
+    # Schemas that could follow those before them, and schemas that could not.
     compatible: int = 0
     incompatible: int = 0
 
 
 class SchemaCounts:
-    """The counts by namespace."""
+    """The counts of all namespaces."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        # In the order in which namespaces were first used.
         self.by_namespace: dict[str, NamespaceCounts] = {}
 
     def of(self, namespace: str) -> NamespaceCounts:
-        """Those of a namespace, to be added to."""
+        """The counts of a namespace, to be added to."""
         counts = self.by_namespace.get(namespace)
         if counts is None:
             if len(self.by_namespace) >= NAMESPACES_MAX:
@@ -55,7 +58,7 @@ class SchemaCounts:
 
     @contextmanager
     def timed(self, operation: Operation, namespace: str) -> Generator[None]:
-        """Count what is done inside; an error that says to try again is a failure."""
+        """Count one operation; an error that can be retried is a failure of storage."""
         counts, began_s = self.of(namespace), self._clock.monotonic()
         try:
             yield
@@ -77,7 +80,7 @@ class SchemaCounts:
         counts.compatible += 1
 
     def renew(self) -> None:
-        """A stats period is over."""
+        """A stats period ended: begin the next one."""
         for counts in self.by_namespace.values():
             for durations in counts.durations.values():
                 durations.renew()

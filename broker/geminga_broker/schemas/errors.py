@@ -2,8 +2,8 @@
 
 GemingaError
 └── BrokerError
-    ├── InvalidSchema         the definition is none
-    ├── IncompatibleSchema    it may not follow the schemas that the topic has
+    ├── InvalidSchema         the definition is not valid
+    ├── IncompatibleSchema    the schema may not follow those that the topic has
     └── SchemaNotFound        the topic has no schema, or not this version
 """
 
@@ -15,19 +15,19 @@ from geminga_broker.errors import BrokerError
 
 
 class InvalidSchema(BrokerError):
-    """The definition of a schema is not one of its type, or too large to be judged."""
+    """The definition of a schema is not valid for its type, or too large to be compared."""
 
     code: ClassVar[str] = "IncompatibleSchema"
 
 
 class IncompatibleSchema(BrokerError):
-    """The schema may not be used with those the topic has."""
+    """The schema may not be used with those that the topic has."""
 
     code: ClassVar[str] = "IncompatibleSchema"
 
 
 class SchemaNotFound(BrokerError):
-    """The topic has no schema, or has not the version that was asked for."""
+    """The topic has no schema, or not the version that was asked for."""
 
     code: ClassVar[str] = "TopicNotFound"
 

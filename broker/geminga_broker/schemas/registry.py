@@ -1,9 +1,9 @@
 """The schemas of topics: registered, found, compared, deleted.
 
-One registry a broker, for schemas belong to no topic that is open here: the partitions of a topic,
-which several brokers may serve, have one schema; REST asks for schemas of topics that are not
-loaded; and versions outlive an unload. Any broker may write them, and nothing but versions, which
-never change, is kept in memory: each question reads the topic's node in ZooKeeper.
+There is one registry per broker, because a schema does not belong to a topic that is open here: the
+partitions of a topic, which several brokers may serve, share one schema; REST asks for schemas of
+topics that are not loaded; and versions outlive an unload. Any broker may write them. Only
+versions, which never change, are cached: each request reads the topic's node in ZooKeeper.
 
 Facts: ``SchemaRegistryServiceImpl`` of Apache Pulsar 4.0.
 """
@@ -39,28 +39,29 @@ from geminga_protocol.records.topics.schemas import SchemaInfo, SchemaLocator
 from geminga_runtime.clock import Clock
 
 _VERSION = struct.Struct(">q")
-# Only another broker that stores a version of the same topic's schema makes a round fail.
+# A round fails only if another broker stores a version of the same topic's schema meanwhile.
 ROUNDS_MAX = 16
 
 
 def schema_id(topic: TopicName) -> str:
-    """Where a topic's schema stands; that of a partition is the whole topic's. Topics of the two
-    domains that are called the same share one, as in upstream."""
+    """The id of a topic's schema, which is that of the partitioned topic for a partition. As in
+    upstream, a persistent and a non-persistent topic of the same name share a schema."""
     return f"{topic.namespace}/{topic.base.encoded_local}"
 
 
 def encode_version(number: int) -> bytes:
-    """A version as commands and messages carry it (``LongSchemaVersion``)."""
+    """A version as in commands and messages (``LongSchemaVersion``)."""
     return _VERSION.pack(number)
 
 
 def decode_version(version: bytes) -> int:
-    """The opposite; -1, which is no version, for what is none."""
+    """The number of such a version; -1, which is no version, if it has another length."""
     return int(_VERSION.unpack(version)[0]) if len(version) == _VERSION.size else -1
 
 
 def live(stored: StoredSchemas) -> list[StoredSchema]:
     """The versions since the last deletion."""
+    # From the end: everything up to the last tombstone is deleted.
     versions = list(stored.versions)
     for at in range(len(versions) - 1, -1, -1):
         if versions[at].info.is_deleted:
@@ -76,24 +77,30 @@ def _judged(versions: list[StoredSchema]) -> list[Version]:
 
 
 class SchemaRegistry:
-    """All methods raise ``StorageUnavailable`` and ``CoordinationError`` besides what they say."""
+    """The registry of one broker.
+
+    All methods raise ``StorageUnavailable`` and ``CoordinationError`` besides what they say.
+    """
 
     def __init__(self, storage: SchemaStorage, clock: Clock) -> None:
         self._storage = storage
         self._clock = clock
+        # For metrics.
         self.counts = SchemaCounts(clock)
-        # Of many producers that come with a new schema at once, one stores it.
+        # One lock for each schema that is being changed here: of many producers that come with the
+        # same new schema, one stores it.
         self._writing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    # Asking
+    # Reading
 
     async def versions(self, topic: TopicName) -> list[StoredSchema]:
-        """The versions there are, the oldest first; none where the schema was deleted last."""
+        """The versions since the last deletion, the oldest first."""
         with self.counts.timed(Operation.GET, str(topic.namespace)):
             return live(await self._storage.load(schema_id(topic)))
 
     async def version(self, topic: TopicName, number: int | None = None) -> StoredSchema:
-        """A version, or the newest one. Raises ``SchemaNotFound``."""
+        """The version ``number``, or the newest one. Raises ``SchemaNotFound``."""
+        # Tombstones have numbers as well, so that the number is no index.
         versions = await self.versions(topic)
         found = [each for each in versions if number in {None, each.version}]
         if not found:
@@ -101,12 +108,12 @@ class SchemaRegistry:
         return found[-1]
 
     async def locator(self, topic: TopicName) -> SchemaLocator | None:
-        """What stands in the topic's node."""
+        """The content of the topic's node in ZooKeeper."""
         found = await self._storage.locator(schema_id(topic))
         return None if found is None else found[0]
 
     async def find(self, topic: TopicName, schema: Schema) -> int | None:
-        """Which version ``schema`` is. Raises ``InvalidSchema``."""
+        """The number of the version that equals ``schema``. Raises ``InvalidSchema``."""
         return version_of(_judged(await self.versions(topic)), schema)
 
     async def check(self, topic: TopicName, schema: Schema, strategy: SchemaStrategy) -> None:
@@ -128,13 +135,15 @@ class SchemaRegistry:
     # Changing
 
     async def put(self, topic: TopicName, schema: Schema, strategy: SchemaStrategy) -> int:
-        """The number of the version that ``schema`` is, or becomes where ``strategy`` allows.
-        Raises ``InvalidSchema``, ``IncompatibleSchema``."""
+        """The number of the version that equals ``schema``, which is stored if there is none and
+        ``strategy`` allows it. Raises ``InvalidSchema``, ``IncompatibleSchema``."""
+        # Before the lock is taken: the work on a definition does not hold up other producers.
         check_definition(schema)
 
         async def attempt(stored: StoredSchemas) -> int:
             versions = _judged(live(stored))
             number = version_of(versions, schema)
+            # The usual case: producers come with a schema that is known.
             if number is not None:
                 return number
             if versions:
@@ -146,8 +155,8 @@ class SchemaRegistry:
             return await self._change(topic, attempt)
 
     async def delete(self, topic: TopicName) -> int:
-        """Store a tombstone, after which numbers go on; returns its number. As upstream, a topic
-        without a schema gets one too."""
+        """Store a tombstone, and return its number; later versions continue the numbers. As in
+        upstream, a topic without a schema gets one, too."""
 
         async def attempt(stored: StoredSchemas) -> int:
             return await self._append(stored, topic, Schema(SchemaType.NONE), is_tombstone=True)
@@ -158,6 +167,10 @@ class SchemaRegistry:
     async def _change(
         self, topic: TopicName, attempt: Callable[[StoredSchemas], Awaitable[int]]
     ) -> int:
+        """Repeat ``attempt`` with the stored versions until no other broker has changed them
+        meanwhile."""
+        # The lock spares the producers of this broker retries; between brokers the version of the
+        # node decides.
         key = schema_id(topic)
         lock = self._writing.get(key)
         if lock is None:
@@ -186,17 +199,20 @@ class SchemaRegistry:
             is_deleted=is_tombstone,
             properties=schema.properties,
         )
+        # Upstream's hash of a tombstone is empty.
         digest = b"" if is_tombstone else hashlib.sha256(schema.definition).digest()
         return await self._storage.append(stored, info, digest)
 
     async def delete_all(self, topic: TopicName) -> bool:
-        """Delete all versions for good: the topic goes, or an operator wants it; whether there were
-        any. Numbers begin again."""
+        """Delete all versions for good, and begin again with the numbers; False if there were none.
+
+        The topic is deleted, or an operator wants it.
+        """
         with self.counts.timed(Operation.DELETE, str(topic.namespace)):
             return await self._storage.delete(schema_id(topic))
 
     async def delete_namespace(self, namespace: NamespaceName) -> None:
-        """Delete what is left when a namespace goes: schemas that were uploaded for no topic."""
+        """Delete schemas that were uploaded without a topic: their namespace is deleted."""
         for each in await self._storage.names(str(namespace)):
             await self._storage.delete(each)
         await self._storage.forget_namespace(str(namespace))

@@ -1,10 +1,11 @@
-"""Where the versions of a schema are kept: a node in ZooKeeper names a ledger for each.
+"""Stores the versions of schemas: each in a ledger of its own, which a node in ZooKeeper names.
 
 Facts: ``BookkeeperSchemaStorage`` of Apache Pulsar 4.0, whose brokers read what is written here.
-The order of writes: first the ledger, then the node by compare-and-set. A reader never finds a
-version without its entry; a crash between the two leaves a ledger that nothing names, as with
-upstream's. Deletions take the ledgers first as well: what is left of one that was cut short is
-named by the node until the next one.
+
+A write creates the ledger first, then changes the node by compare-and-set. So a reader never finds
+a version without its entry; a crash between the two leaves a ledger that no node names, as in
+upstream. A deletion deletes the ledgers first as well: after a crash, the node still names those
+that are left, and the next deletion finds them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 
 from geminga_broker.errors import StorageUnavailable
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
-from geminga_broker.managed_ledger.writes import Writes
+from geminga_broker.managed_ledger.writing.confirmation_waiter import ConfirmationWaiter
 from geminga_ledger import LedgerError, Ledgers, NoSuchEntry, NoSuchLedger
 from geminga_protocol.records.errors import MalformedRecord
 from geminga_protocol.records.topics.managed_ledger import Position
@@ -38,43 +39,43 @@ from geminga_runtime.coordination import (
 
 log = logging.getLogger(__name__)
 
-# Every producer with a schema is compared with all versions; entries never change, so that those
-# read last are kept: up to 8 MiB of definitions, and so many.
-KEPT_BYTES_MAX = 8 * 1024 * 1024
-KEPT_ENTRIES_MAX = 10_000
-# Only a version that is stored between a read and a write makes a round fail.
+# The schema of every producer is compared with all versions. Entries never change, so that the most
+# recently used ones are cached, bounded by the bytes of their definitions and by their number.
+CACHED_BYTES_MAX = 8 * 1024 * 1024
+CACHED_ENTRIES_MAX = 10_000
+# A round fails only if a version is stored between its read and its write.
 DELETE_ROUNDS_MAX = 16
 
 
 class SchemasChanged(StorageUnavailable):
-    """Another broker wrote the schemas meanwhile: read them again."""
+    """Another broker changed the schemas meanwhile: read them again."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSchema:
-    """A version as it is stored; ``info.is_deleted`` for a tombstone."""
+    """A stored version."""
 
     version: int
+    # With ``is_deleted`` for a tombstone.
     info: SchemaInfo
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSchemas:
-    """All versions of a topic's schema that can be read, the oldest first.
-
-    ``locator`` is None, and ``node_version`` -1, where the topic has none.
-    """
+    """All versions of a topic's schema that can be read, the oldest first."""
 
     versions: tuple[StoredSchema, ...] = ()
+    # The content and the version of the node; None and -1 if the topic has no schema.
     locator: SchemaLocator | None = None
     node_version: int = -1
 
 
-class _Kept:
-    """Entries that were read last, bounded in number and bytes."""
+class _EntryCache:
+    """The most recently used entries, bounded in number and bytes."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[Position, SchemaInfo] = OrderedDict()
+        # The size of all definitions in the cache.
         self._bytes = 0
 
     def get(self, position: Position) -> SchemaInfo | None:
@@ -84,11 +85,12 @@ class _Kept:
         return found
 
     def put(self, position: Position, info: SchemaInfo) -> None:
+        # Two loads at once may read the same entry.
         if position in self._entries:
             return
         self._entries[position] = info
         self._bytes += len(info.definition)
-        while self._bytes > KEPT_BYTES_MAX or len(self._entries) > KEPT_ENTRIES_MAX:
+        while self._bytes > CACHED_BYTES_MAX or len(self._entries) > CACHED_ENTRIES_MAX:
             self._bytes -= len(self._entries.popitem(last=False)[1].definition)
 
 
@@ -103,11 +105,12 @@ class SchemaStorage:
     ) -> None:
         self._coordination = coordination
         self._ledgers = ledgers
+        # Quorums of new ledgers, and the size of reads.
         self._config = config
-        self._kept = _Kept()
+        self._cache = _EntryCache()
 
     async def locator(self, schema_id: str) -> tuple[SchemaLocator, int] | None:
-        """What stands in the node, and the node's version; None where the topic has no schema."""
+        """The content of the node, and its version; None if the topic has no schema."""
         try:
             value, stat = await self._coordination.get(schema_path(schema_id))
         except NodeMissing:
@@ -115,51 +118,55 @@ class SchemaStorage:
         return SchemaLocator.decode(value), stat.version
 
     async def load(self, schema_id: str) -> StoredSchemas:
-        """All versions. One whose ledger is lost, or whose entry is damaged, is left out."""
+        """All versions, without those whose ledger is lost or whose entry is damaged."""
         found = await self.locator(schema_id)
         if found is None:
             return StoredSchemas()
         locator, node_version = found
-        loaded = [await self._version(schema_id, each) for each in locator.versions]
-        versions = tuple(each for each in loaded if each is not None)
-        return StoredSchemas(versions, locator, node_version)
-
-    async def _version(self, schema_id: str, index: SchemaIndex) -> StoredSchema | None:
-        try:
-            return StoredSchema(index.version, await self._read(index.position))
-        except (NoSuchLedger, NoSuchEntry, MalformedRecord):
-            # As upstream: without the rest of its history the topic goes on.
-            log.exception(
-                "schema version lost",
-                extra={"schema": schema_id, "version": index.version},
-            )
-            return None
-        except LedgerError as error:
-            raise StorageUnavailable(str(error)) from error
+        versions: list[StoredSchema] = []
+        for index in locator.versions:
+            try:
+                info = await self._read(index.position)
+            except (NoSuchLedger, NoSuchEntry, MalformedRecord):
+                # As in upstream: the topic works without the rest of its history.
+                log.exception(
+                    "schema version lost",
+                    extra={"schema": schema_id, "version": index.version},
+                )
+            except LedgerError as error:
+                raise StorageUnavailable(str(error)) from error
+            else:
+                versions.append(StoredSchema(index.version, info))
+        return StoredSchemas(tuple(versions), locator, node_version)
 
     async def _read(self, position: Position) -> SchemaInfo:
-        info = self._kept.get(position)
+        info = self._cache.get(position)
         if info is None:
             ledger_id, entry_id = position
+            # Recover it: the broker that wrote it may have crashed before it closed the ledger.
             reader = await self._ledgers.open(ledger_id, recover=True)
             entries = await reader.read(entry_id, entry_id, bytes_max=self._config.read_bytes_max)
             info = SchemaInfo.decode(SchemaEntry.decode(entries[0]).schema)
-            self._kept.put(position, info)
+            self._cache.put(position, info)
         return info
 
     async def append(self, present: StoredSchemas, info: SchemaInfo, digest: bytes) -> int:
-        """Store ``info`` as the version after those of ``present``; returns its number.
+        """Store ``info`` as the version after those of ``present``, and return its number.
 
-        ``digest`` is the hash that the index shows. Raises ``SchemasChanged`` where another version
-        was stored, or all were deleted, since ``present`` was read.
+        ``digest`` is its hash in the index. Raises ``SchemasChanged`` if another version was
+        stored, or all were deleted, since ``present`` was read.
         """
         schema_id, locator = info.schema_id, present.locator
         earlier = () if locator is None else locator.versions
+        # Tombstones have numbers, too; ``delete`` lets them begin again.
         number = 0 if locator is None else locator.newest.version + 1
+        # The entry repeats the index as it was before; as in upstream, the first one has a
+        # placeholder.
         shown = earlier or (SchemaIndex(0, NO_POSITION, digest),)
         position = await self._write(schema_id, SchemaEntry(info.encode(), shown).encode())
         index = SchemaIndex(number, position, digest)
         changed = SchemaLocator(index, (*earlier, index)).encode()
+        # The compare-and-set: a new node must not exist, a present one must have the version read.
         path = schema_path(schema_id)
         try:
             if locator is None:
@@ -167,14 +174,21 @@ class SchemaStorage:
             else:
                 await self._coordination.set(path, changed, version=present.node_version)
         except (NodeExists, NodeMissing, VersionMismatch):
-            await self._drop_ledger(schema_id, position[0])
+            # The ledger that no node names goes again; if that fails, it is left, and logged.
+            try:
+                await self._ledgers.delete(position[0])
+            except CoordinationError as error:
+                log.warning(
+                    "schema ledger left",
+                    extra={"schema": schema_id, "ledger": position[0], "error": str(error)},
+                )
             raise SchemasChanged(f"the schemas of {schema_id} keep changing") from None
-        self._kept.put(position, info)
+        self._cache.put(position, info)
         return number
 
     async def _write(self, schema_id: str, payload: bytes) -> Position:
-        """Put an entry into a ledger of its own."""
-        config, writes = self._config, Writes()
+        """Write one entry into a new ledger, and close it."""
+        config, writes = self._config, ConfirmationWaiter()
         try:
             writer = await self._ledgers.create(
                 ensemble_size=config.ensemble_size,
@@ -187,6 +201,7 @@ class SchemaStorage:
                 },
                 listener=writes,
             )
+            # Closed, so that readers need not recover it.
             try:
                 entry_id = writer.append(payload)
                 await writes.wait_for(entry_id)
@@ -199,11 +214,11 @@ class SchemaStorage:
         return writer.ledger_id, entry_id
 
     async def delete(self, schema_id: str) -> bool:
-        """Delete all versions and the node; whether there were any.
+        """Delete all versions and the node; False if there were none.
 
-        First the ledgers, as upstream: what a crash leaves is a node that still names them, by
-        which the next deletion, of the schema, its topic or its namespace, finds what is left.
-        Until then their versions are left out, as all that are lost.
+        First the ledgers, as in upstream: after a crash, the node still names those that are left.
+        The next deletion, of the schema, its topic or its namespace, finds them. Until then
+        ``load`` leaves out the versions that are lost.
         """
         for _ in range(DELETE_ROUNDS_MAX):
             found = await self.locator(schema_id)
@@ -215,21 +230,11 @@ class SchemaStorage:
                     await self._ledgers.delete(each.position[0])
                 await self._coordination.delete(schema_path(schema_id), version=node_version)
             except NodeMissing:
-                return True  # another broker deleted the same ledgers, and then the node
+                return True  # another broker has deleted the same ledgers, and then the node
             except VersionMismatch:
-                continue  # a version was added meanwhile: its ledger goes, too
+                continue  # a version was added meanwhile: delete its ledger as well
             return True
         raise SchemasChanged(f"the schemas of {schema_id} keep changing while they are deleted")
-
-    async def _drop_ledger(self, schema_id: str, ledger_id: int) -> None:
-        """Delete a ledger that nothing names; one that cannot be deleted is left, and logged."""
-        try:
-            await self._ledgers.delete(ledger_id)
-        except CoordinationError as error:
-            log.warning(
-                "schema ledger left",
-                extra={"schema": schema_id, "ledger": ledger_id, "error": str(error)},
-            )
 
     async def names(self, namespace: str) -> list[str]:
         """The ids of the schemas of a namespace, ``tenant/name``."""
@@ -240,6 +245,6 @@ class SchemaStorage:
         return [f"{namespace}/{each}" for each in names]
 
     async def forget_namespace(self, namespace: str) -> None:
-        """Delete the node above a namespace's schemas, if there is none."""
+        """Delete the parent node of a namespace's schemas, all of which are deleted."""
         with suppress(NodeMissing):
             await self._coordination.delete(schema_path(namespace))

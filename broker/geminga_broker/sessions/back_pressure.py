@@ -1,8 +1,8 @@
 """When a client's socket is not read: the broker's only way to slow a client down.
 
-Each reason has its bound: bytes published and not durable yet (of this connection, and of all),
-commands in progress, a client that does not take its answers, and rate limits, which say themselves
-for how long. Reading goes on when half of the bytes are done.
+Reading stops while one of these is exceeded: bytes published and not yet durable (of this
+connection, and of all connections), commands in progress, answers that the client does not take,
+and rate limits, which say themselves for how long. It goes on when half of the bytes are durable.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from dataclasses import dataclass, field
 from geminga_broker.sessions.config import SessionConfig
 from geminga_runtime.clock import Clock
 
-# A client that publishes too fast is not read; so often is it looked whether it still must not.
+# The longest time until a rate limit is checked again: a policy may lift it before its time.
 THROTTLE_REVIEW_S = 1.0
 
 
 @dataclass(slots=True)
 class PublishBuffer:
-    """What all sessions of a broker share: ``pending_bytes`` is what their producers have sent that
-    is not durable yet, ``held_back`` are the sessions that are not read. The dict keeps the order
-    of coming: a set's would differ from run to run of a simulation."""
+    """What all sessions of a broker share of their back-pressure."""
 
+    # What producers have sent that is not durable yet.
     pending_bytes: int = 0
-    held_back: dict[BackPressure, None] = field(default_factory=dict)
+    # The connections that are not read. A dict, as the iteration order of a set would differ from
+    # run to run of a simulation.
+    paused: dict[BackPressure, None] = field(default_factory=dict)
 
 
 class BackPressure:
@@ -39,6 +40,7 @@ class BackPressure:
         config: SessionConfig,
     ) -> None:
         self.is_reading_paused = False
+        # The transport's write buffer is above its high mark.
         self.is_client_slow = False
         self._transport = transport
         self._buffer = buffer
@@ -46,51 +48,61 @@ class BackPressure:
         self._config = config
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
+        # Of this connection: bytes published and not yet durable, and commands in progress.
         self._pending_bytes = 0
         self._commands = 0
-        # The rate limits that hold the client back: each says for how many seconds from a time on.
+        # The rate limits that hold the client back. Each returns, for a time of the monotonic
+        # clock, how many seconds it goes on to do so.
         self._throttles: dict[Callable[[float], float], None] = {}
         self._unthrottle: asyncio.TimerHandle | None = None
 
     def published(self, size_bytes: int) -> None:
-        """``size_bytes`` were taken from this client and are not durable yet. The connection asks
-        for a ``review`` when it has taken the whole read."""
+        """Count ``size_bytes`` that were taken from this client and are not durable yet.
+
+        HOT: called with every run of messages. It does not pause reading itself: the connection
+        calls ``review`` once it has handled the whole read.
+        """
         self._pending_bytes += size_bytes
         self._buffer.pending_bytes += size_bytes
 
     def confirmed(self, size_bytes: int) -> None:
-        """``size_bytes`` of those are durable now (or given up)."""
+        """Count off ``size_bytes`` that are durable now, or given up."""
         self._pending_bytes -= size_bytes
         buffer = self._buffer
         buffer.pending_bytes -= size_bytes
-        if buffer.held_back and buffer.pending_bytes <= self._config.publish_buffer_bytes_max // 2:
-            for held_back in list(buffer.held_back):
-                held_back.review()
+        # Reading goes on once the common buffer is half empty, and not before that. All paused
+        # connections are reviewed then: those without pending bytes get no other wake-up.
+        if buffer.paused and buffer.pending_bytes <= self._config.publish_buffer_bytes_max // 2:
+            for paused in list(buffer.paused):
+                paused.review()
 
     def command_started(self) -> None:
-        """One more command is in progress; reviewed as in ``published``."""
+        """Count one more command in progress; reviewed as in ``published``."""
         self._commands += 1
 
     def command_finished(self) -> None:
-        """One command less is in progress."""
+        """Count one command less in progress."""
         self._commands -= 1
         if self.is_reading_paused:
             self.review()
 
     def slow(self, *, is_slow: bool) -> None:
-        """The client does not take what it is sent, or takes it again."""
+        """Note that the client stopped taking what it is sent, or takes it again."""
         self.is_client_slow = is_slow
         self.review()
 
     def throttle(self, wait_s: Callable[[float], float]) -> None:
-        """Do not read the client for as long as ``wait_s`` says at a time of the monotonic clock,
-        in seconds; it is asked again when that is over."""
+        """Do not read the client for as long as ``wait_s`` says.
+
+        ``wait_s`` takes a time of the monotonic clock and returns seconds; it is called again when
+        these are over, and at least every ``THROTTLE_REVIEW_S``.
+        """
         self._throttles[wait_s] = None
         if self._unthrottle is None:
             self._review_throttles()
 
     def _review_throttles(self) -> None:
-        """Ask those who hold the client back; a limit may have been lifted meanwhile."""
+        """Drop the rate limits that are over; ask the others again later."""
         now_s = self._clock.monotonic()
         waits_s = {each: each(now_s) for each in self._throttles}
         self._throttles = {each: None for each, wait_s in waits_s.items() if wait_s > 0}
@@ -101,7 +113,11 @@ class BackPressure:
         self.review()
 
     def review(self) -> None:
-        """Stop reading the socket while too much is under way, go on when half of it is done."""
+        """Stop reading the socket where a bound is exceeded, and go on where none is any more.
+
+        Bytes have to fall to half of their bound before reading goes on: without that distance a
+        fast producer would pause and resume with every message.
+        """
         if self._is_closed:
             return
         buffer, config = self._buffer, self._config
@@ -114,7 +130,7 @@ class BackPressure:
                 or self._commands > config.commands_in_progress_max
             ):
                 self.is_reading_paused = True
-                buffer.held_back[self] = None
+                buffer.paused[self] = None
                 self._transport.pause_reading()
         elif (
             not self.is_client_slow
@@ -124,12 +140,12 @@ class BackPressure:
             and self._commands <= config.commands_in_progress_max
         ):
             self.is_reading_paused = False
-            buffer.held_back.pop(self, None)
+            buffer.paused.pop(self, None)
             self._transport.resume_reading()
 
     def close(self) -> None:
-        """Nothing more is read. What is pending is still counted off when it is confirmed."""
+        """Read nothing more. Pending bytes are still counted off when they are confirmed."""
         self._is_closed = True
-        self._buffer.held_back.pop(self, None)
+        self._buffer.paused.pop(self, None)
         if self._unthrottle is not None:
             self._unthrottle.cancel()

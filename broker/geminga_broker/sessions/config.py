@@ -1,4 +1,4 @@
-"""What sessions keep to: sizes, patience, and what clients are served of what brokers know."""
+"""The settings of sessions: sizes, intervals, and which features clients are offered."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionConfig:
-    """The settings of all sessions of a broker."""
+    """What holds for all sessions of a broker."""
 
     max_message_bytes: Annotated[int, Ge(1024), Upstream("maxMessageSize")] = (
         MAX_MESSAGE_BYTES_DEFAULT
     )
-    """The largest message that is taken."""
+    """The largest message that is accepted."""
     matches_patterns: Annotated[bool, Upstream("enableBrokerSideSubscriptionPatternEvaluation")] = (
         True
     )
@@ -30,18 +30,17 @@ class SessionConfig:
     concurrent_lookup_requests_max: Annotated[
         int, Ge(1), Upstream("maxConcurrentLookupRequest")
     ] = 50_000
-    """How many lookups and questions for partitions a broker answers at once; more are refused, and
-    clients ask again."""
+    """How many lookups and requests for partitions a broker answers at once; more are refused, and
+    clients retry."""
     keepalive_s: Annotated[float, Gt(0), Upstream("keepAliveIntervalSeconds")] = 30.0
-    """How often a silent client is asked for a sign of life; after two it is cut off. Also how long
-    a client may take from its connection to the end of its handshake."""
+    """How often a silent client is sent a PING; it is disconnected after two intervals without an
+    answer. Also how long a client may take from its connection to the end of its handshake."""
     exposing_broker_entry_metadata_to_client_enabled: Annotated[
         bool, Upstream("exposingBrokerEntryMetadataToClientEnabled")
     ] = False
-    """Clients that know it are sent what the broker wrote in front of an entry along with its
-    messages."""
+    """Clients that support it are sent the broker entry metadata of an entry with its messages."""
 
-    # Bytes published on one connection and not yet durable, over which its socket is not read.
+    # Bytes published on one connection and not yet durable, above which its socket is not read.
     pending_bytes_max: Annotated[int, INTERNAL] = 16 * MIB
     # The same over all connections of the broker.
     publish_buffer_bytes_max: Annotated[int, INTERNAL] = 128 * MIB
@@ -50,7 +49,7 @@ class SessionConfig:
     commands_in_progress_max: Annotated[int, INTERNAL] = 5_000
     # Delivered bytes collected before they go to the transport without waiting for the loop.
     unflushed_bytes_max: Annotated[int, INTERNAL] = MIB
-    # Above this many bytes in the transport, consumers on this connection get nothing more.
+    # Bytes in the transport's write buffer, above which consumers on this connection get no more.
     write_buffer_bytes_high: Annotated[int, INTERNAL] = 4 * MIB
 
     @property

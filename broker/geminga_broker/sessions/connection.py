@@ -1,9 +1,9 @@
-"""One client's TCP connection: glues the transport, the session and the handlers of its commands.
+"""One client's TCP connection: joins the transport, the session and the handlers of its commands.
 
-All frames of one read are handled before anything is written. SENDs and plain ACKs are taken apart
-by hand and go straight to their producers and consumers; every other command goes, by its type, to
-one of the handler groups. ``states`` says which commands end the connection, ``unserved`` what the
-senders of commands that have no handler are told.
+All frames of one read are handled before anything is written. SENDs and plain ACKs are decoded by
+hand and go straight to their producers and consumers; every other command goes, by its type, to one
+of the handler groups. ``command_rules`` decides which commands end the connection (``states``), and
+how commands without a handler are refused (``unserved``).
 """
 
 from __future__ import annotations
@@ -14,17 +14,21 @@ from typing import ClassVar, cast
 
 from google.protobuf.message import Message
 
-from geminga_broker.sessions.command_group import CommandGroup, Handler, Handlers
-from geminga_broker.sessions.consuming import ConsumerCommands
+from geminga_broker.sessions.command_rules.states import CONNECTED, State, objection
+from geminga_broker.sessions.command_rules.unserved import (
+    encode_incomplete,
+    encode_unknown,
+    encode_unserved,
+)
+from geminga_broker.sessions.commands.command_group import CommandGroup, Handler, Handlers
+from geminga_broker.sessions.commands.consuming import ConsumerCommands
+from geminga_broker.sessions.commands.handshake import Handshake
+from geminga_broker.sessions.commands.lookups import LookupCommands
+from geminga_broker.sessions.commands.publishing import ProducerCommands
+from geminga_broker.sessions.commands.schemas import SchemaCommands
+from geminga_broker.sessions.commands.topic_listing import TopicListCommands
 from geminga_broker.sessions.context import SessionContext
-from geminga_broker.sessions.handshake import Handshake
-from geminga_broker.sessions.lookups import LookupCommands
-from geminga_broker.sessions.publishing import ProducerCommands
-from geminga_broker.sessions.schemas import SchemaCommands
 from geminga_broker.sessions.session import Session
-from geminga_broker.sessions.states import CONNECTED, State, objection
-from geminga_broker.sessions.topic_listing import TopicListCommands
-from geminga_broker.sessions.unserved import encode_incomplete, encode_unknown, encode_unserved
 from geminga_protocol.errors import WireError
 from geminga_protocol.framing import Bounds, FrameReader
 from geminga_protocol.pulsar.ack import parse_ack
@@ -34,17 +38,18 @@ from geminga_protocol.pulsar.errors import IncompleteCommand, UnknownCommand
 
 
 class KeepAlive(CommandGroup):
-    """Answers PING. PONG needs none: that its client lives is noted with every read."""
+    """Answers PING. PONG needs no answer: every read counts as a sign of life."""
 
-    def _handle_ping(self, _: Message) -> None:
+    def handle_ping(self, _: Message) -> None:
+        """PING."""
         self._session.send(PONG)
 
-    def _handle_pong(self, _: Message) -> None:
-        pass
+    def handle_pong(self, _: Message) -> None:
+        """PONG."""
 
     handlers: ClassVar[Handlers] = {
-        BaseCommand.PING: _handle_ping,
-        BaseCommand.PONG: _handle_pong,
+        BaseCommand.PING: handle_ping,
+        BaseCommand.PONG: handle_pong,
     }
 
 
@@ -58,7 +63,7 @@ GROUPS: tuple[type[CommandGroup], ...] = (
     SchemaCommands,
     KeepAlive,
 )
-# For each type of command that is served, but for SEND, its handler and the group that it is of.
+# The handler of each served type of command but SEND, and its group.
 HANDLERS: Mapping[int, tuple[type[CommandGroup], Handler]] = {
     kind: (group, handler) for group in GROUPS for kind, handler in group.handlers.items()
 }
@@ -66,8 +71,9 @@ assert len(HANDLERS) == sum(len(group.handlers) for group in GROUPS), "each has 
 
 
 class Connection(asyncio.Protocol):
-    """The broker's end of one connection. ``listener`` is as in ``Session``, which is there from
-    ``connection_made`` on.
+    """The broker's end of one connection.
+
+    ``listener`` is as in ``Session``. ``session`` exists from ``connection_made`` on.
     """
 
     session: Session
@@ -75,16 +81,19 @@ class Connection(asyncio.Protocol):
     def __init__(self, context: SessionContext, listener: str = "") -> None:
         self._context = context
         self._listener = listener
+        # Keeps the beginning of a frame whose end is not read yet; refuses frames that are too
+        # large.
         self._frames = FrameReader(context.config.frame_bytes_max)
 
     # Transport events
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client connected."""
+        """Begin a session, or refuse the connection where it exceeds a limit."""
         context = self._context
         # Not isinstance: uvloop's transports descend from nothing of asyncio's.
         session = Session(context, cast("asyncio.Transport", transport), self._listener)
         self.session = session
+        # The three that are called without a look at ``HANDLERS`` are kept by name, too.
         self._groups = {group: group(session) for group in GROUPS}
         self._handshake = cast(Handshake, self._groups[Handshake])
         self._producers = cast(ProducerCommands, self._groups[ProducerCommands])
@@ -92,31 +101,35 @@ class Connection(asyncio.Protocol):
         context.counts.connections_made += 1
         exceeded = context.limits.admit(session.host)
         if exceeded is None:
+            # Only accepted connections are among the sessions, and count for the limits.
             context.sessions[session] = None
             self._handshake.begin()
         else:
             self._handshake.refuse(exceeded)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone, and with it its producers and consumers."""
+        """Let go of the client's producers and consumers."""
         del exc
         context, session = self._context, self.session
+        # A refused connection is not among the sessions, and counts for no limit.
         if session in context.sessions:
             del context.sessions[session]
             context.limits.leave(session.host)
         context.counts.connections_closed += 1
         context.counts.connections_refused += session.principal is None
+        # In this order: groups that look at the session find it closed, and commands in progress
+        # find their producers and consumers gone when they are cancelled.
         session.lost()
         for group in self._groups.values():
             group.disconnected()
         session.cancel_requests()
 
     def pause_writing(self) -> None:
-        """The client reads more slowly than we write."""
+        """Note that the client reads more slowly than the broker writes."""
         self.session.pause_writing()
 
     def resume_writing(self) -> None:
-        """It caught up."""
+        """Note that the client caught up, and send its consumers what waited for that."""
         self.session.resume_writing()
         for group in self._groups.values():
             group.resumed()
@@ -124,7 +137,7 @@ class Connection(asyncio.Protocol):
     # Frames in
 
     def data_received(self, data: bytes) -> None:
-        """Handle every whole frame of one read."""
+        """Handle every whole frame of one read. HOT."""
         session = self.session
         session.liveness.heard()
         try:
@@ -133,14 +146,18 @@ class Connection(asyncio.Protocol):
             else:
                 self._handle_early(data)
         except WireError as error:
+            # After a malformed frame the boundaries of the next ones are not known: nothing more is
+            # read.
             session.close_because(str(error))
         else:
+            # Once per read, not per message: see ``BackPressure.published``.
             session.review_pressure()
 
     def _handle_frames(self, buffer: bytes, bounds: Bounds) -> None:
         take_sends = self._producers.take_sends
         index = 0
         while index < len(bounds):
+            # All SENDs that stand next to each other are taken in one call.
             index = take_sends(buffer, bounds, index)
             if index < len(bounds):
                 start, end = bounds[index]
@@ -152,13 +169,14 @@ class Connection(asyncio.Protocol):
                 index += 1
 
     def _handle_early(self, data: bytes) -> None:
-        """What comes before the client is connected, or after the connection was closed."""
+        """Handle what comes before the client is connected, or after the connection was closed."""
         session = self.session
         if session.state is State.REFUSED:
             self._handshake.tell_refused()
             return
         buffer, bounds = self._frames.feed(data)
         for index, (start, end) in enumerate(bounds):
+            # Each command may change the state: the next one is judged by the new one.
             if session.state is State.CLOSED:
                 return
             if session.state is CONNECTED:
@@ -168,14 +186,14 @@ class Connection(asyncio.Protocol):
             self._handle_command(buffer, start, end)
 
     def _handle_command(self, buffer: bytes, start: int, end: int) -> None:
-        """Any command, in any state; raises ``WireError`` where it ends the connection."""
+        """Handle any command, in any state; raises ``WireError`` where it ends the connection."""
         try:
             command, payload_start = parse_command(buffer, start, end)
         except UnknownCommand as error:
-            self._tell_or_close(encode_unknown(error), error)
+            self._refuse_or_close(encode_unknown(error), error)
             return
         except IncompleteCommand as error:
-            self._tell_or_close(encode_incomplete(error), error)
+            self._refuse_or_close(encode_incomplete(error), error)
             return
         kind = command.type
         refused = objection(self.session.state, kind)
@@ -186,12 +204,13 @@ class Connection(asyncio.Protocol):
             group, handle = served
             handle(self._groups[group], getattr(command, PART_NAMES[kind]))
         elif kind == BaseCommand.SEND:
+            # One with fields that ``take_sends`` does not decode.
             self._producers.publish_unusual(command.send, buffer, payload_start, end)
         else:
             self.session.send(encode_unserved(command))
 
-    def _tell_or_close(self, answer: bytes | None, error: WireError) -> None:
-        """Refuse a command that cannot be taken; one that cannot be answered is the end."""
+    def _refuse_or_close(self, answer: bytes | None, error: WireError) -> None:
+        """Refuse a command that cannot be decoded; end the connection where no answer can."""
         if answer is None or self.session.state is not CONNECTED:
             raise error
         self.session.send(answer)

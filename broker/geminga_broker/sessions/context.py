@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from geminga_broker.discovery import Discovery
 from geminga_broker.errors import ServiceNotReady
-from geminga_broker.ownership.address import Owner
 from geminga_broker.sessions.back_pressure import PublishBuffer
 from geminga_broker.sessions.config import SessionConfig
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.topic import Topic
 from geminga_cluster.topic_lists import TopicLists
-from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.clock import Clock
+from geminga_runtime.coordination import Coordination
 from geminga_server.authentication import Authentication
 from geminga_server.authorization import Authorizer
 from geminga_server.connection_limits import ConnectionLimits
@@ -29,85 +31,92 @@ class OpenSession(Protocol):
         ...
 
 
-class Discovery(Protocol):
-    """Lookups: who owns a topic, how many partitions it has, what a namespace holds."""
-
-    async def owner(self, topic: TopicName, *, authoritative: bool = False) -> Owner:
-        """The broker that serves ``topic``, or is to be asked: an unowned bundle is taken where it
-        is placed here, or asked for with authority."""
-        ...
-
-    async def partitions(self, topic: TopicName, *, create: bool) -> int:
-        """How many partitions; 0 for a topic that has none. Raises for an unknown namespace.
-
-        ``create`` allows to make a partitioned topic where the namespace's policy says so; else,
-        and where the policy forbids it, one that does not exist raises ``TopicNotFound``.
-        """
-        ...
-
-    async def may_create(self, topic: TopicName) -> bool:
-        """Whether using ``topic``, which does not exist, makes it.
-
-        Raises ``NotAllowed`` for a partition that its topic does not have.
-        """
-        ...
-
-    async def persistent_topics_of(self, namespace: NamespaceName) -> list[TopicName]:
-        """The stored topics of the namespace, partitions one by one; empty for an unknown one."""
-        ...
-
-    async def non_persistent_topics_of(self, namespace: NamespaceName) -> list[TopicName]:
-        """The non-persistent topics of the namespace, of all brokers; empty for an unknown one.
-        Raises ``ServerUnreachable``, ``ServiceNotReady`` where a broker does not say its own."""
-        ...
-
-
 @dataclass(slots=True)
 class SessionCounts:
-    """What the metrics show of sessions: connections since the start, and their lookups."""
+    """What the metrics show of sessions. All but ``lookups_pending`` count since the start."""
 
     connections_made: int = 0
+    # Of those made: clients that finished the handshake.
     connections_greeted: int = 0
+    # Connections that ended before they were greeted, by either side.
     connections_refused: int = 0
     connections_closed: int = 0
     lookups_answered: int = 0
     lookups_redirected: int = 0
     lookups_failed: int = 0
+    # Lookups and requests for partitions in progress, which the config bounds.
     lookups_pending: int = 0
     lookup_durations: Durations = field(default_factory=Durations)
 
 
 @dataclass(slots=True)
 class SessionContext:
-    """Shared by all sessions; ``limits`` says which connections are taken, ``sessions`` are those
-    open now (a dict, which keeps the order of coming: a set's would differ from run to run of a
-    simulation), ``refused_waiting`` how many others are still to be told that they are too many."""
+    """Shared by all sessions of a broker."""
 
     topics: TopicDirectory
     discovery: Discovery
     topic_lists: TopicLists
     authorizer: Authorizer
     clock: Clock
+    # A name for a producer that brings none (``ProducerNames.next``).
     next_producer_name: Callable[[], Awaitable[str]]
     authentication: Authentication
+    # Which connections are accepted, all together and of one host.
     limits: ConnectionLimits
     config: SessionConfig = field(default_factory=SessionConfig)
+    # How long a client may take to answer a PING that is sent to find out whether it is alive.
     liveness_check_s: float = 5.0
+    # How long one command may take: less than the 30 s that clients wait for an answer, so that
+    # they learn why it failed.
     operation_timeout_s: float = 25.0
+    # Connections over a limit that are kept open until their clients can be told so.
     refused_waiting: int = 0
+    # The accepted connections. A dict, as the iteration order of a set would differ from run to
+    # run of a simulation.
     sessions: dict[OpenSession, None] = field(default_factory=dict)
     publish_buffer: PublishBuffer = field(default_factory=PublishBuffer)
     counts: SessionCounts = field(default_factory=SessionCounts)
 
     async def topic(self, name: TopicName, *, create: bool) -> Topic:
-        """The topic that a client uses; made where the client and its namespace want that. Its
-        bundle is taken if nobody owns it, as by a lookup.
+        """The topic that a client uses, loaded; created if it may be and ``create`` asks for it.
 
-        Raises ``TopicNotFound``, and ``ServiceNotReady`` where another broker owns it.
+        A bundle that no broker owns is acquired, as by a lookup. Raises ``TopicNotFound``, and
+        ``ServiceNotReady`` where another broker owns the topic.
         """
+        # Loaded topics need no lookup: this broker owns them.
         topic = self.topics.find(name)
         if topic is not None:
             return topic
         if not (await self.discovery.owner(name)).is_self:
             raise ServiceNotReady(f"this broker does not own {name}: look it up again")
         return await self.topics.get(name, create=create and await self.discovery.may_create(name))
+
+
+# As upstream's DistributedIdGenerator: an ephemeral sequential node gives each broker a number that
+# no living broker has. Names are ``<cluster>-<number>-<count>``.
+COUNTER_PATH = "/counters/producer-name"
+
+
+class ProducerNames:
+    """Makes names for producers, unique in the cluster, with one request to ZooKeeper in all."""
+
+    def __init__(self, coordination: Coordination, cluster: str) -> None:
+        self._coordination = coordination
+        self._cluster = cluster
+        # The number of this broker, which the first call of ``next`` asks for.
+        self._instance: int | None = None
+        self._count = -1
+        # Held while the number is asked for: of several first calls, one creates the node.
+        self._asking = asyncio.Lock()
+
+    async def next(self) -> str:
+        """A name that no producer of the cluster has."""
+        if self._instance is None:
+            async with self._asking:
+                if self._instance is None:
+                    path = await self._coordination.create(
+                        f"{COUNTER_PATH}/-", ephemeral=True, sequential=True, make_parents=True
+                    )
+                    self._instance = int(path.rpartition("-")[2])
+        self._count += 1
+        return f"{self._cluster}-{self._instance}-{self._count}"

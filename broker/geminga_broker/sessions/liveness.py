@@ -1,8 +1,8 @@
 """Whether a client is still there: PING and PONG at every keep-alive interval, and on demand.
 
-A client that is not read cannot be heard; one that does not keep up with what it is sent must at
-least take something. What is queued for a dead client would keep the connection, and its consumers,
-for as long as the kernel tries to send it: it is given up at once.
+A client whose socket is not read cannot be heard, and counts as alive. One that does not keep up
+with what it is sent must at least take something: what is queued for a dead client would keep the
+connection, and its consumers, for as long as the kernel tries to send it. So it is given up.
 """
 
 from __future__ import annotations
@@ -29,66 +29,65 @@ class Liveness:
     ) -> None:
         self._outbox = outbox
         self._pressure = pressure
+        # Between two PINGs, and how long ``is_alive`` waits for an answer.
         self._keepalive_s = keepalive_s
         self._check_s = check_s
         self._give_up = give_up
         self._heard_since_ping = True
-        self._is_asked = False  # by ``is_alive``, which waits for ``_heard``
+        # ``is_alive`` waits for ``_heard``. The flag spares the event its work with every read.
+        self._is_asked = False
         self._heard = asyncio.Event()
-        self._unsent_bytes = 0  # at the last keep-alive, of a client that does not keep up
+        # Unsent bytes at the last keep-alive, of a client that does not keep up; 0 of others.
+        self._unsent_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """Ask for a sign of life at every interval from now on."""
+        """Send the next PING after one keep-alive interval, and so on from then."""
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._keepalive_s, self._check)
 
     def heard(self) -> None:
-        """The client said something."""
+        """Note that something came from the client. HOT: called with every read."""
         self._heard_since_ping = True
         if self._is_asked:
             self._is_asked = False
             self._heard.set()
 
     def caught_up(self) -> None:
-        """The client took all that it was behind with."""
+        """Note that the client took all that it was behind with."""
         self._unsent_bytes = 0
 
     def end(self) -> None:
-        """The connection is over."""
+        """Stop watching: the connection is over."""
         self._heard.set()
         if self._timer is not None:
             self._timer.cancel()
 
     async def is_alive(self) -> bool:
-        """Ask the client for a sign of life; False when none came in time (it is closed then).
+        """Check whether the client is there; close the connection and return False if it is not.
 
-        One that does not keep up with us must take something in that time. One that is not read
-        for other reasons counts as alive: its answer could not be heard.
+        A client that keeps up is sent a PING. One that does not keep up has to take something
+        instead. One that is not read for other reasons counts as alive: its PONG could not be
+        heard.
         """
         if self._outbox.is_closed:
             return False
         if self._pressure.is_client_slow:
-            await self._check_taking()
+            unsent_bytes = self._outbox.unsent_bytes()
+            await asyncio.sleep(self._check_s)
+            # The client may have caught up while this waited.
+            if self._is_behind() and self._outbox.unsent_bytes() >= unsent_bytes:
+                self._give_up("no sign of life")
         elif not self._pressure.is_reading_paused:
-            await self._check_answering()
+            self._is_asked = True
+            self._heard.clear()
+            self._outbox.send(PING)
+            try:
+                async with asyncio.timeout(self._check_s):
+                    await self._heard.wait()
+            except TimeoutError:
+                self._give_up("no sign of life")
         return not self._outbox.is_closed
-
-    async def _check_answering(self) -> None:
-        self._is_asked = True
-        self._heard.clear()
-        self._outbox.send(PING)
-        try:
-            async with asyncio.timeout(self._check_s):
-                await self._heard.wait()
-        except TimeoutError:
-            self._give_up("no sign of life")
-
-    async def _check_taking(self) -> None:
-        unsent_bytes = self._outbox.unsent_bytes()
-        await asyncio.sleep(self._check_s)
-        if self._is_behind() and self._outbox.unsent_bytes() >= unsent_bytes:
-            self._give_up("no sign of life")
 
     def _is_behind(self) -> bool:
         """Whether the client is only expected to take what was written: it is slow, or the
@@ -96,12 +95,14 @@ class Liveness:
         return self._pressure.is_client_slow or self._outbox.is_closed
 
     def _check(self) -> None:
-        """Every keep-alive interval: ask, and give up on a client that was not heard since, or, if
-        it is not read for its own slowness, took nothing."""
+        """At each keep-alive interval: give up on a client that was not heard since the last one,
+        or, if it is not read for its own slowness, took nothing; send a PING to others."""
         unsent_bytes = self._outbox.unsent_bytes() if self._is_behind() else 0
         if unsent_bytes:
+            # It had unsent bytes a whole interval ago, and took none of them.
             is_dead = unsent_bytes >= self._unsent_bytes > 0
         else:
+            # What it may have said since is not read while reading is paused.
             is_dead = not self._heard_since_ping and not self._pressure.is_reading_paused
         self._unsent_bytes = unsent_bytes
         if is_dead:

@@ -1,7 +1,7 @@
-"""What is written to one client: frames are collected, and written once before the loop turns.
+"""What is written to one client: frames are collected and written once before the loop turns.
 
-Everything that the commands of one read and the topics answer leaves with one write. Deliveries
-append to ``frames`` themselves and say afterwards how much it was (``delivered``).
+All that the commands of one read and the topics answer leaves with one write. Deliveries append to
+``frames`` themselves and report afterwards how many bytes that was (``delivered``).
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ import asyncio
 
 from geminga_broker.sessions.config import SessionConfig
 
-# Pieces that are larger on average go to the transport one by one: joining them would copy them.
+# Frames that are larger on average go to the transport one by one: joining them would copy them.
 JOINED_BYTES_MAX = 4096
 
 
 class Outbox:
-    """The writing side of a connection. ``frames`` is one list for the connection's whole life."""
+    """The writing side of a connection."""
 
     def __init__(self, transport: asyncio.Transport, config: SessionConfig) -> None:
+        # One list for the connection's whole life: dispatchers hold a reference to it.
         self.frames: list[bytes] = []
+        # No frame is written any more; those that still come are dropped.
         self.is_closed = False
         self._transport = transport
         self._loop = asyncio.get_running_loop()
@@ -30,24 +32,26 @@ class Outbox:
     def send(self, frame: bytes) -> None:
         """Queue ``frame``; it is written before the loop turns."""
         self.frames.append(frame)
-        self.flush_soon()
-
-    def flush_soon(self) -> None:
-        """See that what is in ``frames`` is written before the loop turns."""
+        # One callback for all frames of this turn of the loop.
         if not self._is_flush_scheduled:
             self._is_flush_scheduled = True
             self._loop.call_soon(self._flush)
 
     def delivered(self, size_bytes: int) -> None:
-        """Messages of ``size_bytes`` were put in ``frames``: written at once when they are many."""
+        """Count ``size_bytes`` of messages that were put in ``frames``; write at once when many.
+
+        A large backlog that is read from the cache would otherwise collect here, where it does not
+        count against the high mark of the transport.
+        """
         self._delivered_bytes += size_bytes
         if self._delivered_bytes > self._unflushed_bytes_max:
             self._write_out()
-        else:
-            self.flush_soon()
+        elif not self._is_flush_scheduled:
+            self._is_flush_scheduled = True
+            self._loop.call_soon(self._flush)
 
     def unsent_bytes(self) -> int:
-        """How much was written that the kernel has not taken yet, as the client does not read."""
+        """How many written bytes the kernel has not taken yet, as the client does not read."""
         return self._transport.get_write_buffer_size()
 
     def close(self) -> None:
@@ -61,10 +65,6 @@ class Outbox:
         self.is_closed = True
         self._transport.abort()
 
-    def lost(self) -> None:
-        """The connection is over: later frames are dropped."""
-        self.is_closed = True
-
     def _flush(self) -> None:
         self._is_flush_scheduled = False
         self._write_out()
@@ -77,4 +77,5 @@ class Outbox:
                 self._transport.writelines(frames)
             else:
                 self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+        # In place, also where they are dropped: others hold this list.
         frames.clear()

@@ -1,6 +1,6 @@
 """Commands that take time: each runs as a task, and its error becomes the command's answer.
 
-Tasks are for what asks storage or ZooKeeper; nothing on the path of a message comes here.
+Tasks are for what waits for storage or ZooKeeper; nothing on the path of a message comes here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from geminga_runtime.errors import GemingaError
 
 log = logging.getLogger(__name__)
 
-# The type of the command that a part makes (each command has a part of its own kind).
+# Handlers are given the part of a command that has its fields. This leads back to the type of the
+# whole, by the name of the part's class, which no two types share.
 _TYPES = {
     field.message_type.full_name: field.number
     for field in api.BaseCommand.DESCRIPTOR.fields
@@ -38,10 +39,12 @@ class Requests:
         self._outbox = outbox
         self._pressure = pressure
         self._address = address
+        # How long one command may take, the wait for its predecessor not included.
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
-        # In the order of starting: a set's would differ from run to run of a simulation.
+        # In the order of starting: a set's order would differ from run to run of a simulation.
         self._running: dict[asyncio.Task[object], None] = {}
+        # The newest command of each ``after``, which the next one waits for.
         self._last_of: dict[object, asyncio.Task[object]] = {}
 
     def start(
@@ -51,7 +54,7 @@ class Requests:
         that this command's clients expect.
 
         Works given the same ``after`` run one after the other: a consumer's commands in the order
-        in which they came, while another's slow topic delays nobody.
+        in which they came, while another's slow topic does not delay them.
         """
         predecessor = self._last_of.get(after) if after is not None else None
         task = self._loop.create_task(
@@ -64,7 +67,8 @@ class Requests:
             self._last_of[after] = task
 
         def finished(_: asyncio.Task[None]) -> None:
-            work.close()  # it may never have begun
+            # A task that is cancelled before its first step never awaited the coroutine.
+            work.close()
             del self._running[task]
             if self._last_of.get(after) is task:
                 del self._last_of[after]
@@ -80,6 +84,7 @@ class Requests:
     ) -> None:
         try:
             if predecessor is not None:
+                # Unlike ``await predecessor`` this does not raise the predecessor's error here.
                 await asyncio.wait((predecessor,))
             async with asyncio.timeout(self._timeout_s):
                 await work
@@ -116,6 +121,7 @@ class Requests:
             self._outbox.send(encode_close_consumer(command.consumer_id))
 
     def cancel(self) -> None:
-        """The connection is over, and what its client asked for with it."""
+        """Cancel all that the client asked for: the connection is over."""
         for task in list(self._running):
+            # Each finishes in ``finished``, which counts it off.
             task.cancel()

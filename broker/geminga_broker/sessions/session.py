@@ -10,14 +10,14 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from geminga_broker.ownership.address import Owner
+from geminga_broker.ownership.addresses.address import Owner
 from geminga_broker.ownership.errors import ListenerMissing
 from geminga_broker.sessions.back_pressure import BackPressure
+from geminga_broker.sessions.command_rules.states import State
 from geminga_broker.sessions.context import SessionContext
 from geminga_broker.sessions.liveness import Liveness
 from geminga_broker.sessions.outbox import Outbox
 from geminga_broker.sessions.requests import Requests
-from geminga_broker.sessions.states import State
 from geminga_protocol.pulsar.connect import Forwarded
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_server.authorization import Action, Principal, Resource
@@ -29,8 +29,7 @@ class Session:
     """The broker's end of one connection, from its first byte on; a ``ClientSession``.
 
     ``listener`` is the advertised listener whose bind address the client connected to; "" is the
-    internal one. ``principal`` is None until the client is connected; what CONNECT says is empty
-    until it came.
+    internal one.
     """
 
     def __init__(
@@ -39,17 +38,24 @@ class Session:
         peer = transport.get_extra_info("peername")
         self.context = context
         self.listener = listener
+        # ``host`` is what connections are limited by; ``address`` is as upstream shows it in stats.
         self.host = str(peer[0]) if peer else "unknown"
         self.address = f"/{peer[0]}:{peer[1]}" if peer else "/unknown"
         self.state = State.STARTED
+        # None until the client is connected. After that no handler needs to check for None: the
+        # commands that authorize something are taken in the state CONNECTED only.
         self.principal: Principal | None = None
+        # What CONNECT says, and empty until it came.
         self.client_version = ""
         self.protocol_version = 0
+        # Whether messages are sent with the metadata that the broker wrote in front of their entry.
         self.gets_broker_entries = False
-        # As other clusters' replicators do: whose receipts then tell positions in their logs.
+        # The client is a replicator of another cluster that numbers its messages by their positions
+        # in its log; its receipts then name these positions.
         self.tells_source_positions = False
+        # What a proxy said of the client it connects for.
         self.forwarded: Forwarded | None = None
-        # Neither slow nor closed: an attribute, for dispatchers read it with every run.
+        # Neither slow nor closed. An attribute, as dispatchers read it with every run of messages.
         self.is_writable = True
         self._outbox = Outbox(transport, context.config)
         self._pressure = BackPressure(
@@ -68,8 +74,8 @@ class Session:
             check_s=context.liveness_check_s,
             give_up=self.give_up,
         )
-        # The faces of the pieces, bound once: methods of our own around them would cost the path
-        # of each run of messages several calls.
+        # Methods of the parts, bound once. HOT: methods of the session around them would cost
+        # several calls with every run of messages.
         self.out = self._outbox.frames
         self.send = self._outbox.send
         self.delivered = self._outbox.delivered
@@ -81,6 +87,7 @@ class Session:
         self.start = self._requests.start
         self.fail = self._requests.fail
         self.refuse = self._requests.refuse
+        self.cancel_requests = self._requests.cancel
 
     async def authorize(self, action: Action, resource: Resource) -> None:
         """Raise ``NotAuthorized`` where this client may not do that."""
@@ -88,9 +95,12 @@ class Session:
         await self.context.authorizer.authorize(self.principal, action, resource)
 
     def send_when_moved(self, name: TopicName, close: Callable[..., bytes]) -> None:
-        """Tell the client that a topic lets it go: at once, or, where the topic is handed on, when
-        its next broker is known; ``close`` is given that one's URLs. Until then the client sends to
-        nobody, and does not look the topic up in vain."""
+        """Tell the client that a topic closed its producer or consumer.
+
+        ``close`` encodes that, with the URLs of the next broker where there are any. A topic that
+        is being handed on has a next broker, which may not be known yet: the client is told once it
+        is, for before that it would look the topic up in vain.
+        """
         successor = self.context.topics.successor_of(name)
         if successor is None:
             self.send(close())
@@ -112,13 +122,15 @@ class Session:
             )
 
     def pause_writing(self) -> None:
-        """The client reads more slowly than we write: its consumers get nothing for now, and its
-        commands, which would be answered, are not read."""
+        """Send consumers nothing for now: the client reads more slowly than the broker writes.
+
+        Its commands are not read either, for their answers would only queue up.
+        """
         self.is_writable = False
         self._pressure.slow(is_slow=True)
 
     def resume_writing(self) -> None:
-        """The client caught up."""
+        """Serve the client as before: it caught up."""
         self.is_writable = self.state is not State.CLOSED
         self.liveness.caught_up()
         self._pressure.slow(is_slow=False)
@@ -136,18 +148,18 @@ class Session:
     def give_up(self, reason: str) -> None:
         """End the connection of a client that may never take what is queued for it."""
         self.close_because(reason)
+        # Closing alone would wait for the client to take what is queued.
         self._outbox.abort()
 
     def lost(self) -> None:
-        """The connection is over. What it runs is cancelled separately: by then the handlers have
-        let go of their producers and consumers."""
-        self._outbox.lost()
+        """Drop what is queued: the connection is over.
+
+        What its client's commands have started is cancelled separately (``cancel_requests``), once
+        the handlers have let go of their producers and consumers.
+        """
+        self._outbox.is_closed = True
         self._closed()
         self.liveness.end()
-
-    def cancel_requests(self) -> None:
-        """End what the client's commands have started."""
-        self._requests.cancel()
 
     def _closed(self) -> None:
         self.state = State.CLOSED

@@ -1,7 +1,7 @@
-"""One consumer: a client's place in a subscription, its permits, and what it was sent.
+"""One consumer: a client's place in a subscription, its permits, and the entries it was sent.
 
-Delivering writes ready frames into the session's outgoing buffer: the header is built by hand, the
-stored payload follows as it came. Nothing here waits.
+Delivering writes complete frames into the session's outgoing buffer: the header is built by hand,
+the stored payload follows unchanged. Nothing here waits.
 """
 
 from __future__ import annotations
@@ -10,34 +10,35 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from geminga_broker.client_session import ClientSession
-from geminga_broker.managed_ledger.acknowledged import Acknowledged, bits_set
-from geminga_broker.managed_ledger.payloads import message_count, without_broker_entry
+from geminga_broker.managed_ledger.acknowledgement.acknowledged import Acknowledged, bits_set
 from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
-from geminga_broker.subscriptions.redelivery_counts import RedeliveryCounts
+from geminga_broker.managed_ledger.reading.payloads import message_count, without_broker_entry
+from geminga_broker.subscriptions.decisions.redelivery_counts import RedeliveryCounts
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_protocol.pulsar.message import NO_CONSUMER_EPOCH, MessageEncoder
 from geminga_runtime.clock import Clock
 from geminga_server.metrics import Meter
 
-# More messages than anybody holds.
+# More messages than any consumer holds.
 NO_LIMIT = 1 << 62
 
-# What a consumer may have room for: stats show it as a number of 32 bits, and nobody sends so many.
+# The most permits a consumer may have: stats show them as a 32-bit number.
 PERMITS_MAX = 2**31 - 1
 
-# Bytes handed to a session in one go; then it is asked again whether its socket takes more.
+# Bytes handed to a session in one go; then the dispatcher checks again whether its socket takes
+# more.
 DELIVERY_BYTES_MAX = 1024 * 1024
 
 
 class ConsumerListener(Protocol):
-    """What a consumer's client is told besides messages; ``sessions`` implements it."""
+    """What a consumer tells its client besides messages; ``sessions`` implements it."""
 
     def active_changed(self, consumer: Consumer, *, is_active: bool) -> None:
-        """Whether it is the active one of its Failover subscription has changed."""
+        """The consumer became the active one of its Failover subscription, or ceased to be it."""
         ...
 
     def closed(self, consumer: Consumer) -> None:
-        """The topic let it go (a seek, an unload): its client must subscribe again."""
+        """The topic closed the consumer (a seek, an unload): its client must subscribe again."""
         ...
 
     def reached_end(self, consumer: Consumer) -> None:
@@ -46,12 +47,7 @@ class ConsumerListener(Protocol):
 
 
 class Consumer:
-    """A connected consumer. ``permits`` may go below zero: a batch is never split.
-
-    Subscriptions that deliver in order use its ``epoch``, and ``reads_compacted``: whether it is
-    sent only what compaction leaves of the topic. ``gets_broker_entries`` says whether its client
-    is sent what brokers write in front of messages.
-    """
+    """A connected consumer."""
 
     def __init__(
         self,
@@ -72,13 +68,18 @@ class Consumer:
         self.key_shared = request.key_shared
         self.connected_at_ms = clock.wall_ms()
         self._is_end_told = False
+        # How many more messages the client takes. May go below zero: a batch is never split.
         self.permits = 0
+        # Only subscriptions that deliver in order use these two.
         self.epoch = request.epoch
         self.reads_compacted = request.reads_compacted
+        # Whether the client is sent the metadata that brokers put in front of messages.
         self.gets_broker_entries = session.gets_broker_entries
         self.takes_any_schema = request.takes_any_schema
-        self.unacknowledged = 0
+        # The entries that it holds, each with its number of unacknowledged messages, and the sum
+        # of these. Only tracking dispatchers fill them.
         self.pending: dict[EntryId, int] = {}
+        self.unacknowledged = 0
         self.is_blocked_on_unacknowledged = False
         self._unacknowledged_max = NO_LIMIT
         self._clock = clock
@@ -86,26 +87,29 @@ class Consumer:
         self._encoder_in_order = self._encoder
         if request.epoch != NO_CONSUMER_EPOCH:
             self._encoder_in_order = MessageEncoder(consumer_id, partition, request.epoch)
+        # Rates of the four counters that ``SubscriptionRegistry.tick`` names.
         self.meter = Meter(None, 0, 0, 0, 0)
         self.messages_out = 0
         self.bytes_out = 0
         self.entries_out = 0
         self.messages_redelivered = 0
         self.messages_acknowledged = 0
+        # Unix times; 0 for never.
         self.last_flow_ms = 0
         self.last_sent_ms = 0
         self.last_acknowledged_ms = 0
 
     def tell_end(self) -> None:
-        """Its topic is terminated, and it has acknowledged everything: tell its client once."""
+        """Tell the client once that no message will come any more."""
         if not self._is_end_told:
             self._is_end_told = True
             self.listener.reached_end(self)
 
     def begin_epoch(self, epoch: int) -> None:
-        """Messages sent in order bear ``epoch`` from now on; an earlier one changes nothing.
+        """Send ``epoch`` with messages that are delivered in order from now on.
 
-        A client that asks for all messages again drops those that were sent before and still come.
+        A client that asks for all messages again begins a new epoch and drops messages of earlier
+        ones, which may still be on their way. An earlier epoch changes nothing here.
         """
         if epoch > self.epoch:
             self.epoch = epoch
@@ -125,9 +129,11 @@ class Consumer:
             return 0
         return min(self.permits, self._unacknowledged_max - self.unacknowledged)
 
+    # Sending
+
     def look(self, payload: bytes) -> tuple[int, bytes]:
-        """How many messages an entry as it is stored has for consumers, and what this one is sent
-        of it; 0 where there is nothing to send."""
+        """How many messages a stored entry has for consumers, and the payload that this consumer is
+        sent; 0 messages if the entry is a marker."""
         sent = without_broker_entry(payload)
         return message_count(sent), payload if self.gets_broker_entries else sent
 
@@ -138,11 +144,13 @@ class Consumer:
         acknowledged: Acknowledged,
         pass_over: Callable[[int, int], None],
     ) -> int:
-        """Send entries of ``run`` while permits last, skipping acknowledged ones; how many it used.
+        """Send entries of ``run`` while permits last, without the acknowledged ones; return how
+        many of ``run`` that used.
 
-        ``pass_over`` is called for those that have no messages. For subscriptions with one active
-        consumer, which track no single message.
+        ``pass_over`` is called for entries that have no messages. For subscriptions with one active
+        consumer, which do not track single entries.
         """
+        # HOT: everything that a message needs is in local variables.
         out = self.session.out
         header = self._encoder_in_order.header
         permits = self.permits
@@ -151,6 +159,7 @@ class Consumer:
         used = sent = size_bytes = 0
         frames_before = len(out)
         for entry_id, payload, count in run:
+            # Checked before each entry: the last one may be a batch of more than was permitted.
             if permits <= 0:
                 break
             used += 1
@@ -158,10 +167,12 @@ class Consumer:
                 continue
             messages = count
             if not messages:
+                # Not counted yet: only its metadata tells how many messages it has.
                 messages, payload = self.look(payload)  # noqa: PLW2901 (what is sent of it)
                 if not messages:
                     pass_over(ledger_id, entry_id)
                     continue
+            # Of a batch that is acknowledged in part, the client is told which messages remain.
             ack_set = acknowledged.remaining_indexes(ledger_id, entry_id) if has_partial else None
             if ack_set is not None:
                 messages = min(messages, bits_set(ack_set))
@@ -174,13 +185,13 @@ class Consumer:
                 break
         self.permits = permits
         if sent:
-            # An entry is two pieces: its header, and what is stored.
+            # Each entry is two pieces in the buffer: its header, and its payload.
             self._count_sent((len(out) - frames_before) // 2, sent, size_bytes)
             self.note_time()
         return used
 
     def deliver_untracked(self, position: Position, payload: bytes, messages: int) -> None:
-        """Send one entry that nobody will ask about again."""
+        """Send one entry that is neither acknowledged nor sent again."""
         out = self.session.out
         out.append(self._encoder.header(position[0], position[1], len(payload)))
         out.append(payload)
@@ -195,15 +206,18 @@ class Consumer:
         acknowledged: Acknowledged,
         redeliveries: RedeliveryCounts,
     ) -> int:
-        """Send entries of ``run``, none of which is acknowledged, and remember them until they are;
-        how many it used.
+        """Send entries of ``run``, none of which is acknowledged, and hold them until they are;
+        return how many that used.
 
-        It ends when ``messages_max`` messages are sent, or as many as the consumer may have, and
-        before an entry that must be looked at.
+        It stops once ``messages_max`` messages are sent, or as many as the consumer may hold, and
+        before an entry whose messages are not counted yet.
         """
+        # HOT: everything that a message needs is in local variables.
         out, pending = self.session.out, self.pending
         header = self._encoder.header
+        # The usual case: no batch is acknowledged in part, no entry was given back.
         is_plain = not acknowledged.partial_entries and not redeliveries
+        # Permits and limits are checked against the messages sent so far: a batch may exceed them.
         sent_max = min(messages_max, self.permits, self._unacknowledged_max - self.unacknowledged)
         used = sent = size_bytes = 0
         for entry_id, payload, messages in run:
@@ -225,6 +239,7 @@ class Consumer:
             pending[position] = messages
             sent += messages
             size_bytes += len(payload)
+        # Counters once for the run, not for each message.
         self.permits -= sent
         self.unacknowledged += sent
         if self.unacknowledged >= self._unacknowledged_max:
@@ -237,14 +252,18 @@ class Consumer:
         self.entries_out += entries
         self.messages_out += messages
         self.bytes_out += size_bytes
+        # The session writes its buffer at the end of this turn of the event loop.
         self.session.delivered(size_bytes)
 
     def note_time(self) -> None:
-        """It was sent something just now: called once for all that is sent together."""
+        """Note when messages were last sent; called once for all that are sent together."""
         self.last_sent_ms = self._clock.wall_ms()
 
+    # Entries that it holds
+
     def forget(self, position: EntryId) -> bool:
-        """An entry needs no acknowledgement any more; False when it was not sent to this one."""
+        """Hold an entry no more; False if this consumer did not hold it."""
+        # Without unblocking: the caller does that once for all entries.
         messages = self.pending.pop(position, None)
         if messages is None:
             return False
@@ -252,7 +271,8 @@ class Consumer:
         return True
 
     def forget_all(self, ids: Iterable[EntryId]) -> list[EntryId]:
-        """Many entries need no acknowledgement any more; returns those not sent to this one."""
+        """Hold many entries no more; return those that this consumer did not hold."""
+        # HOT: clients acknowledge by the thousand.
         take = self.pending.pop
         messages = 0
         foreign: list[EntryId] = []
@@ -266,14 +286,14 @@ class Consumer:
         return foreign
 
     def forget_everything(self) -> None:
-        """Nothing that it was sent needs an acknowledgement any more."""
+        """Hold nothing any more."""
         self.pending.clear()
         self.unacknowledged = 0
         self.is_blocked_on_unacknowledged = False
 
     def hold_only(self, position: EntryId, messages: int) -> bool:
-        """Of an entry only so many messages need an acknowledgement still; False when it was not
-        sent to this one."""
+        """Hold only ``messages`` messages of an entry; False if this consumer does not hold it."""
+        # An acknowledgement that comes twice must not count twice.
         held = self.pending.get(position)
         if held is None:
             return False
@@ -283,7 +303,7 @@ class Consumer:
         return True
 
     def limit_unacknowledged(self, messages_max: int) -> None:
-        """It may hold so many messages unacknowledged before it gets no more; 0: any number."""
+        """Block the consumer once it holds ``messages_max`` messages; 0 for no limit."""
         self._unacknowledged_max = messages_max or NO_LIMIT
         if self.is_blocked_on_unacknowledged:
             self.unblock()
@@ -291,7 +311,8 @@ class Consumer:
             self.is_blocked_on_unacknowledged = True
 
     def unblock(self) -> bool:
-        """Let it have messages again once enough was acknowledged; False while it stays blocked."""
+        """Unblock the consumer if it holds at most half of its limit; False while it stays
+        blocked."""
         if self.unacknowledged <= self._unacknowledged_max // 2:
             self.is_blocked_on_unacknowledged = False
         return not self.is_blocked_on_unacknowledged

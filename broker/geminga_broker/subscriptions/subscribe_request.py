@@ -1,4 +1,4 @@
-"""A SUBSCRIBE taken apart: what a client asks of a topic, and what it says of its consumer."""
+"""A decoded SUBSCRIBE command: what a client asks of a topic, and what it says of its consumer."""
 
 from __future__ import annotations
 
@@ -7,50 +7,51 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from geminga_broker.managed_ledger.positions import Position
-from geminga_broker.subscriptions.distribution.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
+from geminga_broker.subscriptions.decisions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.message import NO_CONSUMER_EPOCH
 
 
 class ConsumerIdentity(NamedTuple):
-    """Who a consumer is, from one connection to the next: its client's host, its name, its id."""
+    """What identifies a consumer across connections: its client's host, its name and its id."""
 
     host: str
     name: str
     consumer_id: int
 
 
-NOBODY = ConsumerIdentity("", "", 0)
-"""The broker itself."""
+THE_BROKER = ConsumerIdentity("", "", 0)
+"""The broker itself, which no limit on clients concerns."""
 
-# The index in message ids of a topic that is no partition.
+# The index in message ids of a topic that is not a partition.
 NO_PARTITION = -1
 
 
 @dataclass(frozen=True, slots=True)
 class SubscribeRequest:
-    """What a client asks for; ``start_position`` is for subscriptions that are not durable,
-    ``key_shared`` for those of that type.
+    """What a client asks for."""
 
-    Of the consumer itself: ``partition`` is that of its topic, ``priority`` the level that its
-    client gave it (0 is served first), and ``epoch`` is what its client begins with, which only
-    subscriptions that deliver in order use. With ``takes_any_schema`` its client takes whatever
-    schema the topic has, or gets (AUTO_CONSUME).
-    """
-
+    # Of the subscription.
     subscription: str
     type: SubscriptionType
     is_durable: bool = True
+    # Where a new subscription begins. ``start_position`` is for subscriptions that are not durable.
     starts_at_earliest: bool = False
-    reads_compacted: bool = False
     start_position: Position | None = None
+    # Whether the consumer is sent only what compaction leaves.
+    reads_compacted: bool = False
     key_shared: KeySharedPolicy = AUTO_SPLIT
     properties: Mapping[str, str] = field(default_factory=dict)
-    consumer: ConsumerIdentity = NOBODY
+    # Of the consumer.
+    consumer: ConsumerIdentity = THE_BROKER
+    # The index of its topic.
     partition: int = NO_PARTITION
+    # Its priority level: 0 is served first.
     priority: int = 0
+    # What its messages begin to bear, for types that deliver in order; see ``begin_epoch``.
     epoch: int = NO_CONSUMER_EPOCH
     metadata: Mapping[str, str] = field(default_factory=dict)
+    # Whether it takes whatever schema the topic has, or gets later (AUTO_CONSUME).
     takes_any_schema: bool = False
 
     def check(self) -> None:

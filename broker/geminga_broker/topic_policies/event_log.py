@@ -1,9 +1,9 @@
-"""One namespace's ``__change_events``, followed from its beginning: what each topic says now.
+"""One namespace's ``__change_events``, followed from its beginning: the newest event of each key.
 
-It is read over a connection, as every broker of the cluster reads it, whichever serves it. A reader
-of a compacted topic never hears of a removal that a compaction dropped while it was away: so the
-topic is read from its beginning again after each new attachment, and once in a while. What was
-read before counts until all is read again.
+It is read over a connection, as every broker of the cluster reads it, whichever serves it. A
+removal (a message without a value) may be compacted away while a reader is not attached, and such a
+reader never sees it: so the topic is read from its beginning again after each new attachment, and
+once in a while. What was read before holds until all is read again.
 """
 
 from __future__ import annotations
@@ -28,39 +28,37 @@ from geminga_runtime.service import Service
 
 log = logging.getLogger(__name__)
 
+# Messages taken from the reader at once, and how long it may collect so many.
 READ_AT_ONCE = 1000
-# How long a run of messages may take to gather while all is read.
 GATHER_S = 0.01
-# A removal that was missed, however that came, is known after so long.
+# All is read again so often: a removal that was missed for a reason not foreseen here ends then.
 READ_ANEW_S = 3600.0
-# Who asks for a topic, or changes its policies, waits so long for what is stored to be read.
+# How long loading a topic, or changing its policies, waits for what is stored to be read.
 WAIT_S = 10.0
-# What does not come for so long was compacted away before it was sent: all is read again.
+# A message that is stored and does not come for so long was compacted away before it was sent: all
+# is read again.
 STALL_S = 1.0
 RETRY_FIRST_S = 0.1
 RETRY_LIMIT_S = 5.0
 
-Positions = Mapping[str, tuple[int, int]]
-"""An entry of each topic: the events of a namespace may stand in partitions."""
-
+# A version of the topic's schema, as messages name it. Raises ``SchemaNotFound``,
+# ``InvalidSchema``, and what reading it raises.
 SchemaOf = Callable[[bytes], Awaitable[EventSchema]]
-"""A version of the topic's schema, as messages name it. Raises ``SchemaNotFound``,
-``InvalidSchema``, and what reading it raises."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What a topic says, and the schema that it was written with."""
+class PolicyEvent:
+    """The policies of a topic as its newest event has them, and the schema of that event."""
 
     policies: TopicPolicies
-    written_with: EventSchema
+    schema: EventSchema
 
 
 class EventLog(Service):
     """The policies of a namespace's topics, up to date as long as it is open.
 
-    ``on_changed`` is called with the keys of which something else holds; ``on_missing`` when the
-    topic is not there.
+    ``on_changed`` is called with the keys whose policies changed; ``on_missing`` when the topic
+    cannot be read, which may be as it was deleted.
     """
 
     def __init__(
@@ -74,21 +72,28 @@ class EventLog(Service):
         on_missing: Callable[[], None],
     ) -> None:
         super().__init__()
-        self.said: Mapping[str, Said] = {}
-        """By the messages' keys."""
+        # The newest event of each key (``events.key_of``).
+        self.events: Mapping[str, PolicyEvent] = {}
         self._topic = events_topic(namespace)
         self._client = client
         self._schema_of = schema_of
-        self._schemas: dict[bytes | None, EventSchema] = {}
+        # By version, as messages name it.
+        self._schemas: dict[bytes, EventSchema] = {}
         self._on_changed = on_changed
         self._on_missing = on_missing
         self._backoff = Backoff(RETRY_FIRST_S, RETRY_LIMIT_S, random)
-        # While all is read that there was at first, and it goes on to be.
+        # Set while the log is up to date: all that was stored is read, and what comes is, too.
         self._reader: Reader[bytes] | None = None
+        # How often the reader had been attached when reading from the beginning began. Another
+        # number means that removals may have been missed.
         self._attachments = 0
+        # The last position read of each partition: the events may stand in a partitioned topic.
         self._reached: dict[str, tuple[int, int]] = {}
+        # Ends the present reading of new messages, so that all is read again.
         self._tailing: asyncio.Timeout | None = None
+        # Set for good when all has been read for the first time.
         self._is_read = asyncio.Event()
+        # Set, and replaced by a new one, at every step of reading.
         self._has_moved = asyncio.Event()
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -98,19 +103,20 @@ class EventLog(Service):
     # Waiting
 
     async def read(self) -> None:
-        """Return once all has been read. Raises ``ServiceNotReady`` where that takes too long."""
+        """Return once all has been read once. Raises ``ServiceNotReady`` after ``WAIT_S``."""
         if not self._is_read.is_set():
-            async with _patience(self._topic):
+            async with _deadline(self._topic):
                 await self._is_read.wait()
 
     async def catch_up(self) -> None:
-        """Return when everything is read that is stored now. Raises ``ServiceNotReady`` where that
-        takes too long."""
-        async with _patience(self._topic):
+        """Return when everything is read that is stored now. Raises ``ServiceNotReady`` after
+        ``WAIT_S``."""
+        async with _deadline(self._topic):
             while not await self._has_caught_up():
                 pass
 
     async def _has_caught_up(self) -> bool:
+        """One attempt to catch up; False where reading began anew meanwhile."""
         reader = self._reader
         if reader is None:
             await self._has_moved.wait()
@@ -118,10 +124,13 @@ class EventLog(Service):
         if reader.attachments != self._attachments:
             return await self._read_again()
         try:
+            # What is stored at this moment, of each partition.
             last = {name: each.position for name, each in (await reader.last_message_ids()).items()}
         except ClientError:  # it has lost its broker, or was closed meanwhile
             return await self._read_again()
-        while self._reader is reader and not self._has(last):
+        while self._reader is reader and any(
+            self._reached.get(name, (-1, -1)) < position for name, position in last.items()
+        ):
             try:
                 async with asyncio.timeout(STALL_S):
                     await self._has_moved.wait()
@@ -129,12 +138,9 @@ class EventLog(Service):
                 return await self._read_again()
         return self._reader is reader
 
-    def _has(self, last: Positions) -> bool:
-        return all(self._reached.get(name, (-1, -1)) >= last[name] for name in last)
-
     async def _read_again(self) -> bool:
-        """Have all read from the beginning, and wait for it; it may be under way."""
-        # Others may have asked for it already, in this turn of the loop too.
+        """Have all read from the beginning, and wait for the next step of it; returns False."""
+        # It may have been asked for already, in this same turn of the loop, too.
         if self._tailing is not None and not self._tailing.expired():
             self._tailing.reschedule(0.0)
             self._tailing = None
@@ -142,6 +148,7 @@ class EventLog(Service):
         return False
 
     def _moved(self) -> None:
+        # Wakes all that wait now; those that come later wait for the next step.
         self._has_moved.set()
         self._has_moved = asyncio.Event()
 
@@ -150,28 +157,39 @@ class EventLog(Service):
     async def _follow(self) -> None:
         while True:
             try:
-                await self._read_from_the_beginning()
+                await self._read_from_beginning()
             except GemingaError as error:
                 delay_s = self._backoff.next_s()
                 extra = {"topic": str(self._topic), "why": str(error), "retry_in_s": delay_s}
-                log.info("policies of topics cannot be read", extra=extra)
+                log.info("topic policies not read", extra=extra)
+                # The nodes are read again then: where the topic is gone, the store closes this log.
                 self._on_missing()
                 await asyncio.sleep(delay_s)
             finally:
                 self._reader = None
 
-    async def _read_from_the_beginning(self) -> None:
+    async def _read_from_beginning(self) -> None:
+        """Read all that is stored, then new messages, until all has to be read again."""
         reading = self._client.reader(
             str(self._topic), EARLIEST, read_compacted=True, create_topic=False
         )
         async with reading as reader:
             self._attachments = reader.attachments
-            self._schemas.clear()  # numbers begin again where the topic was made anew
-            said, reached = await self._read_to_end(reader)
+            self._schemas.clear()  # version numbers begin again where the topic was created anew
+            events, reached = await self._read_to_end(reader)
             if reader.attachments != self._attachments:
                 return
             self._backoff.reset()
-            self._replace(said)
+            former, self.events = self.events, events
+            changed = [
+                key
+                for key in {**former, **events}
+                if key not in former
+                or key not in events
+                or former[key].policies != events[key].policies
+            ]
+            if changed:
+                self._on_changed(changed)
             self._reader, self._reached = reader, reached
             self._is_read.set()
             self._moved()
@@ -179,69 +197,66 @@ class EventLog(Service):
                 async with asyncio.timeout(READ_ANEW_S) as tailing:
                     self._tailing = tailing
                     try:
+                        # A new attachment may have missed removals: then all is read again.
                         while reader.attachments == self._attachments:
                             message = await reader.read()
-                            key = await self._take(said, message)
+                            key = await self._take(events, message)
                             reached[message.topic] = message.id.position
                             if key is not None:
                                 self._on_changed([key])
                             self._moved()
                     finally:
-                        self._tailing = None  # while the reader is closed, nothing is to be ended
+                        # Only the closing of the reader is left, and a timeout cannot be
+                        # rescheduled after its block.
+                        self._tailing = None
 
     async def _read_to_end(
         self, reader: Reader[bytes]
-    ) -> tuple[dict[str, Said], dict[str, tuple[int, int]]]:
-        said = dict[str, Said]()
-        # The last message may be one that a compaction has dropped: it counts as read, too.
+    ) -> tuple[dict[str, PolicyEvent], dict[str, tuple[int, int]]]:
+        """The newest event of each key, and the last position of each partition."""
+        events = dict[str, PolicyEvent]()
+        # The last message may be one that compaction has dropped, so that no message of its
+        # position ever comes: it counts as read.
         last = await reader.last_message_ids()
         reached = {name: each.position for name, each in last.items()}
         while await reader.has_message_available():
             for message in await reader.read_many(READ_AT_ONCE, GATHER_S):
-                await self._take(said, message)
+                await self._take(events, message)
                 reached[message.topic] = max(reached[message.topic], message.id.position)
-        return said, reached
+        return events, reached
 
-    def _replace(self, said: Mapping[str, Said]) -> None:
-        former, self.said = self.said, said
-        changed = [
-            key
-            for key in {**former, **said}
-            if key not in former or key not in said or former[key].policies != said[key].policies
-        ]
-        if changed:
-            self._on_changed(changed)
+    async def _take(self, events: dict[str, PolicyEvent], message: Message[bytes]) -> str | None:
+        """Apply a message to ``events``; returns its key if something may have changed.
 
-    async def _take(self, said: dict[str, Said], message: Message[bytes]) -> str | None:
-        """Note what a message says; the key, if something may have changed."""
+        An event that cannot be read is left out, and logged: topics are served all the same.
+        """
         key = message.key
         if key is None:
             return None
+        # A removal: of a topic that was deleted, or whose policies were.
         if message.is_null or not message.data:
-            return None if said.pop(key, None) is None else key
+            return None if events.pop(key, None) is None else key
         try:
-            written_with = await self._schema(message.schema_version)
-            policies = decode_event(written_with.type, message.data)
+            version = message.schema_version
+            if version is None:
+                schema = own_schema()
+            elif version in self._schemas:
+                schema = self._schemas[version]
+            else:
+                schema = self._schemas[version] = await self._schema_of(version)
+            policies = decode_event(schema.type, message.data)
         except (WireError, SchemaNotFound, InvalidSchema) as error:
             extra = {"topic": str(self._topic), "id": str(message.id), "why": str(error)}
-            log.error("policies cannot be read and are left out", extra=extra)  # noqa: TRY400
+            log.error("topic policies not readable, left out", extra=extra)  # noqa: TRY400
             return None
         if policies is None:
             return None
-        said[key] = Said(policies, written_with)
+        events[key] = PolicyEvent(policies, schema)
         return key
-
-    async def _schema(self, version: bytes | None) -> EventSchema:
-        if version is None:
-            return own_schema()
-        found = self._schemas.get(version)
-        if found is None:
-            found = self._schemas[version] = await self._schema_of(version)
-        return found
 
 
 @asynccontextmanager
-async def _patience(topic: TopicName) -> AsyncGenerator[None, None]:
+async def _deadline(topic: TopicName) -> AsyncGenerator[None, None]:
     try:
         async with asyncio.timeout(WAIT_S):
             yield

@@ -1,8 +1,8 @@
 """The Avro schema in which the events of ``__change_events`` are written. Pure.
 
-Facts: the schema that a broker of Apache Pulsar 4.0.6 registers (``PulsarEvent``), byte for byte:
-else a topic that both kinds of broker write to would have two versions of one schema. Fields stand
-in the order of their names.
+It is the schema that a broker of Apache Pulsar 4.0.6 registers (``PulsarEvent``), byte for byte:
+otherwise a topic that both kinds of broker write to would have two versions of one schema. Fields
+stand in the order of their names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ _POLICIES = "org.apache.pulsar.common.policies.data"
 _IMPL = f"{_POLICIES}.impl"
 _RATE = f"{_IMPL}.DispatchRateImpl"
 
+# A schema within the schema: the name of a type, a record, enum, array or map, or a union.
 Described = str | Mapping[str, Any] | list[Any]
+
+
+# The order of an object's members is the order of these dictionaries: it counts, see above.
 
 
 def _record(name: str, fields: Mapping[str, Described], namespace: str = "") -> dict[str, Any]:
@@ -34,7 +38,7 @@ def _enum(name: str, *symbols: str, namespace: str = "") -> dict[str, Any]:
     return {"type": "enum", "name": name, **named, "symbols": list(symbols)}
 
 
-def _maybe(kind: Described) -> list[Any]:
+def _optional(kind: Described) -> list[Any]:
     return ["null", kind]
 
 
@@ -46,7 +50,7 @@ def _map(values: Described) -> dict[str, Any]:
     return {"type": "map", "values": values}
 
 
-BOOLEAN, INT, LONG, STRING = (_maybe(kind) for kind in ("boolean", "int", "long", "string"))
+BOOLEAN, INT, LONG, STRING = (_optional(kind) for kind in ("boolean", "int", "long", "string"))
 
 _BACKLOG_QUOTA = _record(
     "BacklogQuotaImpl",
@@ -54,7 +58,7 @@ _BACKLOG_QUOTA = _record(
         "limit": "long",
         "limitSize": LONG,
         "limitTime": "int",
-        "policy": _maybe(
+        "policy": _optional(
             _enum(
                 "RetentionPolicy",
                 *("producer_request_hold", "producer_exception", "consumer_backlog_eviction"),
@@ -80,7 +84,7 @@ _INACTIVE_TOPICS = _record(
     "InactiveTopicPolicies",
     {
         "deleteWhileInactive": "boolean",
-        "inactiveTopicDeleteMode": _maybe(
+        "inactiveTopicDeleteMode": _optional(
             _enum(
                 "InactiveTopicDeleteMode",
                 *("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"),
@@ -90,6 +94,7 @@ _INACTIVE_TOPICS = _record(
     },
 )
 
+# Brokers of ours do not offload, but what an Apache broker has stored has to be readable.
 _OFFLOAD = _record(
     "OffloadPoliciesImpl",
     {
@@ -100,7 +105,7 @@ _OFFLOAD = _record(
         "gcsManagedLedgerOffloadReadBufferSizeInBytes": INT,
         "gcsManagedLedgerOffloadRegion": STRING,
         "gcsManagedLedgerOffloadServiceAccountKeyFile": STRING,
-        "managedLedgerExtraConfigurations": _maybe(_map("string")),
+        "managedLedgerExtraConfigurations": _optional(_map("string")),
         "managedLedgerOffloadBucket": STRING,
         "managedLedgerOffloadDeletionLagInMillis": LONG,
         "managedLedgerOffloadDriver": STRING,
@@ -112,7 +117,7 @@ _OFFLOAD = _record(
         "managedLedgerOffloadServiceEndpoint": STRING,
         "managedLedgerOffloadThresholdInBytes": LONG,
         "managedLedgerOffloadThresholdInSeconds": LONG,
-        "managedLedgerOffloadedReadPriority": _maybe(
+        "managedLedgerOffloadedReadPriority": _optional(
             _enum("OffloadedReadPriority", "BOOKKEEPER_FIRST", "TIERED_STORAGE_FIRST")
         ),
         "offloadersDirectory": STRING,
@@ -149,24 +154,24 @@ _STRATEGY = _enum(
 _TOPIC_POLICIES = _record(
     "TopicPolicies",
     {
-        "autoSubscriptionCreationOverride": _maybe(
+        "autoSubscriptionCreationOverride": _optional(
             _record(
                 "AutoSubscriptionCreationOverrideImpl",
                 {"allowAutoSubscriptionCreation": "boolean"},
                 _IMPL,
             )
         ),
-        "backLogQuotaMap": _maybe(_map(_BACKLOG_QUOTA)),
+        "backLogQuotaMap": _optional(_map(_BACKLOG_QUOTA)),
         "compactionThreshold": LONG,
         "deduplicationEnabled": BOOLEAN,
         "deduplicationSnapshotIntervalSeconds": INT,
         "delayedDeliveryEnabled": BOOLEAN,
         "delayedDeliveryMaxDelayInMillis": LONG,
         "delayedDeliveryTickTimeMillis": LONG,
-        "dispatchRate": _maybe(_DISPATCH_RATE),
+        "dispatchRate": _optional(_DISPATCH_RATE),
         "dispatcherPauseOnAckStatePersistentEnabled": BOOLEAN,
-        "entryFilters": _maybe(_record("EntryFilters", {"entryFilterNames": STRING})),
-        "inactiveTopicPolicies": _maybe(_INACTIVE_TOPICS),
+        "entryFilters": _optional(_record("EntryFilters", {"entryFilterNames": STRING})),
+        "inactiveTopicPolicies": _optional(_INACTIVE_TOPICS),
         "isGlobal": BOOLEAN,
         "maxConsumerPerTopic": INT,
         "maxConsumersPerSubscription": INT,
@@ -176,35 +181,35 @@ _TOPIC_POLICIES = _record(
         "maxUnackedMessagesOnConsumer": INT,
         "maxUnackedMessagesOnSubscription": INT,
         "messageTTLInSeconds": INT,
-        "offloadPolicies": _maybe(_OFFLOAD),
-        "persistence": _maybe(_PERSISTENCE),
-        "publishRate": _maybe(
+        "offloadPolicies": _optional(_OFFLOAD),
+        "persistence": _optional(_PERSISTENCE),
+        "publishRate": _optional(
             _record(
                 "PublishRate",
                 {"publishThrottlingRateInByte": "long", "publishThrottlingRateInMsg": "int"},
             )
         ),
-        "replicationClusters": _maybe(_list("string")),
-        "replicatorDispatchRate": _maybe(_RATE),
-        "retentionPolicies": _maybe(
+        "replicationClusters": _optional(_list("string")),
+        "replicatorDispatchRate": _optional(_RATE),
+        "retentionPolicies": _optional(
             _record(
                 "RetentionPolicies", {"retentionSizeInMB": "long", "retentionTimeInMinutes": "int"}
             )
         ),
-        "schemaCompatibilityStrategy": _maybe(_STRATEGY),
+        "schemaCompatibilityStrategy": _optional(_STRATEGY),
         "schemaValidationEnforced": BOOLEAN,
-        "shadowTopics": _maybe(_list("string")),
-        "subscribeRate": _maybe(
+        "shadowTopics": _optional(_list("string")),
+        "subscribeRate": _optional(
             _record(
                 "SubscribeRate",
                 {"ratePeriodInSecond": "int", "subscribeThrottlingRatePerConsumer": "int"},
             )
         ),
-        "subscriptionDispatchRate": _maybe(_RATE),
-        "subscriptionPolicies": _maybe(
-            _map(_record("SubscriptionPolicies", {"dispatchRate": _maybe(_RATE)}))
+        "subscriptionDispatchRate": _optional(_RATE),
+        "subscriptionPolicies": _optional(
+            _map(_record("SubscriptionPolicies", {"dispatchRate": _optional(_RATE)}))
         ),
-        "subscriptionTypesEnabled": _maybe(
+        "subscriptionTypesEnabled": _optional(
             _list(
                 _enum(
                     "SubType",
@@ -220,22 +225,22 @@ _TOPIC_POLICIES = _record(
 _PULSAR_EVENT = _record(
     "PulsarEvent",
     {
-        "actionType": _maybe(_enum("ActionType", "INSERT", "DELETE", "UPDATE", "NONE")),
-        "eventType": _maybe(
+        "actionType": _optional(_enum("ActionType", "INSERT", "DELETE", "UPDATE", "NONE")),
+        "eventType": _optional(
             _enum(
                 "EventType",
                 *("TOPIC_POLICY", "TRANSACTION_BUFFER_SNAPSHOT"),
                 *("TRANSACTION_BUFFER_SNAPSHOT_SEGMENTS", "TRANSACTION_BUFFER_SNAPSHOT_INDEXES"),
             )
         ),
-        "replicateTo": _maybe(_list("string", "HashSet")),
-        "topicPoliciesEvent": _maybe(
+        "replicateTo": _optional(_list("string", "HashSet")),
+        "topicPoliciesEvent": _optional(
             _record(
                 "TopicPoliciesEvent",
                 {
                     "domain": STRING,
                     "namespace": STRING,
-                    "policies": _maybe(_TOPIC_POLICIES),
+                    "policies": _optional(_TOPIC_POLICIES),
                     "tenant": STRING,
                     "topic": STRING,
                 },
@@ -245,5 +250,6 @@ _PULSAR_EVENT = _record(
     "org.apache.pulsar.common.events",
 )
 
+# What is registered: the definition, and the properties that Java's Avro schemas have.
 DEFINITION = json.dumps(_PULSAR_EVENT, separators=(",", ":")).encode()
 PROPERTIES = {"__jsr310ConversionEnabled": "false", "__alwaysAllowNull": "true"}

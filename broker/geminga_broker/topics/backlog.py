@@ -1,7 +1,7 @@
-"""The backlog of one topic: its size and age, its quotas, and the expiry of its messages. The rules
-of quotas are in ``backlog_quota``.
+"""The backlog of one topic: its size and age, its quotas, and the expiry of its messages.
 
-Only durable subscriptions count: one that is not holds nothing back.
+The rules of quotas are in ``policies.backlog``. Only durable cursors count: the log is trimmed past
+the others.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from geminga_broker.errors import (
     ProducerHeldByQuota,
     ProducerRefusedByQuota,
 )
-from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
-from geminga_broker.managed_ledger.payloads import entry_time_ms
 from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.managed_ledger.reading.payloads import entry_time_ms
 from geminga_broker.policies.backlog import (
     BacklogQuotas,
     Quota,
@@ -26,7 +26,7 @@ from geminga_broker.policies.backlog import (
     is_size_exceeded,
 )
 from geminga_broker.topics.part import OwningTopic, TopicPart, TopicServices
-from geminga_broker.topics.producing.producers import Producer
+from geminga_broker.topics.producing.producer import Producer
 from geminga_broker.topics.producing.publish_path import PublishPath
 
 log = logging.getLogger(__name__)
@@ -34,29 +34,31 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OldestMessage:
-    """The oldest message that a subscription has not acknowledged; Unix time in ms."""
+    """The oldest message that a subscription has not acknowledged."""
 
+    # Unix time.
     published_ms: int
+    # The name of its cursor, which is a replicator's for messages not yet replicated.
     subscription: str
 
 
 class Backlog(TopicPart):
-    """The entries that cursors of parts with a backlog have not passed, and the quotas on them.
-    ``oldest`` is the message that the last check of the age found; the evictions are counted since
-    the topic was loaded."""
+    """The entries that cursors of parts with a backlog have not passed, and the quotas on them."""
 
     __slots__ = ("_clock", "age_evictions", "oldest", "size_evictions")
 
     def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
         super().__init__(topic, services)
+        # What the last check of the age has found.
         self.oldest: OldestMessage | None = None
+        # How often a quota moved cursors on, since the topic was loaded.
         self.size_evictions = 0
         self.age_evictions = 0
         self._clock = services.clock
 
     @property
     def quotas(self) -> BacklogQuotas:
-        """The quotas that hold now."""
+        """The topic's quotas."""
         return self._topic.policies.quotas
 
     @property
@@ -64,25 +66,29 @@ class Backlog(TopicPart):
         return self._topic.managed_ledger
 
     def _durable(self) -> list[Cursor]:
+        """The durable cursors of subscriptions and replicators."""
         owing = (part for part in self._topic.parts if part.has_backlog)
         return [cursor for part in owing for cursor in part.cursors() if cursor.is_durable]
 
     @property
     def size_bytes(self) -> int:
-        """About how many bytes lie behind the slowest subscription; 0 without any."""
+        """Roughly how many bytes of the log the slowest cursor has not passed; 0 without any."""
         chain = self._log.chain
         marks = [cursor.mark_delete for cursor in self._durable()]
         return chain.bytes_between(min(marks), chain.last_confirmed) if marks else 0
 
     async def oldest_s(self) -> float | None:
-        """How old the oldest unacknowledged message is; None where there is none.
+        """The age of the oldest unacknowledged message in seconds; None if there is none.
 
         Reads an entry. Raises ``StorageUnavailable``.
         """
+        # Forgotten first: if the read fails, the old answer must not be shown.
         self.oldest = None
         slowest = min(self._durable(), key=lambda cursor: cursor.mark_delete, default=None)
         if slowest is None:
             return None
+        # The cursor with the lowest mark-delete position has the oldest message; entries that it
+        # acknowledged beyond that do not matter.
         position = self._log.chain.next_after(slowest.mark_delete)
         if position > self._log.reader.readable_upto:
             return None
@@ -91,13 +97,14 @@ class Backlog(TopicPart):
         return (self._clock.wall_ms() - published_ms) / 1000
 
     def age_s(self, message: OldestMessage) -> int:
-        """How old ``message`` is now, in whole seconds."""
+        """The age of ``message`` now, in whole seconds."""
         return (self._clock.wall_ms() - message.published_ms) // 1000
 
     # Quotas
 
     async def check_producer(self, producer: Producer) -> None:
-        """Raise ``ProducerHeldByQuota`` or ``ProducerRefusedByQuota`` for one more producer."""
+        """Raise ``ProducerHeldByQuota`` or ``ProducerRefusedByQuota`` if a quota is exceeded whose
+        policy is to refuse producers."""
         del producer
         size, age = self.quotas.size, self.quotas.age
         if size and size.policy.stops_producers and is_size_exceeded(size, self.size_bytes):
@@ -107,7 +114,7 @@ class Backlog(TopicPart):
 
     @classmethod
     def maintenance_period_s(cls, services: TopicServices) -> float:
-        """How often backlogs are compared with their quotas."""
+        """How often backlogs are checked against their quotas."""
         return services.config.backlog.backlog_quota_check_s
 
     @property
@@ -116,64 +123,58 @@ class Backlog(TopicPart):
         return not self.quotas.is_unlimited
 
     async def maintain(self) -> None:
-        """Keep the backlog within its quotas. Raises ``StorageUnavailable``."""
-        if await self._reduce():
-            self._topic.part(PublishPath).disconnect()  # refused with the reason when they return
+        """Evict the oldest messages if a quota is exceeded, or disconnect the producers if that is
+        its policy. Raises ``StorageUnavailable``."""
+        size, age = self.quotas.size, self.quotas.age
+        exceeded: Quota | None = None
+        kind = "size"
+        # The age, which costs a read, only if the size is within its quota.
+        if size and is_size_exceeded(size, self.size_bytes):
+            exceeded = size
+        elif age and is_age_exceeded(age, await self.oldest_s()):
+            exceeded, kind = age, "age"
+        if exceeded is not None:
+            log.info(
+                "backlog quota exceeded",
+                extra={
+                    "log": self._log.name,
+                    "kind": kind,
+                    "limit": exceeded.limit,
+                    "policy": exceeded.policy.value,
+                },
+            )
+            if exceeded.policy.stops_producers:
+                # They reconnect, and ``check_producer`` refuses them with the reason.
+                self._topic.part(PublishPath).disconnect()
+            elif kind == "size":
+                # Some way below the limit, or the next message would exceed it again.
+                self._pass(self._log.chain.position_leaving(exceeded.target))
+                self.size_evictions += 1
+            else:
+                limit_ms = self._clock.wall_ms() - exceeded.target * 1000
+                first_kept = await self._log.reader.first_where(
+                    lambda payload: entry_time_ms(payload) >= limit_ms
+                )
+                self._pass(self._log.chain.previous_of(first_kept))
+                self.age_evictions += 1
         self._topic.cursors_moved()
 
-    async def _reduce(self) -> bool:
-        """Evict what is too much; True where the quota's policy is to let producers go instead.
-
-        Raises ``StorageUnavailable``.
-        """
-        size, age = self.quotas.size, self.quotas.age
-        if size and is_size_exceeded(size, self.size_bytes):
-            self._tell(size, "size")
-            if not size.policy.stops_producers:
-                self._pass(self._log.chain.position_leaving(size.target))
-                self.size_evictions += 1
-            return size.policy.stops_producers
-        if age and is_age_exceeded(age, await self.oldest_s()):
-            self._tell(age, "age")
-            if not age.policy.stops_producers:
-                await self._evict_older_than(age.target)
-                self.age_evictions += 1
-            return age.policy.stops_producers
-        return False
-
-    async def _evict_older_than(self, age_s: int) -> None:
-        limit_ms = self._clock.wall_ms() - age_s * 1000
-        first_kept = await self._log.reader.first_where(
-            lambda payload: entry_time_ms(payload) >= limit_ms
-        )
-        self._pass(self._log.chain.previous_of(first_kept))
-
     def _pass(self, position: Position) -> None:
-        """Let every durable subscription go on behind ``position``."""
+        """Move every durable cursor on to ``position``."""
+        # Cursors that are beyond it already do not change, and are not written.
         for cursor in self._durable():
             if cursor.acknowledged.acknowledge_upto(position):
                 cursor.changed()
 
-    def _tell(self, quota: Quota, kind: str) -> None:
-        log.info(
-            "backlog quota exceeded",
-            extra={
-                "log": self._log.name,
-                "kind": kind,
-                "limit": quota.limit,
-                "policy": quota.policy.value,
-            },
-        )
-
 
 class MessageExpiry(TopicPart):
-    """Lets the parts with cursors pass messages that are older than the time to live."""
+    """Lets all parts pass messages that are older than the time to live."""
 
     __slots__ = ()
 
     @classmethod
     def maintenance_period_s(cls, services: TopicServices) -> float:
-        """How often topics are searched for messages that are too old."""
+        """How often topics are checked for messages that are too old."""
         return services.config.expiry.check_s
 
     @property
@@ -182,7 +183,7 @@ class MessageExpiry(TopicPart):
         return self._topic.policies.expiry.ttl_s > 0
 
     async def maintain(self) -> None:
-        """Let all parts pass what is too old. Raises ``StorageUnavailable``."""
+        """Let all parts pass messages that are too old. Raises ``StorageUnavailable``."""
         for part in self._topic.parts:
             await part.expire(self._topic.policies.expiry)
 

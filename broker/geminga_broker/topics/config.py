@@ -1,4 +1,4 @@
-"""What the directory of topics is told; what holds for topics themselves is policies."""
+"""Settings of all topics of a broker together; what holds for single topics is policies."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from annotated_types import Gt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsConfig:
-    """The settings of all topics of a broker together."""
+    """The settings of the topic directory."""
 
-    # A part that is asked to end is cut off after 5 s (``geminga_server.run``).
+    # Below the 5 s after which the closing of a whole broker is cut off (``geminga_server.run``).
     close_budget_s: Annotated[float, Gt(0)] = 3.0
-    """How long topics may take to close, asked to end; the next owner recovers the others."""
+    """How long topics may take to close when the broker ends; the next owner recovers the rest."""

@@ -1,4 +1,4 @@
-"""The topics this broker serves: loaded on demand, once each, closed when their bundle goes."""
+"""The topics that this broker serves: loaded on demand, closed when it loses their bundle."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from geminga_broker.errors import (
     TopicReplicated,
 )
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
-from geminga_broker.managed_ledger.nothing import NO_TEXTS
-from geminga_broker.ownership.address import Owner
+from geminga_broker.managed_ledger.records.log_store import NO_PROPERTIES
+from geminga_broker.ownership.addresses.address import Owner
 from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.policies.resolver import PolicyResolver, no_policies
-from geminga_broker.replication.replicator import Surroundings
+from geminga_broker.replication.replicator import ReplicationServices
 from geminga_broker.topics.config import TopicsConfig
 from geminga_broker.topics.part import TopicServices
 from geminga_broker.topics.topic import Topic
@@ -36,21 +36,17 @@ from geminga_server.metrics import Durations
 
 log = logging.getLogger(__name__)
 
-# Topics of which it is asked whether they are still ours before others get a turn: that takes some
-# microseconds for each, and all bundles of a namespace may ask at the same time.
-LOOKED_AT_TOPICS_MAX = 50
-# So many topics are closed at once: each asks ZooKeeper and bookies a few questions, of which no
-# more may wait than a session holds (65,536) or can be answered before they are given up (6 s). As
-# quick as 500, which took 20 KB each meanwhile.
+# Topics checked for their bundle in one turn of the event loop: each check takes some microseconds,
+# and all bundles of a namespace may be checked at the same time.
+CHECKED_TOPICS_MAX = 50
+# Topics closed at once. Each sends a few requests to ZooKeeper and bookies, of which no more may
+# be pending than a session holds (65,536) or can be answered before they time out (6 s). 500 were
+# no quicker, and took 20 KB each meanwhile.
 UNLOADS_AT_ONCE_MAX = 100
 
 
 Successor = asyncio.Future[Owner | None]
-"""Which broker has a bundle next; None where that is not known."""
-
-
-def _nothing(name: TopicName) -> None:
-    del name
+"""The broker that owns a bundle next; None if it is not known."""
 
 
 def _moved(name: TopicName) -> ServiceNotReady:
@@ -58,11 +54,10 @@ def _moved(name: TopicName) -> ServiceNotReady:
 
 
 class TopicDirectory(Service):
-    """Topics by name. ``owns`` says whether a topic's bundle is this broker's now; ``suspect`` is
-    told of each topic whose log or cursor another broker has taken over.
+    """The topics of one broker by name.
 
-    What holds for a topic is said by ``policies``. When the directory closes, what its topics have
-    to write may take as long as ``config`` says.
+    ``owns`` says whether this broker owns a topic's bundle now. ``suspect`` is called for each
+    topic whose log or cursor another broker has taken over. ``policies`` resolves those of a topic.
     """
 
     def __init__(
@@ -71,10 +66,10 @@ class TopicDirectory(Service):
         clock: Clock,
         *,
         owns: Callable[[TopicName], bool],
-        suspect: Callable[[TopicName], None] = _nothing,
+        suspect: Callable[[TopicName], None] = lambda _: None,
         policies: PolicyResolver | None = None,
         config: TopicsConfig | None = None,
-        replication: Surroundings | None = None,
+        replication: ReplicationServices | None = None,
     ) -> None:
         super().__init__()
         self._factory = factory
@@ -90,15 +85,16 @@ class TopicDirectory(Service):
             cluster=self._policies.cluster,
             replication=replication,
         )
+        # A topic is in one of these: loading, then open, then leaving (being closed or deleted). It
+        # is not loaded again before it has left.
         self._loading: dict[TopicName, asyncio.Future[None]] = {}
         self._topics: dict[TopicName, Topic] = {}
+        self._leaving: dict[TopicName, asyncio.Future[None]] = {}
         self.load_durations = Durations()
         self.loads_failed = 0
-        # Topics that go with their namespace.
+        # Topics that are deleted with their namespace.
         self._doomed: set[TopicName] = set()
-        # Topics that are being closed or deleted: to be loaded again, they must be gone first.
-        self._leaving: dict[TopicName, asyncio.Future[None]] = {}
-        # Topics that another broker is to have, whose clients wait to be told which.
+        # Topics that are handed over, and whose clients are told the next owner once it is known.
         self._successors: dict[TopicName, Successor] = {}
         self._unloads = WorkPool(UNLOADS_AT_ONCE_MAX)
 
@@ -112,16 +108,16 @@ class TopicDirectory(Service):
 
     @property
     def loaded_count(self) -> int:
-        """How many those are."""
+        """How many topics are open now."""
         return len(self._topics)
 
     @property
     def loading_count(self) -> int:
-        """How many are being loaded."""
+        """How many topics are being loaded."""
         return len(self._loading)
 
     def non_persistent_in(self, namespace: NamespaceName) -> list[TopicName]:
-        """The non-persistent topics of a namespace that are open now: they are nowhere else."""
+        """The non-persistent topics of a namespace that are open now: no record names them."""
         return [
             name for name in self._topics if not name.is_persistent and name.namespace == namespace
         ]
@@ -133,22 +129,24 @@ class TopicDirectory(Service):
     async def get(
         self, name: TopicName, *, create: bool, properties: Mapping[str, str] | None = None
     ) -> Topic:
-        """The topic, loaded if need be; made where it does not exist and ``create`` allows. Raises
-        ``TopicNotFound``; ``ServiceNotReady`` where this broker does not own it: look it up again.
+        """The topic, loaded if it is not open, and with ``create`` created if it does not exist.
+
+        Raises ``TopicNotFound``, and ``ServiceNotReady`` if this broker does not own it.
         """
         while True:
             if (topic := self._topics.get(name)) is not None:
                 return topic
             if not self._may_serve(name) or self._is_closing:
                 raise _moved(name)
-            # Shielded: one impatient client must not end what others wait for.
+            # Shielded: one client that gives up must not end what others wait for.
             if name in self._leaving:
                 await asyncio.shield(self._leaving[name])
             elif name in self._loading:
                 try:
                     await asyncio.shield(self._loading[name])
                 except TopicNotFound:
-                    if not create:  # else whoever began the load might not create: try ourselves
+                    # The request that began this load may not have been allowed to create.
+                    if not create:
                         raise
             else:
                 loading = self._loading[name] = asyncio.get_running_loop().create_future()
@@ -165,11 +163,15 @@ class TopicDirectory(Service):
         create: bool,  # noqa: FBT001 (handed on from get)
         properties: Mapping[str, str] | None,
     ) -> None:
+        # What waiting clients are told if this task is cancelled.
         failure: GemingaError = ServiceNotReady(f"{name} could not be loaded: try again")
         began_s = self._clock.monotonic()
         try:
-            topic = await self._opened(name, properties or NO_TEXTS if create else None)
-            # What is fenced before it is loaded, ``_fenced`` has not unloaded.
+            # None forbids to create a log; the empty mapping gives a new one no properties.
+            topic = await self._opened(name, properties or NO_PROPERTIES if create else None)
+            # While it was opened, its bundle may have been lost, or another broker may have fenced
+            # its log; ``_fenced`` unloads only topics that are open.
+            # No await between this check and the next line.
             if self._may_serve(name) and not topic.is_fenced:
                 self._topics[name] = topic
                 loaded.set_result(None)
@@ -187,20 +189,22 @@ class TopicDirectory(Service):
             else:
                 self.loads_failed += not isinstance(failure, TopicNotFound)
                 loaded.set_exception(failure)
-                loaded.exception()  # whoever waited may have gone
+                loaded.exception()  # mark it as retrieved: all clients that waited may have left
 
     async def _opened(self, name: TopicName, create_with: Mapping[str, str] | None) -> Topic:
         policies = await self._policies.of(name)
         topic = Topic(
             name, self.services, policies, create_with=create_with, on_fenced=self._fenced
         )
+        # A topic that fails to open closes what it has opened by itself.
         try:
             await topic.__aenter__()
         except NodeMissing:
             raise TopicNotFound(str(name)) from None
         try:
             present = await self._policies.of(name)
-            if present is not policies:  # they have changed meanwhile
+            # ``apply_policies`` reaches only topics that are open: catch up on a change meanwhile.
+            if present is not policies:
                 topic.apply(present)
         except BaseException:
             await topic.__aexit__(None, None, None)
@@ -215,8 +219,8 @@ class TopicDirectory(Service):
         policies: Policies,
         only: Collection[TopicName] | None = None,
     ) -> None:
-        """A namespace's policies have changed, or what these of its topics say themselves: from now
-        on its topics, or these, follow the new ones."""
+        """Let the open topics of a namespace, or ``only`` these of them, follow changed policies:
+        those of the namespace, or their own."""
         for topic in self._topics.values():
             if topic.name.namespace == namespace and (only is None or topic.name.base in only):
                 topic.apply(self._policies.resolve(topic.name, policies))
@@ -228,7 +232,8 @@ class TopicDirectory(Service):
     # Creating and deleting on request
 
     async def create(self, name: TopicName, properties: Mapping[str, str]) -> None:
-        """Make a topic. Raises ``TopicExists``."""
+        """Create a topic. Raises ``TopicExists``."""
+        # Two requests at once may both pass: then the second one finds the topic of the first.
         if name in self._topics or await self.exists(name):
             raise TopicExists(str(name))
         await self.get(name, create=True, properties=properties)
@@ -246,6 +251,7 @@ class TopicDirectory(Service):
 
         Raises ``TopicNotFound``, ``TopicReplicated``, ``TopicBusy``.
         """
+        # Loaded if it is not open: its parts delete what they have stored.
         topic = await self.get(name, create=False)
         remotes = topic.policies.replication.remotes
         if remotes and not force and topic.keeps_messages:
@@ -255,19 +261,21 @@ class TopicDirectory(Service):
         await self.delete_topic(topic)
 
     async def delete_topic(self, topic: Topic) -> None:
-        """Delete this very topic. Raises ``TopicFenced`` where it is not served any more."""
+        """Delete ``topic``, and no later one of its name. Raises ``TopicFenced`` if it has left."""
         async with self._left(topic):
             topic.disconnect_all()
-            # First: a topic of the same name must find neither policies nor the schema. Those of
-            # partitions stay until the whole topic goes.
+            # First policies and schema: a later topic of the same name must not find them. All
+            # partitions share them, so they stay until the partitioned topic is deleted.
             await self._policies.topics.delete(topic.name)
             if topic.name.partition_index < 0:
                 await self.services.schemas.delete_all(topic.name)
             await topic.delete()
 
     async def delete_doomed(self, name: TopicName) -> None:
-        """Delete a topic whose namespace is marked as deleted: nobody finds its bundle any more,
-        this broker's though it is. Raises ``TopicNotFound``."""
+        """Delete a topic whose namespace is marked as deleted. Raises ``TopicNotFound``.
+
+        Look-ups do not find its bundle any more, although this broker still owns it.
+        """
         self._doomed.add(name)
         try:
             await self.delete(name, force=True)
@@ -282,17 +290,17 @@ class TopicDirectory(Service):
             await self._unload(topic)
 
     async def settled(self, namespace: NamespaceName) -> None:
-        """Return when all loading, closing and deleting of a namespace's topics is done."""
+        """Return when no topic of a namespace is being loaded, closed or deleted any more."""
         await self._settled_where(lambda name: name.namespace == namespace)
 
     async def _settled_where(self, is_meant: Callable[[TopicName], bool]) -> None:
-        under_way = self._loading | self._leaving
-        if waiting := [each for name, each in under_way.items() if is_meant(name)]:
+        unsettled = self._loading | self._leaving
+        if waiting := [each for name, each in unsettled.items() if is_meant(name)]:
             await asyncio.wait(waiting)
 
     @asynccontextmanager
     async def _left(self, topic: Topic) -> AsyncGenerator[None, None]:
-        """Take ``topic`` out, and close it in the end; until then nobody loads it again."""
+        """Take ``topic`` out, and close it at the end; until then it is not loaded again."""
         name = topic.name
         if self._topics.get(name) is not topic:
             raise TopicFenced(str(name))
@@ -308,45 +316,50 @@ class TopicDirectory(Service):
             left.set_result(None)
 
     def _fenced(self, topic: Topic) -> None:
+        """Another broker has taken over the log of ``topic``: close it here."""
         if self._topics.get(topic.name) is topic:
             self._suspect(topic.name)
             self.spawn(self.unload(topic.name), name=f"unload fenced {topic.name}")
 
     def successor_of(self, name: TopicName) -> Successor | None:
-        """The next broker of a topic that is handed on just now: its clients are told to leave when
-        that is known. None for any other topic: its clients are told at once."""
+        """The next owner of a topic that is being handed over: its clients are told to reconnect
+        once it is known. None for any other topic: its clients are told at once."""
         return self._successors.get(name)
 
     async def unload_where(
         self, is_lost: Callable[[TopicName], bool], successor: Successor | None = None
     ) -> None:
-        """Close all topics of a bundle that is no longer ours: all stop serving, then they are
-        closed, not too many at once. What could not be closed in order is raised when all are.
-        Those are waited for, too, that were being loaded or closed already.
+        """Close all topics of a bundle that this broker no longer owns.
 
-        With a ``successor``, which must have a result in the end, clients are told when it has."""
+        All stop serving first, then they are closed, a limited number at once. Topics that are
+        being loaded or closed already are waited for. Errors are raised when all are closed.
+
+        With a ``successor``, clients are told to reconnect when it has a result, which it must get.
+        """
         await self._unloads.run(self._unload, await self._disconnect_where(is_lost, successor))
         await self._settled_where(is_lost)
 
     async def _disconnect_where(
         self, is_lost: Callable[[TopicName], bool], successor: Successor | None = None
     ) -> deque[Topic]:
-        """Let the clients of those topics go, of all before any is closed."""
+        """Disconnect the clients of those topics, of all before any is closed."""
         lost = deque[Topic]()
         for number, topic in enumerate(self.loaded, 1):
             if is_lost(topic.name):
                 if successor is not None:
                     self._successors[topic.name] = successor
                 try:
+                    # Sessions ask for ``successor_of`` while they are told.
                     topic.disconnect_all()
                 finally:
                     self._successors.pop(topic.name, None)
                 lost.append(topic)
-            if number % LOOKED_AT_TOPICS_MAX == 0:
+            if number % CHECKED_TOPICS_MAX == 0:
                 await asyncio.sleep(0)
         return lost
 
     async def _unload(self, topic: Topic) -> None:
+        # It may have been closed, and even loaded again, since it was chosen.
         if self._topics.get(topic.name) is topic:
             async with self._left(topic):
                 pass
@@ -354,14 +367,16 @@ class TopicDirectory(Service):
             await asyncio.shield(self._leaving[topic.name])
 
     def limit_closing(self) -> None:
-        """The broker ends: topics that are closed from now on have their budget, from now on."""
+        """The broker ends: all topics share one budget of time for closing, which begins now."""
         close_by_s = asyncio.get_running_loop().time() + self._config.close_budget_s
         for topic in self._topics.values():
             topic.close_by_s = close_by_s
 
     async def _close_all(self) -> None:
-        """The broker ends: topics whose bookies do not answer are left open in time."""
-        while self._loading:  # ended before they began: whoever waits looks again
+        """The broker ends: close all topics within the budget."""
+        # Loads whose tasks were cancelled before they began. Requests that wait for them check
+        # again, and find that the directory is closing.
+        while self._loading:
             self._loading.popitem()[1].set_result(None)
         self.limit_closing()
         await self._unloads.run(self._unload, await self._disconnect_where(lambda _: True))

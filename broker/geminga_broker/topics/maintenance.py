@@ -1,5 +1,7 @@
-"""The periodic work on all topics of a broker: rates, the maintenance of their parts, and the
-deletion of unused topics.
+"""The periodic work on all topics of a broker.
+
+It computes rates, maintains the topics' parts, and deletes unused topics. With many topics, each
+round pauses regularly, so that clients are served meanwhile.
 """
 
 from __future__ import annotations
@@ -11,11 +13,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from geminga_broker.ownership.bundles import Bundle
+from geminga_broker.ownership.assignment.bundles import Bundle
 from geminga_broker.policies.inactivity import is_over
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.part import PartT
-from geminga_broker.topics.parts import STORED, VOLATILE
+from geminga_broker.topics.parts import NON_PERSISTENT, PERSISTENT
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.clock import Clock
@@ -23,13 +25,13 @@ from geminga_runtime.errors import GemingaError
 
 log = logging.getLogger(__name__)
 
-# Topics that are visited in one turn of the event loop: each takes a few microseconds, and a broker
-# may have 100,000.
-LOOKED_AT_TOPICS_MAX = 500
+# Topics visited in one turn of the event loop: each takes a few microseconds, and a broker may have
+# 100,000.
+VISITED_TOPICS_MAX = 500
 
 
 class PeriodicWork(NamedTuple):
-    """``work`` is repeated, with a pause of ``period_s`` seconds before each time."""
+    """``work`` to be repeated, with a pause of ``period_s`` seconds before each round."""
 
     name: str
     period_s: float
@@ -40,9 +42,11 @@ class PeriodicWork(NamedTuple):
 class TopicTotals:
     """Sums over topics, for the broker's load report. Rates are per second."""
 
+    # Counts.
     topics: int = 0
     producers: int = 0
     consumers: int = 0
+    # Messages, and bytes.
     rate_in: float = 0.0
     throughput_in: float = 0.0
     rate_out: float = 0.0
@@ -63,7 +67,7 @@ class TopicTotals:
 class TopicMaintenance:
     """Does the periodic work on the topics of ``directory``.
 
-    ``bundle_of(topic)`` tells the bundle that a topic lies in; None of what is just being lost.
+    ``bundle_of(topic)`` is the bundle that a topic lies in; None for one that is just being lost.
     """
 
     def __init__(
@@ -73,6 +77,7 @@ class TopicMaintenance:
         *,
         bundle_of: Callable[[TopicName], Bundle | None] = lambda _: None,
     ) -> None:
+        # Of the last stats period, for the load report; replaced as a whole.
         self.totals = TopicTotals()
         self.totals_by_bundle: Mapping[Bundle, TopicTotals] = {}
         self._bundle_of = bundle_of
@@ -81,9 +86,10 @@ class TopicMaintenance:
 
     def work_of_parts(self) -> list[PeriodicWork]:
         """The maintenance of each kind of part that has any."""
+        # A kind of part that both topic kinds have is maintained once.
         periods_s = {
             kind: kind.maintenance_period_s(self._directory.services)
-            for kind in dict.fromkeys((*STORED, *VOLATILE))
+            for kind in dict.fromkeys((*PERSISTENT, *NON_PERSISTENT))
         }
         return [
             PeriodicWork(f"maintain {kind.__name__}", period_s, partial(self.maintain, kind))
@@ -93,12 +99,13 @@ class TopicMaintenance:
 
     async def maintain(self, kind: type[PartT]) -> None:
         """Maintain the parts of that kind that need it, of all topics."""
-        found: list[tuple[Topic, PartT]] = []  # a part does not keep its topic: this does
+        # With the topics, because a part does not keep its topic alive.
+        found: list[tuple[Topic, PartT]] = []
         for number, topic in enumerate(self._directory.loaded, 1):
             part = topic.find(kind)
             if part is not None and part.needs_maintenance:
                 found.append((topic, part))
-            if number % LOOKED_AT_TOPICS_MAX == 0:
+            if number % VISITED_TOPICS_MAX == 0:
                 await asyncio.sleep(0)
         await kind.maintain_all([part for _, part in found])
 
@@ -112,8 +119,9 @@ class TopicMaintenance:
             bundle = self._bundle_of(topic.name)
             if bundle is not None:
                 by_bundle.setdefault(bundle, TopicTotals()).add(topic)
-            if number % LOOKED_AT_TOPICS_MAX == 0:
+            if number % VISITED_TOPICS_MAX == 0:
                 await asyncio.sleep(0)
+        # Only now: a load report in between would show a part of the topics.
         self.totals, self.totals_by_bundle = totals, by_bundle
         self._directory.services.publish_durations.renew()
         self._directory.load_durations.renew()
@@ -124,19 +132,20 @@ class TopicMaintenance:
         for number, topic in enumerate(self._directory.loaded, 1):
             rule = topic.policies.inactivity
             if topic.is_used(rule):
+                # Between two rounds a topic may be used and left: ``note_use`` covers that.
                 topic.last_used_s = now_s
             elif rule.is_deleting and is_over(
                 rule, idle_s=now_s - topic.last_used_s, retention_ms=topic.retention_ms
             ):
-                await self._delete_unused(topic)
-            if number % LOOKED_AT_TOPICS_MAX == 0:
+                # No await since it was judged: it is still unused.
+                try:
+                    await self._directory.delete_topic(topic)
+                except GemingaError as error:
+                    log.warning(
+                        "unused topic not deleted",
+                        extra={"topic": str(topic.name), "error": str(error)},
+                    )
+                else:
+                    log.info("unused topic deleted", extra={"topic": str(topic.name)})
+            if number % VISITED_TOPICS_MAX == 0:
                 await asyncio.sleep(0)
-
-    async def _delete_unused(self, topic: Topic) -> None:
-        name = str(topic.name)
-        try:
-            await self._directory.delete_topic(topic)  # as it was judged: nothing was awaited since
-        except GemingaError as error:
-            log.warning("unused topic not deleted", extra={"topic": name, "error": str(error)})
-        else:
-            log.info("unused topic deleted", extra={"topic": name})

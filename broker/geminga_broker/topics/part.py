@@ -1,7 +1,7 @@
 """The parts that a topic is made of, one for each feature, and what a part may ask of its topic.
 
 ``parts.py`` lists them: a new feature is a module with a part, and a line in that list. The topic
-hands everything that happens to it (new policies, a stored cursor, a producer, a durable run, the
+reports everything that happens to it (new policies, a stored cursor, a producer, a durable run, the
 end of a stats period, its own end) to each of its parts, in the order of the list unless a method
 below says otherwise.
 """
@@ -13,20 +13,20 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from geminga_broker.managed_ledger.append_request import AppendRequest
-from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, Position
+from geminga_broker.managed_ledger.writing.append_request import AppendRequest
 from geminga_broker.policies.effective import EffectivePolicies, PolicyConfig
 from geminga_broker.policies.expiry import Expiry
 from geminga_broker.policies.inactivity import Inactivity
-from geminga_broker.replication.replicator import Surroundings
+from geminga_broker.replication.replicator import ReplicationServices
 from geminga_broker.schemas.registry import SchemaRegistry
 from geminga_broker.schemas.storage import SchemaStorage
-from geminga_broker.subscriptions.rate_limiter import LimitOf, RateLimiter
-from geminga_broker.topics.producing.producers import Producer
-from geminga_broker.topics.producing.publish_rate import PublishRate
+from geminga_broker.subscriptions.dispatch.rate_limiter import LimitOf, RateLimiter
+from geminga_broker.topics.decisions.publish_rate import PublishRate
+from geminga_broker.topics.producing.producer import Producer
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.clock import Clock
 from geminga_runtime.errors import GemingaError
@@ -37,18 +37,12 @@ log = logging.getLogger(__name__)
 PartT = TypeVar("PartT", bound="TopicPart")
 
 Step = Callable[[Producer, Sequence[AppendRequest]], None]
-"""One step on the way of messages to the log: takes a run of one producer, and hands on to the next
-step what it does not answer itself. Raises ``BrokerError`` when it takes nothing of the run."""
+"""One step of messages on their way to the log: it takes a run of one producer, and hands on to the
+next step what it does not answer itself. Raises ``BrokerError`` if it takes nothing of the run."""
 
 
 class TopicServices:
-    """What all topics of a broker share: its logs, its ``schemas``, its clock, its ``config``.
-
-    ``broker_rate`` limits what is published to all topics together, ``broker_gate`` what is
-    dispatched from them; each is None where the broker has no such limit. ``publish_durations`` is
-    the histogram of how long entries take to become durable. ``cluster`` is the brokers' own, and
-    ``replication`` is what replicators to others share; None: no topic is replicated.
-    """
+    """What all topics of a broker share."""
 
     def __init__(
         self,
@@ -57,22 +51,27 @@ class TopicServices:
         config: PolicyConfig,
         *,
         cluster: str,
-        replication: Surroundings | None = None,
+        replication: ReplicationServices | None = None,
     ) -> None:
         self.factory = factory
+        # The name of the brokers' own cluster.
         self.cluster = cluster
+        # What replicators to other clusters share; None: no topic is replicated.
         self.replication = replication
         self.clock = clock
         self.config = config
         storage = SchemaStorage(factory.coordination, factory.ledgers, config.log)
         self.schemas = SchemaRegistry(storage, clock)
+        # How long entries take to become durable.
         self.publish_durations = Durations()
+        # Limits on what is published to all topics together, and on what is dispatched from them;
+        # None without such a limit.
         self.broker_rate: PublishRate | None = None
         if not (limits := config.publishing.broker_limits).is_unlimited:
             self.broker_rate = PublishRate(limits, clock.monotonic())
-        self.broker_gate: RateLimiter | None = None
+        self.broker_limiter: RateLimiter | None = None
         if not (limit := config.dispatching.broker_limit).is_unlimited:
-            self.broker_gate = RateLimiter(limit, clock, limit_of=LimitOf.BROKER)
+            self.broker_limiter = RateLimiter(limit, clock, limit_of=LimitOf.BROKER)
 
 
 class OwningTopic(Protocol):
@@ -81,6 +80,8 @@ class OwningTopic(Protocol):
     name: TopicName
     policies: EffectivePolicies
     parts: tuple[TopicPart, ...]
+    is_fenced: bool
+    """The topic refuses all clients: another broker has its log, or it is closing."""
 
     @property
     def keeps_messages(self) -> bool:
@@ -89,21 +90,16 @@ class OwningTopic(Protocol):
 
     @property
     def managed_ledger(self) -> ManagedLedger:
-        """The topic's log. Raises ``NotAllowed`` where the topic has none."""
-        ...
-
-    @property
-    def is_fenced(self) -> bool:
-        """Whether the topic refuses all clients: another broker has its log, or it is closing."""
+        """The topic's log. Raises ``NotAllowed`` if the topic has none."""
         ...
 
     @property
     def publish_rates(self) -> tuple[float, float]:
-        """Messages and bytes published a second, in the last stats period."""
+        """Messages and bytes published per second, in the last stats period."""
         ...
 
     def part(self, kind: type[PartT]) -> PartT:
-        """The topic's part of that kind. Raises ``NotAllowed`` where the topic has none."""
+        """The topic's part of that kind. Raises ``NotAllowed`` if the topic has none."""
         ...
 
     def claims(self, cursor_name: str) -> bool:
@@ -125,7 +121,7 @@ class OwningTopic(Protocol):
         ...
 
     def check_open(self) -> None:
-        """Raise ``TopicFenced`` where the topic refuses all clients."""
+        """Raise ``TopicFenced`` if the topic refuses all clients."""
         ...
 
     def note_use(self) -> None:
@@ -141,10 +137,12 @@ class TopicPart:
     """One feature of one topic. A subclass overrides the methods that concern it; here, each does
     nothing.
 
-    ``topic`` is a weak reference, so that a closed topic is freed at once. While the parts are
-    constructed, the topic has none of them yet. ``apply`` is the first call after that.
+    The order of calls: ``__init__``, ``apply``, ``adopt`` for each cursor that the part claims, and
+    ``opened``; then any of the others; at the end ``disconnect``, ``close`` (or ``delete`` and
+    ``close``), ``release``. All but the ``async`` ones must be quick: they hold up the event loop.
     """
 
+    # Without a ``__dict__``: a broker may hold 100,000 topics, each with all its parts.
     __slots__ = ("_topic",)
 
     has_backlog: ClassVar[bool] = False
@@ -152,7 +150,9 @@ class TopicPart:
     count for the topic's backlog, and a backlog quota may move them on."""
 
     def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
+        # The topic has no parts yet: ``topic.part`` works from ``apply`` on.
         del services
+        # A weak reference, so that a closed topic is freed at once.
         self._topic = topic
 
     def apply(self, policies: EffectivePolicies) -> None:
@@ -182,15 +182,17 @@ class TopicPart:
         return []
 
     def reads_from(self) -> Position | None:
-        """The least position that the part has still to read; None where it reads nothing. The
-        entry cache keeps entries from there on longer."""
+        """The least position that the part has still to read; None if it reads nothing. The entry
+        cache keeps entries from there on longer."""
         return None
 
     # Publishing
 
     def step_before(self, following: Step) -> Step:
-        """The part's step, which hands messages on to ``following``; where the part has no step, or
-        its step is off, ``following`` itself, so that it costs messages nothing."""
+        """The part's step, which hands messages on to ``following``.
+
+        Without a step, or while it is off, ``following`` itself: then it costs messages nothing.
+        """
         return following
 
     async def check_producer(self, producer: Producer) -> None:
@@ -203,19 +205,21 @@ class TopicPart:
         """``producer``, which could publish, has left the topic."""
 
     def last_sequence_id(self, producer_name: str) -> int | None:
-        """The last sequence id published under that name; None where the part keeps none."""
+        """The last sequence id published under that name; None if the part keeps none."""
         del producer_name
         return None
 
     async def settled(self, producer_name: str) -> None:
-        """Return when every message published under that name is durable or lost, if the part must
-        know that before it lets a producer of the name continue."""
+        """Return when no message published under that name is pending, if the part must know that
+        before it lets a producer of the name continue."""
 
     def run_appended(
         self, ledger_id: int, entries: Sequence[Entry], batch: Sequence[AppendRequest]
     ) -> None:
-        """The requests of ``batch`` are durable, and cached, as ``entries``. Called for every run
-        that bookies confirm: only parts that override this are."""
+        """The requests of ``batch`` are durable, and cached, as ``entries``.
+
+        HOT: called for every run that bookies confirm, and only for parts that override it.
+        """
 
     def log_fenced(self) -> None:
         """Another broker has the log: it confirms no pending entry any more."""
@@ -248,7 +252,7 @@ class TopicPart:
         """A quota or a truncation moved cursors on: do not send what they have passed."""
 
     def terminated(self) -> None:
-        """The topic takes no more messages, for ever."""
+        """The topic takes no more messages from now on."""
 
     # Time
 
@@ -272,13 +276,14 @@ class TopicPart:
     @classmethod
     async def maintain_all(cls, parts: Sequence[TopicPart]) -> None:
         """Maintain ``parts``, which are of this kind and need it, one after the other. Overridden
-        where the work of one topic depends on that of others."""
+        if the work of one topic depends on that of others."""
         for part in parts:
             await part.attempt(part.maintain)
 
     async def attempt(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do periodic ``work``, unless the topic is closing. An error of one topic is logged, and
         the round continues with the others."""
+        # The round began before: the topic may have been closed since.
         if self._topic.is_fenced:
             return
         try:

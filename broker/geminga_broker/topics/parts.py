@@ -1,33 +1,34 @@
-"""Of which parts a topic is made: a new feature is one more module, and one more line here.
+"""The list of the parts of a topic: a new feature is one more module, and one more line here.
 
-The first part is the first to take a message on its way to the log, and to hear that it is durable.
+The first part is the first to take a message on its way to the log, and the first to be told that
+it is durable.
 """
 
 from __future__ import annotations
 
 from geminga_broker.topics.backlog import Backlog, MessageExpiry
-from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
-from geminga_broker.topics.consuming.volatile_subscriptions import VolatileSubscriptions
+from geminga_broker.topics.consuming.non_persistent_subscriptions import NonPersistentSubscriptions
+from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.part import TopicPart
-from geminga_broker.topics.producing.deduplication import TopicDeduplication
 from geminga_broker.topics.producing.publish_gate import DelayLimit
 from geminga_broker.topics.producing.publish_path import PublishPath
+from geminga_broker.topics.producing.topic_deduplication import TopicDeduplication
 from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_broker.topics.topic_replication import TopicReplication
 
-# Of a topic that keeps its messages.
-STORED: tuple[type[TopicPart], ...] = (
+# Of a persistent topic. Receipts go out before the consumers are sent the run.
+PERSISTENT: tuple[type[TopicPart], ...] = (
     PublishPath,
     DelayLimit,
     TopicDeduplication,
     TopicCompaction,
     Backlog,
     MessageExpiry,
-    StoredSubscriptions,
+    PersistentSubscriptions,
     TopicReplication,
 )
-# Of one that does not.
-VOLATILE: tuple[type[TopicPart], ...] = (
+# Of a non-persistent topic.
+NON_PERSISTENT: tuple[type[TopicPart], ...] = (
     PublishPath,
-    VolatileSubscriptions,
+    NonPersistentSubscriptions,
 )

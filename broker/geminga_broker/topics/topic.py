@@ -1,8 +1,8 @@
-"""A topic: the parts that make it up, and a log if it keeps its messages.
+"""A topic: the parts that make it up, and a log if it is persistent.
 
 The topic opens and closes log and parts in order, gives each stored cursor to the part that claims
 it, passes events on to the parts, and refuses clients once it is fenced. ``publish_path`` and the
-subscriptions say what happens to messages.
+subscriptions decide what happens to messages.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from functools import cache
 from weakref import proxy
 
 from geminga_broker.errors import NotAllowed, TopicFenced, TopicTerminated
-from geminga_broker.managed_ledger.append_request import AppendRequest
-from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, Position
+from geminga_broker.managed_ledger.writing.append_request import AppendRequest
 from geminga_broker.policies.effective import EffectivePolicies
 from geminga_broker.policies.inactivity import Inactivity
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
-from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.non_persistent_subscriptions import NonPersistentSubscriptions
+from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.consuming.subscription_registry import TopicSubscription
-from geminga_broker.topics.consuming.volatile_subscriptions import VolatileSubscriptions
 from geminga_broker.topics.part import OwningTopic, PartT, TopicPart, TopicServices
-from geminga_broker.topics.parts import STORED, VOLATILE
-from geminga_broker.topics.producing.producers import Producer
+from geminga_broker.topics.parts import NON_PERSISTENT, PERSISTENT
+from geminga_broker.topics.producing.producer import Producer
 from geminga_broker.topics.producing.publish_path import PublishPath
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.service import Service
@@ -37,26 +37,31 @@ log = logging.getLogger(__name__)
 
 @cache
 def _overriding(kinds: tuple[type[TopicPart], ...], hook: str) -> tuple[int, ...]:
-    """The indexes of the kinds that override ``hook``: for calls on the hot path, and for calls
-    that cost a task. Calling the other four kinds for every run takes 0.3 us."""
+    """The indexes of the kinds that override ``hook``.
+
+    For calls on the hot path (calling the other kinds for every run takes 0.3 us), and for calls
+    that cost a task.
+    """
     base: object = getattr(TopicPart, hook)
     return tuple(at for at, kind in enumerate(kinds) if getattr(kind, hook) is not base)
 
 
 class Topic(Service):
-    """Topic ``name``. It follows ``policies`` until ``apply`` brings others. ``create_with`` are
-    the properties of a new log; None: a log that does not exist is not created. ``on_fenced`` is
-    called when another broker has taken the log over."""
+    """Topic ``name``, which follows ``policies`` until ``apply`` brings others.
+
+    ``create_with`` are the properties of a new log; with None, a log that does not exist is not
+    created. ``on_fenced`` is called when another broker has taken the log over.
+    """
 
     __slots__ = (
         "__weakref__",
-        "_hearing",
-        "_is_fenced",
         "_log",
         "_on_fenced",
+        "_run_hooks",
         "_services",
         "close_by_s",
         "created_at_ms",
+        "is_fenced",
         "last_used_s",
         "meter",
         "name",
@@ -80,43 +85,47 @@ class Topic(Service):
         self.policies = policies
         self.created_at_ms = services.clock.wall_ms()
         now_s = services.clock.monotonic()
-        # Messages and bytes in, messages and bytes out.
+        # Rates of messages and bytes in, and of messages and bytes out.
         self.meter = Meter(now_s, 0, 0, 0, 0)
         # When the topic was last known to be in use, by the monotonic clock.
         self.last_used_s = now_s
-        # When closing must be over, by the event loop's time; what is still open then is left to
-        # the next owner to recover, as after a crash. None: it takes as long as it takes.
+        # When closing must be over, by the event loop's time. The next owner recovers what is still
+        # open then, as after a crash. None: no deadline.
         self.close_by_s: float | None = None
         self._services = services
         self._on_fenced = on_fenced
-        self._is_fenced = False
+        # The topic refuses all clients: another broker has its log, or it is closing. Never unset.
+        self.is_fenced = False
+        # None for a non-persistent topic.
         self._log: ManagedLedger | None = None
         if name.is_persistent:
             log_name = name.managed_ledger_name
             self._log = services.factory.log(log_name, self, create_with=create_with)
+        # Parts refer to their topic weakly, so that a closed topic is freed at once.
         owner: OwningTopic = proxy(self)
-        kinds = STORED if name.is_persistent else VOLATILE
+        kinds = PERSISTENT if name.is_persistent else NON_PERSISTENT
         self.parts: tuple[TopicPart, ...] = tuple(kind(owner, services) for kind in kinds)
-        self._hearing = _overriding(kinds, "run_appended")
+        # The indexes of the parts that override ``run_appended``.
+        self._run_hooks = _overriding(kinds, "run_appended")
         self.publishing = self.part(PublishPath)
-        self.subscribing: StoredSubscriptions | VolatileSubscriptions
+        self.subscribing: PersistentSubscriptions | NonPersistentSubscriptions
         if name.is_persistent:
-            self.subscribing = self.part(StoredSubscriptions)
+            self.subscribing = self.part(PersistentSubscriptions)
         else:
-            self.subscribing = self.part(VolatileSubscriptions)
+            self.subscribing = self.part(NonPersistentSubscriptions)
         self.apply(policies)
 
     # Its parts
 
     def find(self, kind: type[PartT]) -> PartT | None:
-        """The topic's part of that kind; None where the topic has none."""
+        """The topic's part of that kind; None if the topic has none."""
         for part in self.parts:
             if isinstance(part, kind):
                 return part
         return None
 
     def part(self, kind: type[PartT]) -> PartT:
-        """The topic's part of that kind. Raises ``NotAllowed`` where the topic has none, as one
+        """The topic's part of that kind. Raises ``NotAllowed`` if the topic has none, as one
         without a log has few."""
         part = self.find(kind)
         if part is None:
@@ -130,22 +139,22 @@ class Topic(Service):
 
     @property
     def managed_ledger(self) -> ManagedLedger:
-        """The topic's log. Raises ``NotAllowed`` where the topic has none."""
+        """The topic's log. Raises ``NotAllowed`` if the topic has none."""
         if self._log is None:
             raise NotAllowed(f"{self.name} keeps no messages")
         return self._log
 
     def apply(self, policies: EffectivePolicies) -> None:
-        """Follow ``policies`` from now on: the log with its next ledgers and with what it trims,
-        the parts as they say."""
+        """Follow ``policies`` from now on: the log with its next ledgers and its next trimming, the
+        parts as each of them says."""
+        # Before the parts, which read it from the topic.
         self.policies = policies
         if self._log is not None:
             self._log.config = policies.log
             for cursor in self.cursors():
                 cursor.config = policies.log
-            is_kept_otherwise = self._log.retention != policies.retention
-            self._log.retention = policies.retention
-            if is_kept_otherwise:
+            if self._log.retention != policies.retention:
+                self._log.retention = policies.retention
                 self._log.trim_soon()
         for part in reversed(self.parts):
             part.apply(policies)
@@ -153,6 +162,7 @@ class Topic(Service):
     # Loading
 
     async def _open_parts(self) -> None:
+        # All parts adopt their cursors before ``opened`` is called for the first one.
         if self._log is not None:
             await self._log.__aenter__()
             for cursor in await self._services.factory.load_cursors(
@@ -162,6 +172,7 @@ class Topic(Service):
         for part in self.parts:
             await part.opened()
         if self._log is not None:
+            # Last: from now on the log reports appended runs.
             self._log.follow(self)
 
     def _claimer(self, cursor_name: str) -> TopicPart | None:
@@ -176,6 +187,7 @@ class Topic(Service):
 
     async def enter_cursor(self, cursor: Cursor) -> None:
         """Connect a cursor with the topic and its log, and open it."""
+        # Before it is opened, so that no loss goes unreported.
         cursor.on_lost = self.log_fenced
         cursor.on_ledger_left = self.managed_ledger.trim_soon
         cursor.config = self.managed_ledger.config
@@ -188,7 +200,7 @@ class Topic(Service):
         return [cursor for part in self.parts for cursor in part.cursors()]
 
     def reads_from(self) -> Position | None:
-        """The least position that a part has still to read; None where no part reads."""
+        """The least position that a part has still to read; None if no part reads."""
         positions = (part.reads_from() for part in self.parts)
         return min((each for each in positions if each is not None), default=None)
 
@@ -197,12 +209,12 @@ class Topic(Service):
     ) -> None:
         """Called by the log: a run is durable. Producers get receipts, then consumers the run."""
         parts = self.parts
-        for index in self._hearing:
+        for index in self._run_hooks:
             parts[index].run_appended(ledger_id, entries, batch)
 
     def log_fenced(self) -> None:
         """Called by the log and by cursors: another broker has taken them over."""
-        self._is_fenced = True
+        self.is_fenced = True
         for part in self.parts:
             part.log_fenced()
         self._on_fenced(self)
@@ -219,8 +231,8 @@ class Topic(Service):
         return await self.subscribing.subscribe(request)
 
     async def create_subscription(self, name: str, *, from_earliest: bool = False) -> bool:
-        """Create a durable subscription without a consumer. False where it exists, or where the
-        topic keeps no messages for it."""
+        """Create a durable subscription without a consumer. False if it exists, or if the topic is
+        not persistent."""
         return await self.subscribing.create(name, from_earliest=from_earliest)
 
     @property
@@ -228,14 +240,9 @@ class Topic(Service):
         """All subscriptions by name."""
         return self.subscribing.subscriptions
 
-    @property
-    def is_fenced(self) -> bool:
-        """Whether the topic refuses all clients: another broker has its log, or it is closing."""
-        return self._is_fenced
-
     def check_open(self) -> None:
-        """Raise ``TopicFenced`` where the topic refuses all clients."""
-        if self._is_fenced:
+        """Raise ``TopicFenced`` if the topic refuses all clients."""
+        if self.is_fenced:
             raise TopicFenced(str(self.name))
 
     @property
@@ -253,13 +260,14 @@ class Topic(Service):
 
     @property
     def retention_ms(self) -> int:
-        """How long acknowledged messages are retained; -1: for ever."""
+        """How long acknowledged messages are retained; -1 for no limit."""
         return 0 if self._log is None else self._log.retention.time_ms
 
     # Rates
 
     def tick(self, now_s: float) -> None:
         """A stats period ended: compute the rates of the topic and of its clients."""
+        # Parts first, which use the period that the topic's own meter ends below.
         period_s = self.meter.elapsed_s(now_s)
         for part in self.parts:
             part.tick(now_s, period_s)
@@ -274,7 +282,7 @@ class Topic(Service):
 
     @property
     def publish_rates(self) -> tuple[float, float]:
-        """Messages and bytes published a second, in the last stats period."""
+        """Messages and bytes published per second, in the last stats period."""
         return self.meter.rates[0], self.meter.rates[1]
 
     # What is done to messages
@@ -285,11 +293,12 @@ class Topic(Service):
             part.cursors_moved()
 
     async def terminate(self) -> Position:
-        """Take no more messages, for ever; the position of the last one. Consumers read on.
+        """Take no more messages from now on, and return the position of the last one.
 
-        Producers are disconnected when all that they sent is confirmed, and refused when they come
-        back. Raises ``StorageUnavailable``.
+        Consumers still read. Producers are disconnected once all that they sent is confirmed, and
+        refused when they reconnect. Raises ``StorageUnavailable``.
         """
+        # Producers are refused even if it fails: the log may be terminated all the same.
         try:
             position = await self.managed_ledger.termination.terminate()
         finally:
@@ -304,6 +313,7 @@ class Topic(Service):
         Raises ``TopicFenced``, ``StorageUnavailable``.
         """
         managed_ledger = self.managed_ledger
+        # Parts that keep entries of their own, such as compacted ones, before the log.
         for part in self.parts:
             await part.truncate()
         try:
@@ -315,15 +325,24 @@ class Topic(Service):
 
     def disconnect_all(self) -> None:
         """Disconnect all clients; they look the topic up again."""
-        self._is_fenced = True
+        self.is_fenced = True
         for part in self.parts:
             part.disconnect()
 
     async def _close(self) -> None:
         self.disconnect_all()
+        closing = _overriding(PERSISTENT if self.keeps_messages else NON_PERSISTENT, "close")
         try:
             async with asyncio.timeout_at(self.close_by_s):
-                await self._close_side_by_side()
+                # Side by side; a part that fails does not keep the others, and the log, open.
+                results = await asyncio.gather(
+                    *(self.parts[index].close() for index in closing), return_exceptions=True
+                )
+                for error in results:
+                    if error is not None:
+                        log.error(
+                            "part not closed", exc_info=error, extra={"topic": str(self.name)}
+                        )
         except TimeoutError:
             log.warning("cursors left open", extra={"topic": str(self.name)})
         try:
@@ -332,25 +351,16 @@ class Topic(Service):
         except TimeoutError:
             log.warning("topic left open", extra={"topic": str(self.name)})
 
-    async def _close_side_by_side(self) -> None:
-        """Close the parts. One that fails does not keep the others, and the log, open."""
-        closing = _overriding(STORED if self.keeps_messages else VOLATILE, "close")
-        results = await asyncio.gather(
-            *(self.parts[index].close() for index in closing), return_exceptions=True
-        )
-        for error in results:
-            if error is not None:
-                log.error("part not closed", exc_info=error, extra={"topic": str(self.name)})
-
     async def _close_parts(self) -> None:
         if self._log is not None:
             await self._log.__aexit__(None, None, None)
-        # Not earlier: while the log closes, it still asks them what it may trim.
+        # Not earlier: while the log closes, it still asks the parts what it may trim.
         for part in self.parts:
             part.release()
 
     async def delete(self) -> None:
         """Disconnect all clients and delete everything stored. Close the topic after that."""
+        # The log last: as long as it exists, a deletion that failed can be repeated.
         self.disconnect_all()
         for part in reversed(self.parts):
             await part.delete()

@@ -1,7 +1,7 @@
-"""A topic's compaction as the topic holds it: next to nothing until it is used, for most never are.
+"""A topic's compaction as the topic holds it: almost nothing until it is used.
 
-``Compaction`` does the work; it is made when the topic has the cursor ``__compaction``, or when it
-is first asked to compact.
+``TopicCompactor`` does the work. Most topics never have one: it is made if the topic has the cursor
+``__compaction``, or when the topic is first asked to compact.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from functools import partial
 
 from geminga_broker.compaction.compacted_view import CompactedView
-from geminga_broker.compaction.compaction import Compaction
 from geminga_broker.compaction.report import CompactionReport
+from geminga_broker.compaction.topic_compactor import TopicCompactor
 from geminga_broker.errors import NotAllowed
-from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.topics.part import OwningTopic, TopicPart, TopicServices
-from geminga_cluster.system_topics import is_change_events
 from geminga_protocol.pulsar.enums import SubscriptionType
+from geminga_protocol.pulsar.system_topics import is_change_events
 from geminga_protocol.records.topics.compacted_ledger import COMPACTION_CURSOR
 
-# So many topics are compacted at once by themselves: each holds its keys in memory meanwhile.
+# Topics that are compacted at once for their threshold: each holds its keys in memory meanwhile.
 COMPACTIONS_AT_ONCE_MAX = 4
 
 
@@ -30,38 +30,42 @@ class TopicCompaction(TopicPart):
 
     def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
         super().__init__(topic, services)
+        # What consumers with readCompacted read; empty until a compaction is done.
         self.view = CompactedView(str(topic.name))
-        self.compaction: Compaction | None = None
+        # None until it is used.
+        self.compaction: TopicCompactor | None = None
         self._services = services
 
     @property
     def report(self) -> CompactionReport:
-        """How the last compaction went."""
+        """What is known of the last compaction."""
         return CompactionReport() if self.compaction is None else self.compaction.report
 
     def claims(self, cursor_name: str) -> bool:
-        """The cursor that upstream names so."""
+        """Claim the cursor ``__compaction``."""
         return cursor_name == COMPACTION_CURSOR
 
     async def adopt(self, cursor: Cursor) -> None:
-        """The topic has been compacted before."""
+        """Continue where the last compaction ended: its cursor says up to where."""
         await (await self._used()).adopt(cursor)
 
     async def opened(self) -> None:
-        """The topic of topics' policies has the cursor from its beginning on: it has no other, and
-        what nobody has read would be trimmed."""
+        """Create the cursor of the topic that stores topic policies. It has no subscription:
+        without this cursor its log would be trimmed before it is compacted."""
         if is_change_events(self._topic.name):
             await self.check_threshold(may_begin=False)
 
     def cursors(self) -> list[Cursor]:
-        """The cursor that keeps the log for the next compaction, where there is one."""
+        """The cursor that keeps the log for the next compaction, if there is one."""
         compaction = self.compaction
         return [] if compaction is None or compaction.cursor is None else [compaction.cursor]
 
-    async def _used(self) -> Compaction:
+    async def _used(self) -> TopicCompactor:
+        """The compaction, made on first use."""
+        # Set before it is entered, which does not wait: a second caller finds it ready.
         if self.compaction is None:
             topic, services = self._topic, self._services
-            self.compaction = Compaction(
+            self.compaction = TopicCompactor(
                 topic.name,
                 services.factory,
                 topic.managed_ledger,
@@ -91,21 +95,23 @@ class TopicCompaction(TopicPart):
 
     @classmethod
     def maintenance_period_s(cls, services: TopicServices) -> float:
-        """How often the uncompacted part of a log is compared with its threshold."""
+        """How often the uncompacted part of a log is checked against its threshold."""
         return services.config.compaction.check_s
 
     @property
     def needs_maintenance(self) -> bool:
-        """Whether there is a threshold, or a compaction that counts as running."""
+        """Whether the topic has a threshold, or is being compacted and so counts for the limit."""
         return self.is_running or self._topic.policies.compaction.threshold_bytes > 0
 
     @classmethod
     async def maintain_all(cls, parts: Sequence[TopicPart]) -> None:
-        """Compact the topics that are over their threshold, few of them at once."""
+        """Compact the topics that are over their threshold, a limited number at once."""
+        # Compactions that were triggered by an operator count as well.
         compactions = [part for part in parts if isinstance(part, cls)]
         running = sum(each.is_running for each in compactions)
         for each in compactions:
             if not each.is_running:
+                # Even if it may not begin, the check creates the cursor that keeps the log.
                 may_begin = running < COMPACTIONS_AT_ONCE_MAX
                 await each.attempt(partial(each.check_threshold, may_begin=may_begin))
                 running += each.is_running
@@ -134,12 +140,12 @@ class TopicCompaction(TopicPart):
 
 
 def check_subscription(name: str) -> None:
-    """Raise ``NotAllowed`` for the name of compaction's own cursor: nobody consumes there."""
+    """Raise ``NotAllowed`` for the name of compaction's own cursor, which has no consumers."""
     if name == COMPACTION_CURSOR:
         raise NotAllowed(f"the subscription {COMPACTION_CURSOR} is the broker's own")
 
 
 def check_read_compacted(kind: SubscriptionType) -> None:
-    """Raise ``NotAllowed`` where several consumers share the messages."""
+    """Raise ``NotAllowed`` for types of which several consumers share the messages."""
     if kind.tracks_entries:
         raise NotAllowed("readCompacted only allowed on failover or exclusive subscriptions")

@@ -1,7 +1,7 @@
 """A topic's replication to other clusters: a replicator and a cursor for each of them.
 
-The cursors of clusters that a topic is no longer replicated to are deleted, and only then: what is
-not known is not taken for "nowhere".
+A cursor is deleted only when the policies say that the topic is not replicated to its cluster any
+more. While they are not known, the cursor stays: without it, messages could be trimmed unsent.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
-from geminga_broker.managed_ledger.append_request import AppendRequest
-from geminga_broker.managed_ledger.cursor import Cursor
-from geminga_broker.managed_ledger.payloads import entry_time_ms
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.positions import Entry, Position
+from geminga_broker.managed_ledger.reading.payloads import entry_time_ms
+from geminga_broker.managed_ledger.writing.append_request import AppendRequest
 from geminga_broker.policies.effective import EffectivePolicies
 from geminga_broker.policies.expiry import Expiry
 from geminga_broker.policies.inactivity import Inactivity
@@ -38,53 +38,51 @@ class TopicReplication(TopicPart):
 
     def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
         super().__init__(topic, services)
-        # Both are replaced, never changed: most topics share the empty one.
+        # By cluster. Both mappings are replaced, never changed: most topics share the empty one.
         self.replicators: Mapping[str, Replicator] = NOTHING
         self._services = services
         # Stored cursors without a replicator, by cluster.
         self._found: Mapping[str, Cursor] = NOTHING
+        # Changes are made between ``opened`` and ``close`` only.
         self._is_open = False
-        # Most topics are never replicated: made when something changes.
+        # Held by every change of the replicators, and by the topic's end. Made with the first
+        # change: most topics are never replicated.
         self._changing: asyncio.Lock | None = None
 
     # Starting and stopping
 
     def claims(self, cursor_name: str) -> bool:
-        """The cursors that upstream names so."""
+        """Claim cursors whose names have the prefix of replicators."""
         return remote_of_cursor(cursor_name) is not None
 
     async def adopt(self, cursor: Cursor) -> None:
-        """Keep the cursor open, whatever the policies say of its cluster: it holds the log."""
+        """Open the cursor, whatever the policies say of its cluster: it keeps the log untrimmed."""
         remote = remote_of_cursor(cursor.name)
         assert remote is not None
         await self._topic.enter_cursor(cursor)
         self._found = {**self._found, remote: cursor}
 
     async def opened(self) -> None:
-        """Start what the policies say; where that fails, maintenance tries again."""
+        """Start replicators as the policies say; if that fails, maintenance tries again."""
         self._is_open = True
         await self._catch_up()
 
     @property
     def _wanted(self) -> frozenset[str] | None:
+        """The clusters that the policies name; None if this broker does not replicate."""
         if self._services.replication is None:
             return None
         return self._topic.policies.replication.remotes
 
     @property
-    def _present(self) -> frozenset[str]:
-        """The clusters that the topic has a cursor for."""
-        return frozenset((*self.replicators, *self._found))
-
-    @property
     def is_behind(self) -> bool:
-        """Whether the policies ask for something else than what is: a cursor without a replicator
-        has one to come, or is to be deleted."""
+        """Whether a replicator must be started or stopped, or a cursor deleted."""
         wanted = self._wanted
         return wanted is not None and (bool(self._found) or wanted != frozenset(self.replicators))
 
     def apply(self, policies: EffectivePolicies) -> None:
         """Start and stop replicators in the background; ``opened`` does so while loading."""
+        # Settings of running replicators at once; starting and stopping takes requests.
         for replicator in self.replicators.values():
             replicator.ttl_s = policies.expiry.ttl_s
             replicator.limit(policies.replication.limit)
@@ -92,11 +90,11 @@ class TopicReplication(TopicPart):
             self._topic.spawn(self._catch_up(), name=f"follow the policies of {self._topic.name}")
 
     def _one_at_a_time(self) -> asyncio.Lock:
-        """What every change of the replicators holds, and the topic's end."""
         self._changing = self._changing or asyncio.Lock()
         return self._changing
 
     async def _catch_up(self) -> None:
+        # Without the lock, which most topics never need; ``_follow_policies`` checks again.
         if not self.is_behind:
             return
         async with self._one_at_a_time():
@@ -113,9 +111,10 @@ class TopicReplication(TopicPart):
         return self._is_open and not self._topic.is_fenced
 
     async def _follow_policies(self) -> None:
-        """Step by step: before each, the policies may have changed, or the topic may close."""
+        """Start and stop replicators one by one, until they are as the policies say."""
+        # The policies may change during each step, and the topic may close.
         while self._may_change and (wanted := self._wanted) is not None:
-            if unwanted := self._present - wanted:
+            if unwanted := {*self.replicators, *self._found} - wanted:
                 await self._remove(min(unwanted))
             elif missing := wanted - set(self.replicators):
                 await self._start(min(missing))
@@ -128,38 +127,35 @@ class TopicReplication(TopicPart):
         assert around is not None
         cursor = self._found.get(remote)
         if cursor is not None and not cursor.is_durable:
-            await self._remove(remote)  # its deletion has failed: what is left of it is of no use
+            # Its deletion has failed before: what is left of it cannot be stored any more.
+            await self._remove(remote)
             cursor = None
         if cursor is None:
-            cursor = await self._new_cursor(remote)
+            managed_ledger = topic.managed_ledger
+            await managed_ledger.begin()
+            chain = managed_ledger.chain
+            is_latest = around.config.start_at == "latest"
+            at = chain.last_confirmed if is_latest else chain.before_first
+            cursor = await services.factory.create_cursor(
+                managed_ledger.name, replicator_cursor(remote), chain, at, {}
+            )
+            await topic.enter_cursor(cursor)
+            self._found = {**self._found, remote: cursor}
             if not self._may_change or remote not in (self._wanted or ()):
                 return
         route = Route(topic=topic.name, source=services.cluster, target=remote)
         replicator = Replicator(route, topic.managed_ledger, cursor, services.schemas, around)
         replicator.ttl_s = topic.policies.expiry.ttl_s
         replicator.limit(topic.policies.replication.limit)
+        # Registered before it is started, so that closing the topic stops it in any case.
         self._found = _without(self._found, remote)
         self.replicators = {**self.replicators, remote: replicator}
         await replicator.__aenter__()
 
-    async def _new_cursor(self, remote: str) -> Cursor:
-        topic, services = self._topic, self._services
-        around = services.replication
-        assert around is not None
-        managed_ledger = topic.managed_ledger
-        await managed_ledger.begin()
-        chain = managed_ledger.chain
-        is_latest = around.config.start_at == "latest"
-        at = chain.last_confirmed if is_latest else chain.before_first
-        cursor = await services.factory.create_cursor(
-            managed_ledger.name, replicator_cursor(remote), chain, at, {}
-        )
-        await topic.enter_cursor(cursor)
-        self._found = {**self._found, remote: cursor}
-        return cursor
-
     async def _remove(self, remote: str) -> None:
-        """Stop the replicator of a cluster that was taken out, and delete its cursor."""
+        """Stop the replicator to a cluster, if there is one, and delete its cursor."""
+        # At each await the cursor is in one of the two mappings, so that it keeps the log and is
+        # closed with the topic.
         replicator = self.replicators.get(remote)
         if replicator is not None:
             self._found = {**self._found, remote: replicator.cursor}
@@ -173,6 +169,7 @@ class TopicReplication(TopicPart):
 
     def cursors(self) -> list[Cursor]:
         """The cursors of all remote clusters."""
+        # HOT for idle topics: trimming and stats ask every topic, and most are not replicated.
         if not self.replicators and not self._found:
             return []
         return [*(each.cursor for each in self.replicators.values()), *self._found.values()]
@@ -186,19 +183,22 @@ class TopicReplication(TopicPart):
     def run_appended(
         self, ledger_id: int, entries: Sequence[Entry], batch: Sequence[AppendRequest]
     ) -> None:
-        """There is something to replicate."""
+        """Wake the replicators: there is something to send."""
         del ledger_id, entries, batch
         for replicator in self.replicators.values():
             replicator.wake()
 
     def cursors_moved(self) -> None:
-        """Send nothing that the cursors have passed."""
+        """Wake the replicators, which do not send what the cursors have passed."""
         for replicator in self.replicators.values():
             replicator.wake()
 
     async def expire(self, expiry: Expiry) -> None:
-        """Replicators pass over what is too old when they read it; those that cannot send must not
-        keep it: upstream's #23937."""
+        """Move the cursors past messages that are too old.
+
+        A replicator skips such messages when it reads them; but one that cannot send, and so does
+        not read, must not keep them either (upstream's #23937).
+        """
         if not self.replicators and not self._found:
             return
         managed_ledger = self._topic.managed_ledger
@@ -214,7 +214,7 @@ class TopicReplication(TopicPart):
         self.cursors_moved()
 
     def is_used(self, rule: Inactivity) -> bool:
-        """What is not replicated yet keeps the topic, whatever the rule."""
+        """Whether entries are not replicated yet: these keep the topic, whatever the rule."""
         del rule
         return any(cursor.backlog_entries for cursor in self.cursors())
 
@@ -228,7 +228,7 @@ class TopicReplication(TopicPart):
 
     @classmethod
     def maintenance_period_s(cls, services: TopicServices) -> float:
-        """How often a change that failed is tried again."""
+        """How often a change that failed is retried."""
         around = services.replication
         return 0.0 if around is None else around.config.retry_limit_s
 
@@ -238,7 +238,7 @@ class TopicReplication(TopicPart):
         return self.is_behind
 
     async def maintain(self) -> None:
-        """Try it again."""
+        """Retry the change."""
         await self._catch_up()
 
     # Ending
@@ -249,12 +249,12 @@ class TopicReplication(TopicPart):
             replicator.stop()
 
     def log_fenced(self) -> None:
-        """Another broker has the log, and replicates it."""
+        """Send nothing more: the broker that has the log now replicates it."""
         self.disconnect()
 
     async def close(self) -> None:
-        """Stop the replicators, and store how far they have got. A change under way ends first: the
-        replicator that it starts would never be stopped."""
+        """Stop the replicators, and store their positions."""
+        # A running change ends first: the replicator that it starts must be stopped as well.
         self._is_open = False
         async with self._one_at_a_time():
             await asyncio.gather(
@@ -264,13 +264,14 @@ class TopicReplication(TopicPart):
                 await cursor.__aexit__(None, None, None)
 
     def release(self) -> None:
-        """Replicators and cursors refer to the topic's log."""
+        """Drop replicators and cursors, which refer to the topic's log."""
         self.replicators = self._found = NOTHING
 
     async def delete(self) -> None:
         """Delete the cursors."""
         self._is_open = False
         async with self._one_at_a_time():
+            # A copy, because ``_remove`` replaces both mappings.
             for remote in [*self.replicators, *self._found]:
                 await self._remove(remote)
 
@@ -279,4 +280,5 @@ ValueT = TypeVar("ValueT")
 
 
 def _without(mapping: Mapping[str, ValueT], key: str) -> Mapping[str, ValueT]:
+    """A copy of ``mapping`` without ``key``; the shared empty one if nothing is left."""
     return {each: value for each, value in mapping.items() if each != key} or NOTHING

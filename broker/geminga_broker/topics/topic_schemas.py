@@ -1,8 +1,8 @@
-"""A topic's schema as its clients see it: who registers one, and who is checked.
+"""A topic's schema as its clients see it: which clients register one, and which are checked.
 
-No part of the topic, for there is nothing to keep: the registry, which all topics share, does, and
-a topic without a schema costs no memory. A client without a schema costs no question unless the
-topic's policies want producers to have one.
+This is not a part of the topic, because there is no state: the registry, which all topics share,
+keeps it. So a topic without a schema costs no memory. A client without a schema costs no request to
+ZooKeeper, unless the topic's policies want producers to have one.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ NO_SCHEMA = b""
 
 
 class TopicSchemas:
-    """Lets clients of ``topic`` in with their schemas, as ``AbstractTopic`` of Apache Pulsar does.
-    Made for each client that comes."""
+    """Admits clients of ``topic`` with their schemas, as ``AbstractTopic`` of Apache Pulsar does.
+    Made for each client."""
 
     def __init__(self, topic: OwningTopic, registry: SchemaRegistry) -> None:
         self._topic = topic
         self._registry = registry
 
     async def admit_producer(self, schema: Schema | None) -> bytes:
-        """The version of a producer's schema, which is registered if need be; ``NO_SCHEMA`` for
-        none. Raises ``InvalidSchema``, ``IncompatibleSchema``."""
+        """The version of a producer's schema, which is registered if the policies allow that;
+        ``NO_SCHEMA`` for none. Raises ``InvalidSchema``, ``IncompatibleSchema``."""
         topic, policies = self._topic, self._topic.policies.schemas
         if schema is None:
+            # The request to the registry is made only if its answer matters.
             if policies.is_validation_enforced and await self._registry.versions(topic.name):
                 raise IncompatibleSchema(
                     "Producers cannot connect or send message without a schema to topics with a "
@@ -47,21 +48,23 @@ class TopicSchemas:
         return encode_version(found)
 
     async def admit_consumer(self, schema: Schema | None) -> None:
-        """Check a consumer's schema against the topic's. Of a topic that was never used it becomes
-        the first. Raises ``InvalidSchema``, ``IncompatibleSchema``."""
+        """Check a consumer's schema against the topic's; in a topic that was never used it becomes
+        the first version. Raises ``InvalidSchema``, ``IncompatibleSchema``."""
         if schema is None or schema.type is SchemaType.AUTO_CONSUME:
             return
         topic = self._topic
+        # Another client may register a schema meanwhile: then the registry compares both.
         if not self._is_used() and not await self._registry.versions(topic.name):
             await self.admit_producer(schema)
             return
         await self._registry.check_consumer(topic.name, schema, topic.policies.schemas.strategy)
 
     def _is_used(self) -> bool:
-        """Whether messages are there, or clients that may expect some without a schema."""
+        """Whether the topic has messages, or clients that may send or expect some without a
+        schema."""
         topic = self._topic
         publishing = topic.part(PublishPath)
-        # A replicator comes without a schema, and brings each schema before its first message.
+        # A replicator connects without a schema, and registers each one before its first message.
         if publishing.messages_in or any(
             not is_replicator(each.name) for each in publishing.producers
         ):

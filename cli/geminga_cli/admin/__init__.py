@@ -1,4 +1,15 @@
-"""``geminga admin``: asks and orders brokers by REST, with the words and flags of ``pulsar-admin``.
+"""``geminga admin``: administers brokers by REST, with the words and options of ``pulsar-admin``.
 
-One module for each group of commands; each is a tuple of ``Operation`` values.
+``operation``           what a command is: its word, arguments, request, and how the answer is shown
+``groups``              the commands, a module for each group
+``namespace_policies``  the policies of namespaces: a row makes three commands
+``components``          what functions, sources and sinks have in common
+``local_functions``     functions that run on this machine: ``localrun`` and ``dev``
+``values``              readers of values: times, sizes, names, message ids
+``options``             which broker is asked, and as whom
+``service``             requests over HTTP
+``errors``              what can go wrong
+
+A command is declared, not programmed, where one request does it. Brokers check what is allowed:
+here only the command line is checked.
 """

@@ -1,7 +1,7 @@
 """What the commands of functions, sources and sinks have in common.
 
-A functions worker serves all three by the same paths. Options become the members of a config, which
-is JSON; what no option says, a config file may, and the worker sets the rest.
+A functions worker serves all three by the same paths. Options become members of a config, which is
+a JSON object. A config file may have other members, and the worker sets the rest.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ Config = dict[str, Any]
 
 GUARANTEES = ("ATLEAST_ONCE", "ATMOST_ONCE", "EFFECTIVELY_ONCE", "MANUAL")
 JSON, BINARY = "application/json", "application/octet-stream"
-# A worker fetches such a package itself.
+# The beginnings of packages that a worker fetches itself; any other is a file on this machine.
 URLS = ("http://", "https://", "file:", "function://", "source://", "sink://", "builtin://")
 TENANT, NAMESPACE = "public", "default"
+# Options of the commands that run on this machine.
 LOCAL = (
     option(
         "--broker-service-url",
@@ -38,7 +39,7 @@ LOCAL = (
         "--web-service-url",
         default="http://localhost:8080",
         metavar="URL",
-        help="their REST, for functions that ask for it (default: http://localhost:8080)",
+        help="the brokers' REST, for functions that use it (default: http://localhost:8080)",
     ),
     option(
         "--instance-id-offset",
@@ -51,16 +52,8 @@ LOCAL = (
 )
 
 
-def run_here(kind: Kind, given: Given) -> None:
-    """Run it until Ctrl-C. Raises ``InvalidUse``, ``LocalRunFailed``."""
-    # It loads the functions worker's packages.
-    from geminga_cli.local_functions import localrun  # noqa: PLC0415 - see above
-
-    localrun(kind, given)
-
-
 def json_map(text: str) -> dict[str, Any]:
-    """A JSON object."""
+    """Read a JSON object."""
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -71,13 +64,16 @@ def json_map(text: str) -> dict[str, Any]:
 
 
 def inputs(text: str) -> list[str]:
-    """Names of topics between commas. The readers of ``values`` load the protocol, which the help
-    of these commands can do without."""
+    """Read names of topics between commas.
+
+    The same as ``values.words``; but that module loads the protocol, which the help of these
+    commands does not need.
+    """
     return [name for each in text.split(",") if (name := each.strip())]
 
 
 def truth(text: str) -> bool:
-    """``true`` or ``false``."""
+    """Read ``true`` or ``false``."""
     if text.lower() not in {"true", "false"}:
         raise argparse.ArgumentTypeError(f"{text!r} should be true or false")
     return text.lower() == "true"
@@ -85,13 +81,15 @@ def truth(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ConfigOption:
-    """An option, and the member of the config that it sets: ``resources.cpu`` is one within one."""
+    """An option, and the member of the config that it sets."""
 
     argument: Argument
+    # With dots: ``resources.cpu`` is the member ``cpu`` of the member ``resources``.
     member: str
 
     def set_in(self, config: Config, given: Given) -> None:
-        """Nothing changes where the option is not given, or the command has none such."""
+        """Set the member, if the option is given, and the command has it at all."""
+        # A switch that is not given is False.
         value = getattr(given, attribute_of(self.argument), None)
         if value is None or (value is False and self.argument.read is None):
             return
@@ -102,7 +100,7 @@ class ConfigOption:
 
 
 def attribute_of(argument: Argument) -> str:
-    """Where argparse keeps what is given for an option."""
+    """The attribute in which argparse keeps the value of an option."""
     long = next(name for name in argument.names if name.startswith("--"))
     return long.removeprefix("--").replace("-", "_")
 
@@ -115,7 +113,7 @@ def sets(
     metavar: str = "TEXT",
     choices: tuple[str, ...] = (),
 ) -> ConfigOption:
-    """An option of a config; without ``read`` it is there or not."""
+    """An option that sets ``member``; without ``read`` it is a switch."""
     if read is None:
         return ConfigOption(switch(*names, help=help), member)
     if choices:
@@ -124,7 +122,7 @@ def sets(
 
 
 def resources(word: str) -> tuple[ConfigOption, ...]:
-    """What an instance may use, and what else every kind of component may be told."""
+    """The options of every kind: what its instances may use, secrets, and the runtime."""
     each = f"for each instance of the {word}"
     return (
         sets("parallelism", "--parallelism", read=int, metavar="N", help="how many instances run"),
@@ -136,38 +134,40 @@ def resources(word: str) -> tuple[ConfigOption, ...]:
             "--secrets",
             read=json_map,
             metavar="JSON",
-            help="names of secrets, and where the provider of secrets finds each",
+            help="names of secrets, and where the secrets provider finds each",
         ),
-        sets("runtimeFlags", "--runtime-flags", help="flags for the runtime's processes"),
+        sets("runtimeFlags", "--runtime-flags", help="flags for the processes of the runtime"),
         sets("customRuntimeOptions", "--custom-runtime-options", help="options of the runtime"),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Functions, sources or sinks.
+    """Functions, sources or sinks."""
 
-    - ``config_part``: what the form calls the config; ``options`` are what sets it.
-    - ``package_of``: the file or URL of the package in a config; None where it names none.
-    """
-
+    # "function", "source" or "sink".
     word: str
+    # The name of the config in the form that is sent.
     config_part: str
+    # The options that set members of the config.
     options: tuple[ConfigOption, ...]
+    # The option that names a file with a config.
     config_file: Argument
+    # The file or URL of the package that a config names; None if it names none.
     package_of: Callable[[Config], str | None]
+    # The options that name one of them.
     names: tuple[Argument, ...]
+    # Adds to the config of a new one what its package says.
     completed: Callable[[Config], Config] = dict
-    """A new one's config with what its package says of it."""
 
     @property
     def root(self) -> str:
-        """Where REST has them."""
+        """The path in REST below which they are."""
         return f"/admin/v3/{self.word}s"
 
 
 def names_of(word: str) -> tuple[Argument, ...]:
-    """The options that name one."""
+    """The options that name one of a kind."""
     return (
         option("--tenant", metavar="TENANT", help=f"the {word}'s tenant (default: {TENANT})"),
         option(
@@ -180,7 +180,10 @@ def names_of(word: str) -> tuple[Argument, ...]:
 
 
 def set_name(config: Config, given: Given) -> None:
-    """Give a config its tenant, namespace and name: by options, by itself, by its class."""
+    """Set tenant, namespace and name of a config.
+
+    Options come first, then the config itself, then the name of its class. Raises ``InvalidUse``.
+    """
     full = getattr(given, "fqfn", None)
     if full is not None:
         parts = full.split("/")
@@ -194,13 +197,14 @@ def set_name(config: Config, given: Given) -> None:
             config[member] = getattr(given, member)
     config.setdefault("tenant", TENANT)
     config.setdefault("namespace", NAMESPACE)
+    # As upstream does: the last part of ``package.module.Class``.
     if "name" not in config and config.get("className"):
         config["name"] = config["className"].rpartition(".")[2]
     if not config.get("name"):
         raise InvalidUse("--name is missing")
 
 
-def where(kind: Kind, given: Given) -> str:
+def path_given(kind: Kind, given: Given) -> str:
     """The path of the one that the options name."""
     config: Config = {}
     set_name(config, given)
@@ -208,13 +212,13 @@ def where(kind: Kind, given: Given) -> str:
 
 
 def path_of(kind: Kind, config: Config) -> str:
-    """The path of the one that the config is for."""
+    """The path of the one that the config names."""
     parts = (config["tenant"], config["namespace"], config["name"])
     return "/".join([kind.root, *(quote(part, safe="") for part in parts)])
 
 
 def text_of(file: Path) -> str:
-    """The text in a file. Raises ``InvalidUse``."""
+    """The content of a text file. Raises ``InvalidUse``."""
     try:
         return file.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -222,117 +226,104 @@ def text_of(file: Path) -> str:
 
 
 def read_config(file: Path) -> Config:
-    """The config in a file of JSON; of YAML where PyYAML is installed. Raises ``InvalidUse``."""
+    """The config in a file of JSON, or of YAML where PyYAML is installed. Raises ``InvalidUse``."""
     text = text_of(file)
     try:
-        value = json.loads(text)
+        value: object = json.loads(text)
     except ValueError as error:
-        value = _read_yaml(file, text, error)
+        # PyYAML is no requirement of ours.
+        try:
+            yaml = import_module("yaml")
+        except ModuleNotFoundError:
+            raise InvalidUse(
+                f"{file} holds no JSON: {error}. To read YAML, install PyYAML: pip install pyyaml"
+            ) from None
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError as wrong:
+            raise InvalidUse(f"{file} holds neither JSON nor YAML: {wrong}") from None
     if not isinstance(value, dict):
         raise InvalidUse(f"{file} should hold the members of a config")
     return value
 
 
-def _read_yaml(file: Path, text: str, error: ValueError) -> object:
-    try:
-        yaml = import_module("yaml")
-    except ModuleNotFoundError:
-        raise InvalidUse(
-            f"{file} holds no JSON: {error}. To read YAML, install PyYAML: pip install pyyaml"
-        ) from None
-    try:
-        value: object = yaml.safe_load(text)
-    except yaml.YAMLError as wrong:
-        raise InvalidUse(f"{file} holds neither JSON nor YAML: {wrong}") from None
-    return value
-
-
 def given_config(kind: Kind, given: Given) -> Config:
-    """The config that a file and the options before it give, yet without a name."""
+    """The config of the options and the config file; it may have no name yet."""
     file = getattr(given, attribute_of(kind.config_file))
     config = read_config(Path(file)) if file is not None else {}
+    # Options overwrite the file.
     for each in kind.options:
         each.set_in(config, given)
     return config
 
 
-def _config_parts(
-    kind: Kind, given: Given, *, is_new: bool
-) -> tuple[Config, list[FormPart], list[FormPart]]:
-    """The config, and the parts of a form that hold it and its package, if it names one."""
-    config = given_config(kind, given)
-    if is_new:
-        config = kind.completed(config)
-    set_name(config, given)
-    package = kind.package_of(config)
-    parts: list[FormPart] = []
-    if package is None:
+def submits(kind: Kind, method: str, *, is_new: bool) -> Do:
+    """Send a form with a config and its package: to create one, or to update it."""
+
+    def do(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSON
+        config = given_config(kind, given)
         if is_new:
-            raise InvalidUse(f"the file or URL of the {kind.word}'s package is missing")
-    elif package.startswith(URLS):
-        if not package.startswith("builtin://"):
-            parts = [FormPart("url", package)]
-    elif not Path(package).is_file():
-        raise InvalidUse(f"the package {package} is no file")
-    else:
-        parts = [FormPart("data", Path(package), BINARY)]
-    return config, [FormPart(kind.config_part, json.dumps(config), JSON)], parts
-
-
-def _create(kind: Kind) -> Do:
-    def do(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSON
-        config, form, package = _config_parts(kind, given, is_new=True)
-        path = path_of(kind, config) + _waiting(given)
-        return service.submit("POST", path, [*form, *package])
-
-    return do
-
-
-def _update(kind: Kind) -> Do:
-    def do(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSON
-        config, form, package = _config_parts(kind, given, is_new=False)
-        how = json.dumps({"updateAuthData": given.update_auth_data})
-        options = FormPart("updateOptions", how, JSON)
-        path = path_of(kind, config) + _waiting(given)
-        return service.submit("PUT", path, [*form, options, *package])
+            config = kind.completed(config)
+        set_name(config, given)
+        package = kind.package_of(config)
+        parts = [FormPart(kind.config_part, json.dumps(config), JSON)]
+        if not is_new:
+            how = json.dumps({"updateAuthData": given.update_auth_data})
+            parts.append(FormPart("updateOptions", how, JSON))
+        if package is None:
+            # An update may leave the package as it is.
+            if is_new:
+                raise InvalidUse(f"the file or URL of the {kind.word}'s package is missing")
+        elif package.startswith(URLS):
+            # A built-in one is named in the config alone.
+            if not package.startswith("builtin://"):
+                parts.append(FormPart("url", package))
+        elif not Path(package).is_file():
+            raise InvalidUse(f"the package {package} is no file")
+        else:
+            parts.append(FormPart("data", Path(package), BINARY))
+        # By default the worker answers once the first instance runs, or has failed.
+        wait = "?wait=false" if given.no_wait else ""
+        return service.submit(method, path_of(kind, config) + wait, parts)
 
     return do
-
-
-def _waiting(given: Given) -> str:
-    """Of the query: by default the worker answers once the first instance runs, or cannot."""
-    return "?wait=false" if given.no_wait else ""
 
 
 def asks(kind: Kind, method: str, rest: str = "") -> Do:
-    """Ask at the path of the one that is named, or of one instance of it."""
+    """Send a request to the path of the one that is named, or of one of its instances."""
 
     def do(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSON
+        # Not all commands have the option.
         number = getattr(given, "instance_id", None)
         instance = "" if number is None else f"/{number}"
-        return service.ask(method, f"{where(kind, given)}{instance}{rest}")
-
-    return do
-
-
-def _list(kind: Kind) -> Do:
-    def do(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSON
-        parts = (given.tenant or TENANT, given.namespace or NAMESPACE)
-        return service.ask("GET", "/".join([kind.root, *(quote(each, safe="") for each in parts)]))
+        return service.ask(method, f"{path_given(kind, given)}{instance}{rest}")
 
     return do
 
 
 def config_arguments(kind: Kind) -> tuple[Argument, ...]:
-    """The options that make a config."""
+    """The options that make a config, with its name."""
     return (kind.config_file, *(each.argument for each in kind.options), *kind.names)
 
 
 def operations_of(kind: Kind) -> Sequence[Operation]:
-    """The commands that functions, sources and sinks have alike."""
+    """The commands that all kinds have."""
     word, names = kind.word, kind.names
+
+    def list_names(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSON
+        parts = (given.tenant or TENANT, given.namespace or NAMESPACE)
+        return service.ask("GET", "/".join([kind.root, *(quote(each, safe="") for each in parts)]))
+
+    def run_here(_: AdminService, given: Given) -> None:
+        # Imported now: it loads packages of the functions worker.
+        from geminga_cli.admin.local_functions import localrun  # noqa: PLC0415
+
+        localrun(kind, given)
+
     config = (*config_arguments(kind), switch("--no-wait", help="do not wait until it runs"))
-    credentials = switch("--update-auth-data", help="hand over the caller's credentials anew")
+    credentials = switch(
+        "--update-auth-data", help="replace the stored credentials by those of the caller"
+    )
 
     def one_or_all(what: str) -> tuple[Argument, ...]:
         number = option(
@@ -342,8 +333,8 @@ def operations_of(kind: Kind) -> Sequence[Operation]:
 
     status = asks(kind, "GET", "/status")
     orders: Mapping[str, str] = {
-        "restart": "end and start instances anew",
-        "stop": "stop instances; they stay as they are otherwise",
+        "restart": "stop instances and start them again",
+        "stop": "stop instances until they are started",
         "start": "start instances that were stopped",
     }
     return (
@@ -351,19 +342,23 @@ def operations_of(kind: Kind) -> Sequence[Operation]:
             "localrun",
             f"run a {word} on this machine until Ctrl-C, beside a cluster and without a worker",
             (*config_arguments(kind), *LOCAL),
-            lambda _, given: run_here(kind, given),
+            run_here,
         ),
-        Operation("create", f"create a {word} and start it", config, _create(kind)),
+        Operation(
+            "create", f"create a {word} and start it", config, submits(kind, "POST", is_new=True)
+        ),
         Operation(
             "update",
-            f"change a {word}: what is not said of it stays",
+            f"change a {word}; what is not given stays as it is",
             (*config, credentials),
-            _update(kind),
+            submits(kind, "PUT", is_new=False),
         ),
         Operation("delete", f"stop a {word} and delete it", names, asks(kind, "DELETE")),
         Operation("get", f"show the config of a {word}", names, asks(kind, "GET")),
-        Operation("list", f"list the {word}s of a namespace", names_of(word)[:2], _list(kind)),
-        Operation("status", f"show how the instances of a {word} do", one_or_all("show"), status),
+        Operation("list", f"list the {word}s of a namespace", names_of(word)[:2], list_names),
+        Operation(
+            "status", f"show the state of the instances of a {word}", one_or_all("show"), status
+        ),
         Operation("getstatus", "the same as status", one_or_all("show"), status),
         *(
             Operation(order, summary, one_or_all(order), asks(kind, "POST", f"/{order}"))

@@ -1,12 +1,12 @@
-"""What can go wrong when brokers are administered by REST.
+"""What can go wrong when brokers are administered by REST, or a function is run here.
 
 ::
 
     GemingaError
     ├── BrokerUnreachable   no broker answers at the URL
-    ├── AdminRefused        the broker answered, and refused; says its reason
-    ├── LocalRunFailed      a function that runs on this machine has ended with an error
-    └── InvalidUse          the command line asks for what there cannot be
+    ├── AdminRefused        the broker refused; has its reason
+    ├── LocalRunFailed      a function on this machine has ended with an error
+    └── InvalidUse          options contradict each other, or a value is wrong
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import ClassVar
 
-from geminga_cli.text import plain_text
+from geminga_cli.display.text import plain_text
 from geminga_runtime.errors import GemingaError
 
 
 class BrokerUnreachable(GemingaError):
-    """Nothing that speaks HTTP answers there."""
+    """No HTTP server answers at the URL."""
 
     code: ClassVar[str] = "BrokerUnreachable"
     retry: ClassVar[bool] = True
@@ -31,7 +31,7 @@ class BrokerUnreachable(GemingaError):
 
 
 class AdminRefused(GemingaError):
-    """The broker refused: ``status`` is HTTP's, ``reason`` the broker's own words."""
+    """The broker refused: ``status`` is HTTP's, ``reason`` is the broker's."""
 
     code: ClassVar[str] = "AdminRefused"
 
@@ -41,20 +41,23 @@ class AdminRefused(GemingaError):
 
     @classmethod
     def of(cls, status: int, reason: str) -> AdminRefused:
-        """The refusal; a broker that gives no reason is explained by HTTP's words. A reason has
-        lines, and names that clients chose: these reach no terminal as control characters."""
+        """The refusal for this answer; without a reason, it has the phrase of the status.
+
+        A reason may have several lines, and names that clients chose: control characters in them
+        are escaped.
+        """
         known = {each.value: each.phrase for each in HTTPStatus}
         plain = "\n".join(map(plain_text, reason.strip().expandtabs(4).split("\n")))
         return cls(status, plain or known.get(status, "The broker refused"))
 
 
 class LocalRunFailed(GemingaError):
-    """A function, source or sink on this machine has ended; it has said why."""
+    """A function, source or sink on this machine has ended, and has printed why."""
 
     code: ClassVar[str] = "LocalRunFailed"
 
 
 class InvalidUse(GemingaError):
-    """Options that do not go together, or a value that is none."""
+    """Options that contradict each other, or a value that is wrong."""
 
     code: ClassVar[str] = "InvalidUse"

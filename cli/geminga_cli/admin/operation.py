@@ -1,4 +1,4 @@
-"""What a command of ``geminga admin`` is: its words, its arguments, what it asks, what it shows."""
+"""A command of ``geminga admin``: its word, its arguments, its request, how the answer is shown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from geminga_cli.admin.service import AdminService
-from geminga_cli.text import show_value
+from geminga_cli.display.text import show_value
 
 Given = argparse.Namespace
 Do = Callable[[AdminService, Given], Any]
@@ -21,23 +21,22 @@ Read = Callable[[str], Any]
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One word that is given by its place, or by one of its ``names`` that begin with a dash.
+    """One argument of a command, as argparse needs it."""
 
-    ``read`` makes a value of the text; without it an option is a flag, with ``is_repeated`` it
-    may be given several times.
-    """
-
+    # Names of an option begin with a dash. Without one, this is the name of a positional argument.
     names: tuple[str, ...]
     help: str
+    # Makes a value of the text; None for a switch, which has no value.
     read: Read | None = str
     default: Any = None
     metavar: str | None = None
     is_required: bool = False
+    # Whether an option may be given several times; the value is then a list.
     is_repeated: bool = False
     choices: tuple[str, ...] = ()
 
     def add_to(self, parser: argparse.ArgumentParser) -> None:
-        """Add it to argparse's."""
+        """Add the argument to argparse's parser."""
         how: dict[str, Any] = {"help": self.help.replace("%", "%%"), "default": self.default}
         if self.read is None:
             how["action"] = "store_true"
@@ -67,28 +66,30 @@ def option(
 
 
 def switch(*names: str, help: str) -> Argument:  # noqa: A002 - as argparse has it
-    """An option that is there or not."""
+    """An option without a value."""
     return Argument(names, help, read=None)
 
 
 def place(name: str, help: str, read: Read = str, *, required: bool = True) -> Argument:  # noqa: A002
-    """A word that is given by its place."""
+    """A positional argument."""
     return Argument((name,), help, read, metavar=name.upper(), is_required=required)
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One command of a group; ``does`` returns what ``shows`` makes lines of for people."""
+    """One command of a group."""
 
     word: str
     summary: str
     arguments: Sequence[Argument]
+    # Sends the request; returns the answer, which ``--json`` prints as it is.
     does: Do
+    # Makes lines for people of the answer.
     shows: Show = show_value
 
 
 def path(template: str, given: Given) -> str:
-    """``template`` with what is given in the places of its ``{names}``, encoded for a URL."""
+    """``template`` with the arguments in place of their ``{names}``, encoded for a URL."""
     values: dict[str, str] = {}
     for _, name, _, _ in Formatter().parse(template):
         if name is not None:
@@ -98,24 +99,24 @@ def path(template: str, given: Given) -> str:
 
 
 class UrlPath(str):
-    """Several parts of a path, encoded already: a topic's, a namespace's."""
+    """Several parts of a path, already encoded: those of a topic or a namespace."""
 
     __slots__ = ()
 
 
+# Parameters of the query, and the arguments that set them.
 Query = Mapping[str, str]
-"""Names of parameters of the query, and of what is given for them."""
 NO_QUERY: Query = MappingProxyType({})
 
 
 def queried(given: Given, query: Query) -> dict[str, Any]:
-    """The parameters of the query that something was given for."""
+    """The query: the parameters whose arguments were given."""
     values = {name: getattr(given, attribute) for name, attribute in query.items()}
     return {name: value for name, value in values.items() if value is not None}
 
 
 def gets(template: str, query: Query = NO_QUERY) -> Do:
-    """GET that path."""
+    """A request to GET a path."""
     return lambda service, given: service.ask("GET", path(template, given), queried(given, query))
 
 
@@ -125,7 +126,7 @@ def sends(
     body: Callable[[Given], Any] | None = None,
     query: Query = NO_QUERY,
 ) -> Do:
-    """Send what ``body`` makes of the arguments, if anything, to that path."""
+    """A request to a path, with the JSON that ``body`` makes of the arguments."""
 
     def do(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSON
         content = None if body is None else body(given)

@@ -1,4 +1,4 @@
-"""The options that say which broker is asked, and who asks."""
+"""The options that say which broker is asked, and as whom."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from geminga_cli.admin.service import HttpAdminService, TlsOptions
 
+# Environment variables with the defaults of --admin-url and --auth-params.
 URL_VARIABLE = "GEMINGA_ADMIN_URL"
 AUTH_VARIABLE = "GEMINGA_AUTH_PARAMS"
 DEFAULT_URL = "http://localhost:8080"
@@ -15,7 +16,7 @@ DEFAULT_TIMEOUT_S = 60.0
 
 
 def add_service_options(parser: argparse.ArgumentParser) -> None:
-    """Add them; pulsar-admin calls them so."""
+    """Add the options, under the names of pulsar-admin."""
     parser.add_argument(
         "--admin-url",
         default=os.environ.get(URL_VARIABLE, DEFAULT_URL),
@@ -26,7 +27,7 @@ def add_service_options(parser: argparse.ArgumentParser) -> None:
         "--auth-params",
         default=os.environ.get(AUTH_VARIABLE, ""),
         metavar="token:TEXT",
-        help=f"who asks; token:file:///PATH reads it from a file (variable {AUTH_VARIABLE})",
+        help=f"the token to authenticate with, or token:file:///PATH (variable {AUTH_VARIABLE})",
     )
     parser.add_argument(
         "--request-timeout",
@@ -41,18 +42,16 @@ def add_service_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the authorities to trust (default: the system's)",
     )
-    parser.add_argument(
-        "--tls-allow-insecure", action="store_true", help="trust whatever certificate comes"
-    )
+    parser.add_argument("--tls-allow-insecure", action="store_true", help="accept any certificate")
     parser.add_argument(
         "--tls-skip-hostname-verification",
         action="store_true",
-        help="take a certificate that is for another host",
+        help="accept a certificate that is for another host",
     )
 
 
 def service_of(options: argparse.Namespace) -> HttpAdminService:
-    """The broker that the options name. Raises ``InvalidUse``."""
+    """A service that asks the broker of the options. Raises ``InvalidUse``."""
     tls = TlsOptions(
         options.tls_trust_cert_path,
         allow_insecure=options.tls_allow_insecure,

@@ -1,6 +1,6 @@
-"""Brokers' REST over one connection, from a program that ends when it has its answer.
+"""Requests to brokers' REST, for a program that ends when it has its answer.
 
-``http.client`` and nothing else: other libraries of HTTP take longer to load than a whole call.
+It uses ``http.client``: other HTTP libraries take longer to load than a whole request.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from urllib.parse import urlencode, urljoin, urlsplit
 from geminga_cli.admin.errors import AdminRefused, BrokerUnreachable, InvalidUse
 
 ROOT = "/admin/v2/"
-# From broker to broker, until the one that has the topic is found.
+# A broker redirects to the broker that has the topic, which may have changed meanwhile.
 REDIRECTS_MAX = 5
-# An answer beyond it is no broker's: the statistics of 100,000 topics take a tenth of it.
+# A longer answer is no broker's: the statistics of 100,000 topics take a tenth of it.
 ANSWER_BYTES_MAX = 1 << 30
 DEFAULT_PORTS = {"http": 80, "https": 443}
 TOKEN, TOKEN_FILE = "token:", "file:"
 FILE_READ_BYTES = 256 * 1024
-# Of the line between the parts of a form, which no file holds by chance.
+# Random bytes of the line between the parts of a form: no file contains it by chance.
 BOUNDARY_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a broker answered."""
+    """A successful answer. Names of headers are in lower case."""
 
     headers: Mapping[str, str]
     body: bytes
@@ -40,14 +40,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class FormPart:
-    """One part of a multipart form: a text, or the content of a file, which is streamed."""
+    """One part of a multipart form: a text, or a file whose content is streamed."""
 
     name: str
     content: str | Path
     media_type: str = "text/plain"
 
     def head(self, boundary: str) -> bytes:
-        """What stands before the content."""
+        """The bytes before the content."""
         words = f'form-data; name="{self.name}"'
         if isinstance(self.content, Path):
             file_name = self.content.name.replace("\\", "\\\\").replace('"', '\\"')
@@ -57,7 +57,7 @@ class FormPart:
 
 
 class AdminService(Protocol):
-    """Where operations ask."""
+    """What operations send their requests to."""
 
     def ask(
         self,
@@ -66,7 +66,7 @@ class AdminService(Protocol):
         query: Mapping[str, Any] | None = None,
         content: Any = None,  # noqa: ANN401 - JSON
     ) -> Any:  # noqa: ANN401 - JSON
-        """The answer's JSON, None for an empty one.
+        """Send a request; returns the JSON of the answer, None for an empty one.
 
         ``path`` is below ``/admin/v2/`` unless it begins with a slash; ``content`` is sent as JSON
         unless it is None. Raises ``AdminRefused``, ``BrokerUnreachable``.
@@ -74,7 +74,7 @@ class AdminService(Protocol):
         ...
 
     def fetch(self, path: str, query: Mapping[str, Any] | None = None) -> Answer:
-        """The answer to a GET as it is; raises as ``ask``."""
+        """GET a path; returns the answer as it is. Raises as ``ask``."""
         ...
 
     def submit(
@@ -83,18 +83,22 @@ class AdminService(Protocol):
         path: str,
         parts: Sequence[FormPart],
     ) -> Any:  # noqa: ANN401 - JSON
-        """As ``ask``, with a multipart form. Raises ``InvalidUse`` for a file that cannot be
-        read."""
+        """Send a multipart form; returns the JSON of the answer.
+
+        Raises as ``ask``, and ``InvalidUse`` for a file that cannot be read.
+        """
         ...
 
     def download(self, path: str, query: Mapping[str, Any], file: Path) -> None:
-        """Write the answer to a GET into ``file``; raises as ``ask``, and ``InvalidUse`` where the
-        file cannot be written."""
+        """GET a path, and write the answer into ``file``.
+
+        Raises as ``ask``, and ``InvalidUse`` if the file cannot be written.
+        """
         ...
 
 
 class HttpAdminService:
-    """Asks the broker at ``url``, and those it refers to."""
+    """Asks the broker at ``url``, and those that it redirects to."""
 
     def __init__(
         self, url: str, *, auth_params: str = "", tls: TlsOptions | None = None, timeout_s: float
@@ -109,6 +113,7 @@ class HttpAdminService:
         self._tls = tls or TlsOptions()
         self._timeout_s = timeout_s
         self._headers = {"Accept": "*/*", **_authorization(auth_params)}
+        # By scheme and ``host:port``: connections that are kept for the next request.
         self._open: dict[tuple[str, str], http.client.HTTPConnection] = {}
 
     def __enter__(self) -> Self:
@@ -125,18 +130,18 @@ class HttpAdminService:
         query: Mapping[str, Any] | None = None,
         content: Any = None,  # noqa: ANN401 - JSON
     ) -> Any:  # noqa: ANN401 - JSON
-        """The answer's JSON, None for an empty one."""
+        """Send a request; returns the JSON of the answer, None for an empty one."""
         body = None
         if content is not None:
             body = _Body("application/json", (json.dumps(content).encode(),))
         return _value_of(self._exchange(method, path, query, body).body)
 
     def fetch(self, path: str, query: Mapping[str, Any] | None = None) -> Answer:
-        """The answer to a GET as it is."""
+        """GET a path; returns the answer as it is."""
         return self._exchange("GET", path, query, None)
 
     def submit(self, method: str, path: str, parts: Sequence[FormPart]) -> Any:  # noqa: ANN401 - JSON
-        """As ``ask``, with a multipart form."""
+        """Send a multipart form; returns the JSON of the answer."""
         boundary = os.urandom(BOUNDARY_BYTES).hex()
         content: list[bytes | Path] = []
         for part in parts:
@@ -151,7 +156,7 @@ class HttpAdminService:
         return _value_of(self._exchange(method, path, None, body).body)
 
     def download(self, path: str, query: Mapping[str, Any], file: Path) -> None:
-        """Write the answer to a GET into ``file``."""
+        """GET a path, and write the answer into ``file``."""
         self._exchange("GET", path, query, None, into=file)
 
     def _exchange(
@@ -162,7 +167,12 @@ class HttpAdminService:
         body: _Body | None,
         into: Path | None = None,
     ) -> Answer:
-        asked = urlencode({name: _query_word(value) for name, value in (query or {}).items()})
+        # Booleans as JSON and Java write them: ``true``.
+        words = {
+            name: str(value).lower() if isinstance(value, bool) else str(value)
+            for name, value in (query or {}).items()
+        }
+        asked = urlencode(words)
         target = path if path.startswith("/") else ROOT + path
         url = urljoin(self._url, target + (f"?{asked}" if asked else ""))
         status, headers, answered = self._once(method, url, body, into)
@@ -184,41 +194,45 @@ class HttpAdminService:
             headers |= {"Content-Type": body.media_type, "Content-Length": str(body.size_bytes())}
         target = parts.path + (f"?{parts.query}" if parts.query else "")
         try:
-            connection = self._connection(parts.scheme, parts.netloc)
-            # A server may refuse a long body while it is being sent, and close: its answer counts.
+            connection = self._open.get((parts.scheme, parts.netloc))
+            if connection is None:
+                timeout_s = self._timeout_s
+                connection = (
+                    http.client.HTTPSConnection(
+                        parts.netloc, timeout=timeout_s, context=self._tls.context()
+                    )
+                    if parts.scheme == "https"
+                    else http.client.HTTPConnection(parts.netloc, timeout=timeout_s)
+                )
+                self._open[parts.scheme, parts.netloc] = connection
+            # A server may refuse a long body, and close the connection, while the body is being
+            # sent. Its answer can still be read.
             with suppress(BrokenPipeError, ConnectionResetError):
                 connection.request(method, target, body, headers)
             response = connection.getresponse()
             if into is not None and response.status // 100 == 2:
-                _write(response, into)
+                try:
+                    opened = into.open("wb")
+                except OSError as error:
+                    raise InvalidUse(f"{into} cannot be written: {error}") from None
+                with opened:
+                    shutil.copyfileobj(response, opened, FILE_READ_BYTES)
             answered = response.read(ANSWER_BYTES_MAX)
         except (OSError, http.client.HTTPException, ValueError) as error:
             where = f"{parts.scheme}://{parts.netloc}"
             raise BrokerUnreachable(where, str(error) or type(error).__name__) from None
         return response.status, {k.lower(): v for k, v in response.headers.items()}, answered
 
-    def _connection(self, scheme: str, netloc: str) -> http.client.HTTPConnection:
-        kept = self._open.get((scheme, netloc))
-        if kept is None:
-            if scheme == "https":
-                kept = http.client.HTTPSConnection(
-                    netloc, timeout=self._timeout_s, context=self._tls.context()
-                )
-            else:
-                kept = http.client.HTTPConnection(netloc, timeout=self._timeout_s)
-            self._open[scheme, netloc] = kept
-        return kept
-
 
 @dataclass(frozen=True, slots=True)
 class _Body:
-    """The body of a request, which can be sent again to where a redirect leads."""
+    """The body of a request. It can be iterated over again, for the target of a redirect."""
 
     media_type: str
     parts: tuple[bytes | Path, ...]
 
     def size_bytes(self) -> int:
-        """Raises ``InvalidUse`` for a file that is none."""
+        """The length of the body. Raises ``InvalidUse`` for a file that cannot be read."""
         try:
             return sum(
                 part.stat().st_size if isinstance(part, Path) else len(part) for part in self.parts
@@ -239,35 +253,27 @@ class _Body:
                 raise InvalidUse(f"{part} cannot be read: {error}") from None
 
 
-def _write(response: http.client.HTTPResponse, file: Path) -> None:
-    try:
-        opened = file.open("wb")
-    except OSError as error:
-        raise InvalidUse(f"{file} cannot be written: {error}") from None
-    with opened:
-        shutil.copyfileobj(response, opened, FILE_READ_BYTES)
-
-
 def _value_of(answered: bytes) -> Any:  # noqa: ANN401 - JSON
     if not answered.strip():
         return None
     try:
         return json.loads(answered)
-    except ValueError:  # versions and the like are bare words
+    except ValueError:  # versions and some others are bare words
         return answered.decode(errors="replace").strip()
 
 
 @dataclass(frozen=True, slots=True)
 class TlsOptions:
-    """Whom to trust: the system's authorities, or those in a file; and what shows who we are."""
+    """How the certificates of brokers are verified."""
 
+    # The authorities to trust; None: those of the system.
     trust_file: Path | None = None
     allow_insecure: bool = False
     checks_hostname: bool = True
 
     def context(self) -> Any:  # noqa: ANN401 - ssl is loaded only where it is used
-        """The context for a connection; raises ``InvalidUse`` for a file that cannot be used."""
-        import ssl  # noqa: PLC0415 - takes as long to load as a call without it
+        """The TLS context. Raises ``InvalidUse`` for a file without certificates."""
+        import ssl  # noqa: PLC0415 - takes as long to load as a request without TLS
 
         try:
             context = ssl.create_default_context(cafile=self.trust_file)
@@ -281,6 +287,7 @@ class TlsOptions:
 
 
 def _authorization(auth_params: str) -> Mapping[str, str]:
+    """The header that authenticates a request, if any."""
     if not auth_params:
         return {}
     if not auth_params.startswith(TOKEN):
@@ -295,12 +302,11 @@ def _authorization(auth_params: str) -> Mapping[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-def _query_word(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def _reason(answered: bytes) -> str:
-    """The broker's reason: a member of a JSON object, or all of a short text."""
+    """The reason of a refusal: a member of a JSON object, or the beginning of a text.
+
+    A page of HTML comes from a server that is no broker, and explains nothing.
+    """
     text = answered.decode(errors="replace")
     try:
         document = json.loads(text)

@@ -1,7 +1,7 @@
-"""What is written on the command line, and the values it stands for.
+"""Readers of values on the command line: times, sizes, names, message ids.
 
-Spans of time and sizes are written as ``pulsar-admin`` takes them: ``90``, ``100m``, ``3h``;
-``4096``, ``10M``, ``3T``. Each reader raises ``ValueError``, as argparse expects it.
+Times and sizes are written as for ``pulsar-admin``: ``90``, ``100m``, ``3h``; ``4096``, ``10M``,
+``3T``. Each reader raises ``ArgumentTypeError``, which argparse reports.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from geminga_cli.admin.operation import UrlPath
 from geminga_protocol.pulsar.errors import InvalidTopicName
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 
+# A number, and a unit or none; letter case does not matter.
 _SPAN = re.compile(r"(-?[0-9]+)([smhdwy]?)", re.IGNORECASE)
 _SPAN_S = {
     "": 1,
@@ -28,10 +29,14 @@ _SPAN_S = {
     "y": 365 * 86_400,
 }
 _SIZE = re.compile(r"(-?[0-9]+)([kmgt]?)", re.IGNORECASE)
+# Powers of 1,024, as in pulsar-admin.
 _SIZE_BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+# Negative ids stand for positions before the first message.
 _MESSAGE_ID = re.compile(r"(-?[0-9]+):(-?[0-9]+)")
+# Java's largest long.
 LONG_MAX = (1 << 63) - 1
 SECONDS_A_MINUTE = 60
+# Ids before the first message and behind the last one, in the JSON of REST.
 EARLIEST: Mapping[str, int] = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
 LATEST: Mapping[str, int] = {"ledgerId": LONG_MAX, "entryId": LONG_MAX, "partitionIndex": -1}
 
@@ -55,17 +60,17 @@ def namespace(text: str) -> UrlPath:
 
 
 def seconds(text: str) -> int:
-    """A span of time; a number alone is of seconds."""
+    """Read a time span in seconds; a number without a unit is seconds."""
     return _read(_SPAN, _SPAN_S, text, "a span of time, as 90, 100m, 3h, 2d or 5w")
 
 
 def minutes_or_unit(text: str) -> int:
-    """A span of time in seconds, written as one; a number alone is of minutes."""
+    """Read a time span in seconds; a number without a unit is minutes."""
     return seconds(f"{text}m" if text.lstrip("-").isdecimal() else text)
 
 
 def size_bytes(text: str) -> int:
-    """A size; a number alone is of bytes."""
+    """Read a size in bytes; a number without a unit is bytes."""
     return _read(_SIZE, _SIZE_BYTES, text, "a size, as 4096, 10M, 16G or 3T")
 
 
@@ -74,16 +79,17 @@ def _read(form: re.Pattern[str], units: Mapping[str, int], text: str, what: str)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} should be {what}")
     number, unit = int(found[1]), found[2].lower()
+    # A negative number stands for something else, such as "no limit": it has no unit.
     return number if number < 0 else number * units[unit]
 
 
 def words(text: str) -> list[str]:
-    """What stands between commas."""
+    """Read words between commas."""
     return [word for each in text.split(",") if (word := each.strip())]
 
 
 def pair(text: str) -> tuple[str, str]:
-    """``key=value``."""
+    """Read ``key=value``."""
     key, equals, value = text.partition("=")
     if not key or not equals:
         raise argparse.ArgumentTypeError(f"{text!r} should be written key=value")
@@ -91,12 +97,12 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def pairs(text: str) -> dict[str, str]:
-    """``a=1,b=2``."""
+    """Read ``a=1,b=2``."""
     return dict(pair(each) for each in words(text))
 
 
 def message_id(text: str) -> Mapping[str, int]:
-    """``LEDGER:ENTRY``, ``earliest`` or ``latest``, as the JSON of REST."""
+    """Read ``LEDGER:ENTRY``, ``earliest`` or ``latest``, into the JSON of REST."""
     known = {"earliest": EARLIEST, "latest": LATEST}
     if text in known:
         return known[text]
@@ -109,7 +115,7 @@ def message_id(text: str) -> Mapping[str, int]:
 
 
 def moment_ms(text: str) -> int:
-    """A moment of ISO 8601 with its offset, in milliseconds since 1970."""
+    """Read a moment of ISO 8601 with its offset, in milliseconds since 1970."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -122,5 +128,5 @@ def moment_ms(text: str) -> int:
 
 
 def compact(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the members that nothing was given for."""
+    """The document without members that are None."""
     return {name: value for name, value in document.items() if value is not None}

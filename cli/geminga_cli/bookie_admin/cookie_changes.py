@@ -1,8 +1,7 @@
-"""``restore-cookie`` and ``delete-cookie``: the VERSION file that was lost, and a bookie that is
-forgotten.
+"""``restore-cookie`` and ``delete-cookie``: restore a lost VERSION file, forget a bookie.
 
-What ``bookkeeper shell cookie_generate`` and ``cookie_delete`` do; but nothing is written over, and
-no cookie is deleted that a bookie or a ledger still needs.
+They do what ``bookkeeper shell cookie_generate`` and ``cookie_delete`` do. But they overwrite
+nothing, and delete no cookie that a bookie or a ledger still needs.
 """
 
 from __future__ import annotations
@@ -10,9 +9,8 @@ from __future__ import annotations
 import argparse
 import json
 from contextlib import closing
-from pathlib import Path
 
-from geminga_autorecovery.decommission import ledgers_of
+from geminga_autorecovery.removal.decommission import ledgers_of
 from geminga_cli.bookie_admin.cluster import Cluster
 from geminga_cli.bookie_admin.cookies import cookie_text
 from geminga_cli.bookie_admin.errors import (
@@ -22,19 +20,25 @@ from geminga_cli.bookie_admin.errors import (
     StillRegistered,
 )
 from geminga_protocol.records.bookies.cookies import COOKIE_FILE_NAME, Cookie, cookie_path
-from geminga_runtime.disk import FileDisk
+from geminga_runtime.file_disk import FileDisk
 
 
 async def restore_cookie(cluster: Cluster, options: argparse.Namespace) -> int:
     """Write the file VERSION into the bookie's directories that lost it, as ZooKeeper has it.
 
-    All directories are looked at before the first is written to. Raises ``NoCookie``,
-    ``NotRestored``, ``MalformedRecord``, ``OSError``.
+    Raises ``NoCookie``, ``NotRestored``, ``MalformedRecord``, ``OSError``.
     """
     value, _ = await cookie_text(cluster, options.bookie)
     cookie = Cookie.decode(value)
+    # All directories are checked before the first is written to.
     for directory in options.directory:
-        _require_directory_without_cookie(directory)
+        if not directory.is_dir():
+            raise NotRestored(directory, "is no directory: name one that the bookie keeps data in")
+        if (directory / COOKIE_FILE_NAME).exists():
+            raise NotRestored(
+                directory,
+                f"has a {COOKIE_FILE_NAME} already: move it away if it is not the bookie's",
+            )
     for directory in options.directory:
         with closing(FileDisk(directory, threads=1)) as disk:
             await disk.write_file(COOKIE_FILE_NAME, value)
@@ -49,17 +53,8 @@ async def restore_cookie(cluster: Cluster, options: argparse.Namespace) -> int:
     return 0
 
 
-def _require_directory_without_cookie(directory: Path) -> None:
-    if not directory.is_dir():
-        raise NotRestored(directory, "is no directory: name one that the bookie keeps data in")
-    if (directory / COOKIE_FILE_NAME).exists():
-        raise NotRestored(
-            directory, f"has a {COOKIE_FILE_NAME} already: move it away if it is not the bookie's"
-        )
-
-
 async def delete_cookie(cluster: Cluster, options: argparse.Namespace) -> int:
-    """Have ZooKeeper forget a bookie that is gone for good.
+    """Delete the cookie of a bookie that is gone for good.
 
     Raises ``NoCookie``, ``StillRegistered``, ``BookieNeeded``, ``NotConfirmed``.
     """
@@ -67,6 +62,7 @@ async def delete_cookie(cluster: Cluster, options: argparse.Namespace) -> int:
     _, version = await cookie_text(cluster, bookie_id)
     if bookie_id in (await cluster.live_bookies()).all:
         raise StillRegistered(bookie_id, "stop it first, for good")
+    # Of all ledgers, closed ones included: their copies on the bookie would be lost with it.
     ledger_ids = await ledgers_of(bookie_id, cluster.coordination, cluster.store)
     if ledger_ids:
         raise BookieNeeded(bookie_id, ledger_ids)
@@ -75,6 +71,7 @@ async def delete_cookie(cluster: Cluster, options: argparse.Namespace) -> int:
             f"bookie {bookie_id} is not registered and no ledger is on it. Without its cookie it "
             "cannot start on its directories again"
         )
+    # Only the version that was read: a bookie that starts meanwhile may have rewritten it.
     await cluster.coordination.delete(cookie_path(bookie_id), version=version)
     if options.json:
         print(json.dumps({"bookie": bookie_id, "deleted": True}))

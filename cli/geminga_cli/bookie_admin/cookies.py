@@ -1,6 +1,7 @@
-"""``cookie``: which bookies ZooKeeper knows, with which directories; or the text of one's cookie.
+"""``cookie``: the bookies that ZooKeeper knows, with their directories; or the cookie of one.
 
-The text is what the file VERSION holds in each of its directories: so a lost file is made again.
+The cookie is the text of the file VERSION in each of a bookie's directories, so that a lost file
+can be restored from it.
 """
 
 from __future__ import annotations
@@ -12,24 +13,41 @@ import sys
 
 from geminga_cli.bookie_admin.cluster import Cluster
 from geminga_cli.bookie_admin.errors import NoCookie
-from geminga_cli.text import NOTHING, table
+from geminga_cli.display.text import NOTHING, table
 from geminga_protocol.records.bookies.cookies import COOKIES_PATH, Cookie, cookie_path
 from geminga_protocol.records.errors import MalformedRecord
 from geminga_runtime.coordination import NodeMissing
 
+# Cookies that are read from ZooKeeper at the same time.
 READS_MAX = 32
 
 
 async def show_cookies(cluster: Cluster, options: argparse.Namespace) -> int:
-    """All cookies, or the text of one; 1 where one cannot be read. Raises ``NoCookie``."""
+    """Print all cookies, or the text of one; returns 1 if one cannot be read.
+
+    Raises ``NoCookie``.
+    """
     if options.bookie:
-        return await _show_text(cluster, options)
-    names = await _known(cluster)
+        value, _ = await cookie_text(cluster, options.bookie)
+        facts = _facts(options.bookie, value)
+        if options.json:
+            print(json.dumps(facts))
+        elif facts["error"]:
+            # Not on standard output: what is redirected into a file must be a cookie or nothing.
+            print(facts["error"], file=sys.stderr)
+        else:
+            sys.stdout.write(value.decode())
+        return int(bool(facts["error"]))
+
+    names = await _bookies_with_cookies(cluster)
     limit = asyncio.Semaphore(READS_MAX)
 
     async def read(name: str) -> bytes | None:
         async with limit:
-            return await _read(cluster, name)
+            try:
+                return (await cluster.coordination.get(cookie_path(name)))[0]
+            except NodeMissing:  # deleted since its name was listed
+                return None
 
     values = await asyncio.gather(*map(read, names))
     found = [_facts(name, value) for name, value in zip(names, values, strict=True) if value]
@@ -37,8 +55,7 @@ async def show_cookies(cluster: Cluster, options: argparse.Namespace) -> int:
         print(json.dumps(found, indent=2))
     else:
         columns = ("bookie", "journal_directories", "ledger_directories")
-        rows = ([_cell(each[name]) for name in columns] for each in found)
-        for line in table(columns, rows):
+        for line in table(columns, ([_cell(each[name]) for name in columns] for each in found)):
             print(line)
         for each in found:
             if each["error"]:
@@ -47,41 +64,23 @@ async def show_cookies(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 async def cookie_text(cluster: Cluster, bookie_id: str) -> tuple[bytes, int]:
-    """What ZooKeeper has of a bookie, and its version there. Raises ``NoCookie``."""
+    """The cookie of a bookie, and the version of its node in ZooKeeper. Raises ``NoCookie``."""
     try:
         value, stat = await cluster.coordination.get(cookie_path(bookie_id))
     except NodeMissing as error:
-        raise NoCookie(bookie_id, await _known(cluster)) from error
+        raise NoCookie(bookie_id, await _bookies_with_cookies(cluster)) from error
     return value, stat.version
 
 
-async def _show_text(cluster: Cluster, options: argparse.Namespace) -> int:
-    value, _ = await cookie_text(cluster, options.bookie)
-    facts = _facts(options.bookie, value)
-    if options.json:
-        print(json.dumps(facts))
-    elif facts["error"]:
-        print(facts["error"], file=sys.stderr)  # what goes to a file must be a cookie or nothing
-    else:
-        sys.stdout.write(value.decode())
-    return int(bool(facts["error"]))
-
-
-async def _known(cluster: Cluster) -> list[str]:
+async def _bookies_with_cookies(cluster: Cluster) -> list[str]:
     try:
         return sorted(await cluster.coordination.children(COOKIES_PATH))
     except NodeMissing:
         return []
 
 
-async def _read(cluster: Cluster, bookie_id: str) -> bytes | None:
-    try:
-        return (await cluster.coordination.get(cookie_path(bookie_id)))[0]
-    except NodeMissing:
-        return None
-
-
 def _facts(bookie_id: str, value: bytes) -> dict[str, object]:
+    """A cookie as a record; ``error`` is the reason why it cannot be read, or None."""
     try:
         cookie = Cookie.decode(value)
     except MalformedRecord as error:

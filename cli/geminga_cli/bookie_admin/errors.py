@@ -1,19 +1,21 @@
-"""Why a look into bookies cannot be had. All end the command with the exit code 2.
+"""Why a command of ``bookie-admin`` cannot be carried out. All end it with the exit code 2.
 
-GemingaError
-└── BookieAdminError
-    ├── NoCluster        the data directory is of no standalone that runs
-    ├── NotInitialized   ZooKeeper answers, and holds no cluster there
-    ├── UnknownBookie    no bookie of that id is registered
-    ├── NoCookie         ZooKeeper never heard of a bookie of that id, or forgot it
-    ├── StillRegistered  the bookie to be recovered or forgotten runs
-    ├── BookieNeeded     ledgers are on the bookie to be forgotten
-    ├── NotConfirmed     what cannot be taken back needs a word more
-    ├── NotRestored      a directory cannot get its cookie again
-    ├── HttpUnknown      nobody says where the bookie's HTTP is
-    ├── OrderRefused     the bookie did not obey
-    ├── CrossedRange     the first entry wanted comes after the last one
-    └── UnreadableFile   the file is none of a bookie's, or not there
+::
+
+    GemingaError
+    └── BookieAdminError
+        ├── NoCluster        no standalone runs on the data directory
+        ├── NotInitialized   ZooKeeper answers, and has no cluster there
+        ├── UnknownBookie    no bookie of this id is registered
+        ├── NoCookie         ZooKeeper has no cookie of a bookie of this id
+        ├── StillRegistered  the bookie to be recovered or forgotten is running
+        ├── BookieNeeded     ledgers are on the bookie to be forgotten
+        ├── NotConfirmed     what cannot be undone needs --yes
+        ├── NotRestored      the cookie cannot be written into a directory
+        ├── HttpUnknown      the bookie has registered no HTTP address
+        ├── OrderRefused     the bookie refused the command, or did not answer
+        ├── CrossedRange     the first wanted entry comes after the last one
+        └── UnreadableFile   the file is missing, or is no file of a bookie
 """
 
 from __future__ import annotations
@@ -21,22 +23,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from geminga_cli.text import count_words
+from geminga_cli.display.text import count_words
 from geminga_protocol.records.ledgers.ledger_metadata import INSTANCE_ID_PATH
 from geminga_runtime.errors import GemingaError
 
-# Ledgers that a message names, of however many it is about.
+# A message names at most this many ledgers.
 LEDGERS_NAMED_MAX = 10
 
 
 class BookieAdminError(GemingaError):
-    """It cannot be done like this."""
+    """The command cannot be carried out like this."""
 
     code = "BookieAdminError"
 
 
 class NoCluster(BookieAdminError):
-    """Nothing says where ZooKeeper is."""
+    """The address of ZooKeeper is unknown."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(
@@ -52,7 +54,7 @@ class NotInitialized(BookieAdminError):
     def __init__(self, hosts: str) -> None:
         super().__init__(
             f"no cluster is at {hosts}: ZooKeeper answers and has no {INSTANCE_ID_PATH} there. "
-            "See that the path behind HOST:PORT is the cluster's"
+            "Check that the path behind HOST:PORT is the cluster's"
         )
         self.hosts = hosts
 
@@ -78,7 +80,7 @@ class NoCookie(BookieAdminError):
 
 
 class StillRegistered(BookieAdminError):
-    """The bookie to be recovered or forgotten is alive."""
+    """The bookie to be recovered or forgotten is running."""
 
     def __init__(self, bookie_id: str, way_out: str) -> None:
         super().__init__(f"bookie {bookie_id} is running: {way_out}")
@@ -86,29 +88,29 @@ class StillRegistered(BookieAdminError):
 
 
 class BookieNeeded(BookieAdminError):
-    """Ledgers name the bookie: it must not be forgotten before they are moved."""
+    """Ledgers are on the bookie: it must not be forgotten before they are moved."""
 
     def __init__(self, bookie_id: str, ledger_ids: Sequence[int]) -> None:
         named = ", ".join(map(str, ledger_ids[:LEDGERS_NAMED_MAX]))
         more = " and more" if len(ledger_ids) > LEDGERS_NAMED_MAX else ""
         super().__init__(
             f"{count_words(len(ledger_ids), 'ledger')} on bookie {bookie_id}: {named}{more}. "
-            f"`geminga bookie-admin decommission {bookie_id}` has them moved, and deletes the "
-            "cookie then"
+            f"`geminga bookie-admin decommission {bookie_id}` moves them, and then deletes the "
+            "cookie"
         )
         self.bookie_id = bookie_id
         self.ledger_ids = tuple(ledger_ids)
 
 
 class NotConfirmed(BookieAdminError):
-    """Nothing was done: this cannot be taken back."""
+    """Nothing was done, because it cannot be undone."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what}. Say --yes to do it")
 
 
 class NotRestored(BookieAdminError):
-    """No cookie was written: the directory is not one that lost it."""
+    """No cookie was written: the directory is missing, or has one."""
 
     def __init__(self, directory: Path, why: str) -> None:
         super().__init__(f"{directory} {why}. Nothing was written")
@@ -116,7 +118,7 @@ class NotRestored(BookieAdminError):
 
 
 class HttpUnknown(BookieAdminError):
-    """The bookie's registration names no HTTP address."""
+    """The bookie has registered no HTTP address."""
 
     def __init__(self, bookie_id: str) -> None:
         super().__init__(
@@ -129,12 +131,12 @@ class OrderRefused(BookieAdminError):
     """The bookie answered with an error, or not at all."""
 
     def __init__(self, bookie_id: str, why: str) -> None:
-        super().__init__(f"bookie {bookie_id} did not obey: {why}")
+        super().__init__(f"the command to bookie {bookie_id} failed: {why}")
         self.bookie_id = bookie_id
 
 
 class CrossedRange(BookieAdminError):
-    """Entries were asked for backwards."""
+    """The range of entries ends before it begins."""
 
     def __init__(self, first: int, last: int) -> None:
         super().__init__(
@@ -145,7 +147,7 @@ class CrossedRange(BookieAdminError):
 
 
 class UnreadableFile(BookieAdminError):
-    """A file (or directory) that is not there, or is of no bookie."""
+    """A file or directory that is missing, or is none of a bookie's."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path} cannot be read: {why}")

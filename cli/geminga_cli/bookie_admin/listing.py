@@ -1,5 +1,5 @@
-"""``list-bookies``, ``list-ledgers``, ``ledger-metadata``, ``list-under-replicated``,
-``who-is-auditor``: what ZooKeeper and the bookies say."""
+"""``list-bookies``, ``list-ledgers``, ``ledger-metadata``, ``list-under-replicated`` and
+``who-is-auditor``: show what ZooKeeper and the bookies know."""
 
 from __future__ import annotations
 
@@ -9,35 +9,56 @@ import json
 from base64 import b64decode
 from collections.abc import AsyncIterator
 
+from geminga_autorecovery.decisions.fragments import bookies_of
 from geminga_autorecovery.errors import BookieUnknown
-from geminga_autorecovery.fragments import bookies_of
-from geminga_autorecovery.known_bookies import named_bookies
-from geminga_autorecovery.marks import Marks
+from geminga_autorecovery.removal.known_bookies import named_bookies
+from geminga_autorecovery.zookeeper.underreplication_marks import UnderreplicationMarks
 from geminga_bookie.admin.auditor import current_auditor
-from geminga_bookie.admin.disk_space import BookieSpace, ask_space
-from geminga_bookie.admin.ledger_json import metadata_json
+from geminga_bookie.admin.bookie_requests import BookieSpace, ask_space
+from geminga_bookie.admin.documents.ledger_json import metadata_json
 from geminga_bookie.admin.ledgers import all_ledgers
 from geminga_cli.bookie_admin.cluster import Cluster
-from geminga_cli.text import plain_text, size_words, table
+from geminga_cli.display.text import plain_text, size_words, table
 from geminga_ledger import LedgerError, NoSuchLedger
 from geminga_ledger.errors import BookieUnavailable
-from geminga_ledger.store import StoredMetadata
+from geminga_ledger.metadata.store import StoredMetadata
 from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata, LedgerState
 
+# Requests to ZooKeeper, and to bookies, that are open at the same time.
 METADATA_READS_MAX = 64
 ASKED_AT_ONCE_MAX = 32
 
 
 async def list_bookies(cluster: Cluster, options: argparse.Namespace) -> int:
-    """Each registered bookie with its mode, addresses and room; 1 where one does not answer."""
+    """Print each registered bookie with its mode, addresses and free space.
+
+    Returns 1 if one does not answer.
+    """
+    # Registered bookies only: one that is down has no address to ask.
     live = await cluster.live_bookies()
     limit = asyncio.Semaphore(ASKED_AT_ONCE_MAX)
 
-    async def look(bookie_id: str) -> dict[str, object]:
+    async def ask(bookie_id: str) -> dict[str, object]:
         async with limit:
-            return await _bookie(cluster, bookie_id, is_writable=bookie_id in live.writable)
+            info = await cluster.bookie_info(bookie_id)
+            space: BookieSpace | None = None
+            error = None
+            try:
+                address = await cluster.registry.resolve(bookie_id)
+                space = await ask_space(cluster.network, bookie_id, address)
+            except BookieUnavailable as unavailable:
+                error = str(unavailable)
+        return {
+            "bookie": bookie_id,
+            "mode": "writable" if bookie_id in live.writable else "read-only",
+            "address": _address(info.address if info else None),
+            "http": _address(info.http_address if info else None),
+            "free": space.free_bytes if space else None,
+            "total": space.total_bytes if space else None,
+            "error": error,
+        }
 
-    found = await asyncio.gather(*map(look, sorted(live.all)))
+    found = await asyncio.gather(*map(ask, sorted(live.all)))
     if options.json:
         print(json.dumps(found, indent=2))
     else:
@@ -50,72 +71,53 @@ async def list_bookies(cluster: Cluster, options: argparse.Namespace) -> int:
     return int(any(each["error"] for each in found))
 
 
-async def _bookie(cluster: Cluster, bookie_id: str, *, is_writable: bool) -> dict[str, object]:
-    info = await cluster.bookie_info(bookie_id)
-    space: BookieSpace | None = None
-    error = None
-    try:
-        address = await cluster.registry.resolve(bookie_id)
-        space = await ask_space(cluster.network, bookie_id, address)
-    except BookieUnavailable as unavailable:
-        error = str(unavailable)
-    return {
-        "bookie": bookie_id,
-        "mode": "writable" if is_writable else "read-only",
-        "address": _address(info.address if info else None),
-        "http": _address(info.http_address if info else None),
-        "free": space.free_bytes if space else None,
-        "total": space.total_bytes if space else None,
-        "error": error,
-    }
-
-
 def _address(address: tuple[str, int] | None) -> str | None:
     return None if address is None else f"{address[0]}:{address[1]}"
 
 
 def _cell(value: object) -> object:
+    """The numbers here are bytes."""
     return size_words(value) if isinstance(value, int) else value
 
 
 async def list_ledgers(cluster: Cluster, options: argparse.Namespace) -> int:
-    """Every ledger, or those on a bookie; as lines that come while ZooKeeper is read.
+    """Print every ledger, or those on one bookie, while ZooKeeper is still being read.
 
-    Raises ``BookieUnknown``.
+    Returns 1 if the record of one cannot be read. Raises ``BookieUnknown``.
     """
     if not options.bookie and not options.metadata:
+        # The ids are names of nodes: no record need be read.
         async for ledger_id in all_ledgers(cluster.coordination):
             print(json.dumps({"ledger": ledger_id}) if options.json else ledger_id)
         return 0
     is_wrong = has_some = False
-    async for found in _with_metadata(cluster):
+    async for found in _all_metadata(cluster):
         if isinstance(found, LedgerError):
             print(json.dumps({"error": str(found)}) if options.json else found)
             is_wrong = True
         elif not options.bookie or options.bookie in bookies_of(found.metadata):
-            print(_ledger_line(found, options))
             has_some = True
+            if options.json:
+                shown = _record(found) if options.metadata else {}
+                print(json.dumps({"ledger": found.ledger_id, **shown}))
+            elif options.metadata:
+                print(metadata_line(found.ledger_id, found.metadata))
+            else:
+                print(found.ledger_id)
     if options.bookie and not has_some:
+        # An empty list for a name that was mistyped would be misleading.
         known = await named_bookies(cluster.coordination)
         if options.bookie not in known:
             raise BookieUnknown(options.bookie, known)
     return int(is_wrong)
 
 
-def _ledger_line(stored: StoredMetadata, options: argparse.Namespace) -> str:
-    metadata = stored.metadata
-    if options.json:
-        shown = _shown(stored) if options.metadata else {}
-        return json.dumps({"ledger": stored.ledger_id, **shown})
-    return metadata_line(stored.ledger_id, metadata) if options.metadata else str(stored.ledger_id)
-
-
-def _shown(stored: StoredMetadata) -> dict[str, object]:
+def _record(stored: StoredMetadata) -> dict[str, object]:
     return metadata_json(stored.ledger_id, stored.metadata, created_ms=stored.created_ms)
 
 
 def metadata_line(ledger_id: int, metadata: LedgerMetadata) -> str:
-    """A ledger in one line."""
+    """A ledger in one line: state, end, sizes, and the bookies of each fragment."""
     state = metadata.state.name.lower().replace("_", " ")
     end = ""
     if metadata.state is LedgerState.CLOSED:
@@ -127,7 +129,8 @@ def metadata_line(ledger_id: int, metadata: LedgerMetadata) -> str:
     return f"{ledger_id}  {state}{end}  {sizes}  {ensembles}"
 
 
-async def _with_metadata(cluster: Cluster) -> AsyncIterator[StoredMetadata | LedgerError]:
+async def _all_metadata(cluster: Cluster) -> AsyncIterator[StoredMetadata | LedgerError]:
+    """The record of each ledger, or the error that it cannot be read with."""
     some: list[int] = []
     async for ledger_id in all_ledgers(cluster.coordination):
         some.append(ledger_id)
@@ -142,7 +145,7 @@ async def _with_metadata(cluster: Cluster) -> AsyncIterator[StoredMetadata | Led
 async def _read_metadata(
     cluster: Cluster, ledger_ids: list[int]
 ) -> list[StoredMetadata | LedgerError]:
-    """The records of those that are still there."""
+    """The records of these ledgers; a ledger that was deleted meanwhile is left out."""
     found = await asyncio.gather(*map(cluster.store.read, ledger_ids), return_exceptions=True)
     kept: list[StoredMetadata | LedgerError] = []
     for each in found:
@@ -155,12 +158,13 @@ async def _read_metadata(
 
 
 async def ledger_metadata(cluster: Cluster, options: argparse.Namespace) -> int:
-    """All that the record of a ledger says. Raises ``NoSuchLedger``, ``UnsupportedLedger``."""
+    """Print the whole record of a ledger. Raises ``NoSuchLedger``, ``UnsupportedLedger``."""
     stored = await cluster.store.read(options.ledger)
-    shown = _shown(stored)
+    shown = _record(stored)
     if options.json:
         print(json.dumps(shown, indent=2))
         return 0
+    # These two are printed below, a line for each of their members.
     custom = shown.pop("customMetadata")
     shown.pop("allEnsembles")
     width = max(map(len, shown))
@@ -175,12 +179,15 @@ async def ledger_metadata(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 async def list_under_replicated(cluster: Cluster, options: argparse.Namespace) -> int:
-    """The ledgers that are marked to lack copies, and where; 1 where there are any."""
-    marks = Marks(cluster.coordination, cluster.clock)
+    """Print the ledgers that are marked as under-replicated, and the bookies that lost them.
+
+    Returns 1 if there are any.
+    """
+    marks = UnderreplicationMarks(cluster.coordination, cluster.clock)
     found: dict[int, list[str]] = {}
     for ledger_id in await marks.ledgers():
         mark = await marks.read(ledger_id)
-        if mark is not None:
+        if mark is not None:  # else it was repaired meanwhile
             found[ledger_id] = list(mark.missing_bookies)
     if options.json:
         print(json.dumps({str(each): missing for each, missing in found.items()}, indent=2))
@@ -194,10 +201,10 @@ async def list_under_replicated(cluster: Cluster, options: argparse.Namespace) -
 
 
 async def who_is_auditor(cluster: Cluster, options: argparse.Namespace) -> int:
-    """The auditor's bookie id; 1 where nobody was elected."""
+    """Print the bookie id of the auditor; returns 1 if there is none."""
     auditor = await current_auditor(cluster.coordination)
     if options.json:
         print(json.dumps({"auditor": auditor}))
     else:
-        print(auditor or "nobody is the auditor: no bookie runs auto-recovery")
+        print(auditor or "there is no auditor: no bookie runs auto-recovery")
     return int(auditor is None)

@@ -1,4 +1,4 @@
-"""``force-gc``, ``set-readonly``, ``set-writable``: orders to one bookie, by its HTTP admin."""
+"""``force-gc``, ``set-readonly``, ``set-writable``: commands to one bookie, over its HTTP."""
 
 from __future__ import annotations
 
@@ -11,43 +11,47 @@ from geminga_cli.bookie_admin.cluster import Cluster, run
 from geminga_cli.bookie_admin.errors import HttpUnknown, OrderRefused
 
 ANSWER_TIMEOUT_S = 30.0
+# Answers have a few lines.
 ANSWER_BYTES_MAX = 64 * 1024
 
 
 def force_gc(options: argparse.Namespace) -> int:
-    """Have it collect garbage now; returns when it has begun."""
-    told = _put(options, "/api/v1/bookie/gc", None)
-    print(json.dumps(told) if options.json else f"bookie {options.bookie} collects garbage now")
+    """Start a garbage collection in the bookie; returns 0 when it has begun."""
+    answer = _put(options, "/api/v1/bookie/gc", None)
+    print(json.dumps(answer) if options.json else f"bookie {options.bookie} collects garbage now")
     return 0
 
 
 def set_read_only(options: argparse.Namespace) -> int:
-    """Have it take no more entries, till it is told the opposite or starts again."""
+    """Let the bookie refuse entries until ``set-writable``, or until it is restarted."""
     return _set(options, is_wanted=True)
 
 
 def set_writable(options: argparse.Namespace) -> int:
-    """Have it take entries again; 1 where it does not, for a reason of its own."""
+    """Let the bookie accept entries again; returns 1 if it has a reason of its own not to."""
     return _set(options, is_wanted=False)
 
 
 def _set(options: argparse.Namespace, *, is_wanted: bool) -> int:
-    told = _put(options, "/api/v1/bookie/state/readonly", {"readOnly": is_wanted})
-    if not isinstance(told, dict) or not isinstance(told.get("readOnly"), bool):
-        raise OrderRefused(options.bookie, f"it answered {told!r}")
-    is_read_only: bool = told["readOnly"]
+    answer = _put(options, "/api/v1/bookie/state/readonly", {"readOnly": is_wanted})
+    if not isinstance(answer, dict) or not isinstance(answer.get("readOnly"), bool):
+        raise OrderRefused(options.bookie, f"it answered {answer!r}")
+    # The state may differ from the one that was asked for: a bookie whose disks are full stays
+    # read-only.
+    is_read_only: bool = answer["readOnly"]
     if options.json:
         print(json.dumps({"bookie": options.bookie, "readOnly": is_read_only}))
     else:
-        words = "read-only" if is_read_only else "writable"
+        state = "read-only" if is_read_only else "writable"
         why = "" if is_read_only is is_wanted else ", for another reason; its log says which"
-        print(f"bookie {options.bookie} is {words}{why}")
+        print(f"bookie {options.bookie} is {state}{why}")
     return int(is_read_only is not is_wanted)
 
 
 def _put(options: argparse.Namespace, path: str, content: object) -> object:
-    """The decoded answer. Raises ``UnknownBookie``, ``HttpUnknown``, ``OrderRefused``."""
+    """The decoded answer to a PUT. Raises ``UnknownBookie``, ``HttpUnknown``, ``OrderRefused``."""
     if not options.http:
+        # ZooKeeper is needed only to find the address: with --http, the command works without it.
         run(_find_http, options)
     address = str(options.http)
     body = b"" if content is None else json.dumps(content).encode()
@@ -64,6 +68,7 @@ def _put(options: argparse.Namespace, path: str, content: object) -> object:
 
 
 async def _find_http(cluster: Cluster, options: argparse.Namespace) -> int:
+    """Set ``options.http`` to the address that the bookie has registered."""
     await cluster.require_bookie(options.bookie)
     info = await cluster.bookie_info(options.bookie)
     if info is None or info.http_address is None:

@@ -20,38 +20,42 @@ from geminga_cli.admin.errors import (
 )
 from geminga_cli.admin.operation import Operation
 from geminga_cli.admin.options import add_service_options, service_of
+from geminga_cli.display.text import show_json
 from geminga_cli.output import print_lines
-from geminga_cli.text import show_json
 
 EXIT_REFUSED, EXIT_MISUSED = 1, 2
 
+# Each is a module of ``geminga_cli.admin.groups``.
 GROUPS: Mapping[str, str] = {
     "clusters": "the clusters that know each other",
     "tenants": "who may have namespaces, and where",
     "namespaces": "groups of topics, and the policies that hold for them",
     "topics": "topics, their subscriptions, messages and statistics",
     "subscriptions": "subscriptions alone, with shorter words",
-    "schemas": "what a topic's messages are made of",
+    "schemas": "the schemas of topics",
     "brokers": "the brokers of this cluster, and their settings",
-    "broker-stats": "how much a broker has to do",
+    "broker-stats": "the load of a broker",
     "functions": "functions, which process messages beside the cluster",
-    "sources": "what brings messages in from other systems",
-    "sinks": "what takes messages out to other systems",
+    "sources": "sources, which bring messages in from other systems",
+    "sinks": "sinks, which take messages out to other systems",
     "functions-worker": "the workers that run functions, sources and sinks",
 }
-# These are commands of ``geminga`` too; ``geminga functions-worker`` runs a worker.
+# These groups are commands of ``geminga`` too. ``geminga functions-worker`` is another command: it
+# runs a worker.
 COMMANDS = ("functions", "sources", "sinks")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do what the words say; returns the exit code."""
-    options = _parser().parse_args(arguments)
+    """Run the command that the words name; returns the exit code."""
+    parser = make_parser()
+    options = parser.parse_args(arguments)
     group = options.group
     if group is None:
-        print(_usage_of_groups(), end="")
+        print(parser.format_help(), end="")
         return EXIT_MISUSED
     operations = {each.word: each for each in operations_of(group)}
-    # `geminga functions --admin-url URL list`: options may stand behind the group, too.
+    # Options of the connection may also stand behind the group, as in `geminga functions
+    # --admin-url URL list`. The values go into the same namespace.
     words = options.words
     if words and words[0].startswith("-"):
         words = _group_parser(group, operations).parse_args(words, options).words
@@ -60,10 +64,27 @@ def main(arguments: Sequence[str]) -> int:
         print(_group_parser(group, operations).format_help(), end="")
         return 0
     if word not in operations:
-        print(_unknown(group, word, operations), file=sys.stderr)
+        from difflib import get_close_matches  # noqa: PLC0415 - only where it is needed
+
+        near = get_close_matches(word, operations)
+        hint = f"; do you mean {' or '.join(near)}?" if near else ""
+        print(
+            f"geminga: admin {group} has no command {word!r}{hint}\n"
+            f"geminga admin {group} --help lists those it has",
+            file=sys.stderr,
+        )
         return EXIT_MISUSED
     operation = operations[word]
-    given = _operation_parser(group, operation).parse_args(rest)
+    # A parser for the one command that was asked for: those of all commands of a group take 30 ms.
+    command_parser = argparse.ArgumentParser(
+        prog=f"geminga admin {group} {operation.word}",
+        description=f"{operation.summary[0].upper()}{operation.summary[1:]}.",
+        allow_abbrev=False,
+    )
+    for argument in operation.arguments:
+        argument.add_to(command_parser)
+    command_parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    given = command_parser.parse_args(rest)
     try:
         with service_of(options) as service:
             answer = operation.does(service, given)
@@ -78,76 +99,46 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of ``geminga admin``; it leaves the words behind the group unread."""
+    width = max(map(len, GROUPS))
+    lines = (f"  {name:{width}}  {about}" for name, about in GROUPS.items())
     parser = argparse.ArgumentParser(
         prog="geminga admin",
         usage="geminga admin [OPTION ...] GROUP COMMAND [ARGUMENT ...]",
         description="Administer a cluster by a broker's REST. Exit codes: 0 it was done, 1 the "
         "broker refused or does not answer, 2 the command line is wrong.",
-        epilog=_groups(),
+        epilog="groups (geminga admin GROUP lists its commands):\n" + "\n".join(lines),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     add_service_options(parser)
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     parser.add_argument("group", nargs="?", choices=GROUPS, help=argparse.SUPPRESS)
     parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
 
 
 def _group_parser(group: str, operations: Mapping[str, Operation]) -> argparse.ArgumentParser:
+    """The parser of one group; its help lists the commands of the group."""
     prog = f"geminga {group}" if group in COMMANDS else f"geminga admin {group}"
     width = max(map(len, operations))
     lines = (f"  {word:{width}}  {each.summary}" for word, each in operations.items())
     parser = argparse.ArgumentParser(
         prog=prog,
-        usage=f"{prog} COMMAND [ARGUMENT ...]      (with --help it tells its arguments)",
+        usage=f"{prog} COMMAND [ARGUMENT ...]      (COMMAND --help lists its arguments)",
         description="\n".join(lines),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     add_service_options(parser)
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     parser.add_argument("words", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
 
 
-def _operation_parser(group: str, operation: Operation) -> argparse.ArgumentParser:
-    """The parser of the one command that was asked for: those of all of a group take 30 ms."""
-    parser = argparse.ArgumentParser(
-        prog=f"geminga admin {group} {operation.word}",
-        description=f"{operation.summary[0].upper()}{operation.summary[1:]}.",
-        allow_abbrev=False,
-    )
-    for argument in operation.arguments:
-        argument.add_to(parser)
-    parser.add_argument("--json", action="store_true", help="for programs")
-    return parser
-
-
-def _groups() -> str:
-    width = max(map(len, GROUPS))
-    lines = (f"  {name:{width}}  {about}" for name, about in GROUPS.items())
-    return "groups (geminga admin GROUP tells its commands):\n" + "\n".join(lines)
-
-
-def _usage_of_groups() -> str:
-    return _parser().format_help()
-
-
-def _unknown(group: str, word: str, operations: Mapping[str, Operation]) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415 - only where it is needed
-
-    near = get_close_matches(word, operations)
-    hint = f"; do you mean {' or '.join(near)}?" if near else ""
-    return (
-        f"geminga: admin {group} has no command {word!r}{hint}\n"
-        f"geminga admin {group} --help lists those it has"
-    )
-
-
 def operations_of(group: str) -> Sequence[Operation]:
-    """The commands of a group; its module is loaded now."""
-    module = import_module(f"geminga_cli.admin.{group.replace('-', '_')}")
+    """The commands of a group, whose module is imported now."""
+    module = import_module(f"geminga_cli.admin.groups.{group.replace('-', '_')}")
     operations: Sequence[Operation] = module.OPERATIONS
     return operations

@@ -1,173 +1,47 @@
-"""``geminga bookie-admin``: looks into bookies, ledgers and files; gives bookies orders.
+"""``geminga bookie-admin``: inspects bookies, ledgers and files; sends commands to bookies.
 
-Exit codes: 0 all is well, 1 something is wrong with what was looked at, 2 it could not be done.
+Exit codes: 0 all is well, 1 something is wrong with what was inspected, 2 it could not be done.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-from geminga_cli.bookie_admin.addresses import http_address, zookeeper_hosts
 from geminga_cli.output import drop_output
 
 EXIT_CANNOT = 2
 _PACKAGE = "geminga_cli.bookie_admin"
 
-Add = Callable[[argparse.ArgumentParser], None]
+PORT_MAX = 65_535
+# A name, an IPv4 address, or an IPv6 address in brackets; then the port.
+_HOST_PORT = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class SubCommand:
-    """One word: ``module:function`` that does it, what it is for, which options it adds.
-
-    With ``is_on_cluster`` the function is a coroutine that gets the cluster first.
-    """
-
-    does: str
-    summary: str
-    add: Add = lambda _: None
-    is_on_cluster: bool = True
-    has_cluster_options: bool = True
+def host_port(words: str) -> str:
+    """``HOST:PORT`` as it was given. Raises ``ArgumentTypeError`` for anything else."""
+    match = _HOST_PORT.fullmatch(words)
+    if match is None or not 0 < int(match[1]) <= PORT_MAX:
+        raise argparse.ArgumentTypeError(f"{words!r} is not HOST:PORT, like 127.0.0.1:2181")
+    return words
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Do what the options say; returns the exit code."""
-    options = make_parser().parse_args(arguments)
-    command = SUB_COMMANDS[options.command]
-    module, _, name = command.does.partition(":")
-    work = getattr(import_module(f"{_PACKAGE}.{module}"), name)
-    try:
-        if command.is_on_cluster:
-            from geminga_cli.bookie_admin.cluster import run  # noqa: PLC0415 - not for --help
-
-            return run(work, options)
-        code: int = work(options)
-        sys.stdout.flush()
-    except BrokenPipeError:  # whoever read it has seen enough
-        drop_output()
-        return 0
-    except OSError as error:
-        print(f"geminga: {error}", file=sys.stderr)
-        return EXIT_CANNOT
-    return code
+def http_address(words: str) -> str:
+    """``HOST:PORT``, which may be given as a URL without a path."""
+    return host_port(words.removeprefix("http://").rstrip("/"))
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """All sub-commands with their options."""
-    parser = argparse.ArgumentParser(
-        prog="geminga bookie-admin",
-        description="Look into bookies and ledgers, and give bookies orders. Exit codes: 0 all is "
-        "well, 1 something is wrong, 2 it could not be done.",
-        allow_abbrev=False,
-    )
-    added = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, command in SUB_COMMANDS.items():
-        sub = added.add_parser(
-            name, help=command.summary, description=command.summary, allow_abbrev=False
-        )
-        command.add(sub)
-        if command.has_cluster_options:
-            _add_cluster(sub)
-        sub.add_argument("--json", action="store_true", help="for programs")
-    return parser
-
-
-def _add_cluster(parser: argparse.ArgumentParser) -> None:
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument(
-        "--zookeeper",
-        type=zookeeper_hosts,
-        metavar="HOST:PORT",
-        help="the cluster's ZooKeeper; HOST:PORT/path where it keeps to a path",
-    )
-    which.add_argument(
-        "--data-dir",
-        type=Path,
-        default=Path("data"),
-        metavar="DATA",
-        help="that of a running standalone, whose ZooKeeper is then used (default: ./data)",
-    )
-
-
-def _add_ledger(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("ledger", type=_ledger_id, metavar="LEDGER", help="the ledger's id")
-
-
-def _add_bookie(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("bookie", metavar="BOOKIE", help="the bookie's id, as list-bookies says")
-
-
-def _add_cookie(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "bookie", nargs="?", default="", metavar="BOOKIE", help="only this one's, as in its VERSION"
-    )
-
-
-def _add_restored(parser: argparse.ArgumentParser) -> None:
-    _add_bookie(parser)
-    parser.add_argument(
-        "--directory",
-        type=Path,
-        required=True,
-        action="append",
-        metavar="DIRECTORY",
-        help="a journal or ledger directory of it that has no VERSION; may be given again",
-    )
-
-
-def _add_forgotten(parser: argparse.ArgumentParser) -> None:
-    _add_bookie(parser)
-    parser.add_argument("--yes", action="store_true", help="it cannot be taken back: do it")
-
-
-def _add_recovered(parser: argparse.ArgumentParser) -> None:
-    _add_bookie(parser)
-    parser.add_argument("--force", action="store_true", help="even if the bookie runs")
-
-
-def _add_ordered(parser: argparse.ArgumentParser) -> None:
-    _add_bookie(parser)
-    parser.add_argument(
-        "--http",
-        type=http_address,
-        metavar="HOST:PORT",
-        help="where its HTTP is (default: as it is registered)",
-    )
-
-
-def _add_listing(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--bookie", default="", metavar="ID", help="only those on this bookie")
-    parser.add_argument("--metadata", action="store_true", help="with state, sizes and bookies")
-
-
-def _add_reading(parser: argparse.ArgumentParser) -> None:
-    _add_ledger(parser)
-    add = parser.add_argument
-    add("--first", type=_entry_id, default=0, metavar="ENTRY", help="begin there (default: 0)")
-    add("--last", type=_entry_id, metavar="ENTRY", help="end there (default: with the last one)")
-    add("--bookie", default="", metavar="ID", help="read this bookie's copies only")
-    add("--format", choices=("hex", "text", "length"), default="hex", help="default: hex")
-
-
-def _add_files(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
-    parser.add_argument("--ledger", type=_ledger_id, metavar="LEDGER", help="only this one's")
-
-
-def _add_index(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--data-directory",
-        type=Path,
-        required=True,
-        metavar="DIRECTORY",
-        help="the bookie's (DATA/bookie of a standalone)",
-    )
-    parser.add_argument("--ledger", type=_ledger_id, metavar="LEDGER", help="its blocks too")
+def zookeeper_hosts(words: str) -> str:
+    """``HOST:PORT[,HOST:PORT...][/CHROOT]`` as it was given."""
+    for each in words.partition("/")[0].split(","):
+        host_port(each)
+    return words
 
 
 def _ledger_id(words: str) -> int:
@@ -188,79 +62,246 @@ def _number(words: str, what: str) -> int:
     return int(words)
 
 
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An argument of a sub-command: what argparse's ``add_argument`` takes."""
+
+    names: tuple[str, ...]
+    how: Mapping[str, Any]
+
+
+def option(*names: str, **how: Any) -> Option:  # noqa: ANN401 - as argparse has it
+    """An argument of these names."""
+    return Option(names, how)
+
+
+LEDGER = option("ledger", type=_ledger_id, metavar="LEDGER", help="the ledger's id")
+BOOKIE = option("bookie", metavar="BOOKIE", help="the bookie's id, as list-bookies shows it")
+FILES = (
+    option("files", nargs="+", type=Path, metavar="FILE"),
+    option("--ledger", type=_ledger_id, metavar="LEDGER", help="only what concerns this ledger"),
+)
+HTTP = option(
+    "--http",
+    type=http_address,
+    metavar="HOST:PORT",
+    help="where the bookie's HTTP is (default: as the bookie is registered)",
+)
+# Where ZooKeeper is: at most one of the two may be given.
+CLUSTER = (
+    option(
+        "--zookeeper",
+        type=zookeeper_hosts,
+        metavar="HOST:PORT",
+        help="the cluster's ZooKeeper; HOST:PORT/path where the cluster is below a path",
+    ),
+    option(
+        "--data-dir",
+        type=Path,
+        default=Path("data"),
+        metavar="DATA",
+        help="the data directory of a running standalone, for its ZooKeeper (default: ./data)",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SubCommand:
+    """One word behind ``geminga bookie-admin``."""
+
+    # ``module:function`` below ``geminga_cli.bookie_admin``.
+    does: str
+    summary: str
+    options: tuple[Option, ...] = ()
+    # The function is a coroutine, whose first argument is the open cluster.
+    is_on_cluster: bool = True
+    # The options of ``CLUSTER`` are added.
+    has_cluster_options: bool = True
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the sub-command; returns the exit code."""
+    options = make_parser().parse_args(arguments)
+    command = SUB_COMMANDS[options.command]
+    module, _, name = command.does.partition(":")
+    work = getattr(import_module(f"{_PACKAGE}.{module}"), name)
+    try:
+        if command.is_on_cluster:
+            from geminga_cli.bookie_admin.cluster import run  # noqa: PLC0415 - not for --help
+
+            return run(work, options)
+        code: int = work(options)
+        # Buffered lines meet the closed pipe only here.
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of our output has gone
+        drop_output()
+        return 0
+    except OSError as error:
+        print(f"geminga: {error}", file=sys.stderr)
+        return EXIT_CANNOT
+    return code
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """All sub-commands with their options."""
+    parser = argparse.ArgumentParser(
+        prog="geminga bookie-admin",
+        description="Inspect bookies, ledgers and files of bookies, and send commands to bookies. "
+        "Exit codes: 0 all is well, 1 something is wrong, 2 it could not be done.",
+        allow_abbrev=False,
+    )
+    added = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, command in SUB_COMMANDS.items():
+        sub = added.add_parser(
+            name, help=command.summary, description=command.summary, allow_abbrev=False
+        )
+        for each in command.options:
+            sub.add_argument(*each.names, **each.how)
+        if command.has_cluster_options:
+            which = sub.add_mutually_exclusive_group()
+            for each in CLUSTER:
+                which.add_argument(*each.names, **each.how)
+        sub.add_argument("--json", action="store_true", help="print JSON, for programs")
+    return parser
+
+
 SUB_COMMANDS = {
     "list-bookies": SubCommand(
-        "listing:list_bookies", "the registered bookies, their addresses and room"
+        "listing:list_bookies", "the registered bookies, their addresses and free space"
     ),
-    "list-ledgers": SubCommand("listing:list_ledgers", "the ledgers of the cluster", _add_listing),
+    "list-ledgers": SubCommand(
+        "listing:list_ledgers",
+        "the ledgers of the cluster",
+        (
+            option("--bookie", default="", metavar="ID", help="only ledgers on this bookie"),
+            option("--metadata", action="store_true", help="with state, sizes and bookies"),
+        ),
+    ),
     "ledger-metadata": SubCommand(
-        "listing:ledger_metadata", "what ZooKeeper says of a ledger", _add_ledger
+        "listing:ledger_metadata", "a ledger's record in ZooKeeper", (LEDGER,)
     ),
-    "read-ledger": SubCommand("reading:read_ledger", "print entries of a ledger", _add_reading),
+    "read-ledger": SubCommand(
+        "reading:read_ledger",
+        "print entries of a ledger",
+        (
+            LEDGER,
+            option(
+                "--first",
+                type=_entry_id,
+                default=0,
+                metavar="ENTRY",
+                help="begin there (default: 0)",
+            ),
+            option(
+                "--last",
+                type=_entry_id,
+                metavar="ENTRY",
+                help="end there (default: the last entry)",
+            ),
+            option("--bookie", default="", metavar="ID", help="read this bookie's copies only"),
+            option(
+                "--format", choices=("hex", "text", "length"), default="hex", help="default: hex"
+            ),
+        ),
+    ),
     "verify-ledger": SubCommand(
-        "verifying:verify_ledger", "read every copy of every entry of a ledger", _add_ledger
+        "verification:verify_ledger", "read every copy of every entry of a ledger", (LEDGER,)
     ),
     "dump-journal": SubCommand(
-        "journal_dump:dump_journals",
-        "what is in journal files",
-        _add_files,
+        "files.journal:dump_journals",
+        "the content of journal files",
+        FILES,
         is_on_cluster=False,
         has_cluster_options=False,
     ),
     "dump-entry-log": SubCommand(
-        "entry_log_dump:dump_entry_logs",
-        "what is in entry logs",
-        _add_files,
+        "files.entry_log:dump_entry_logs",
+        "the content of entry logs",
+        FILES,
         is_on_cluster=False,
         has_cluster_options=False,
     ),
     "dump-index": SubCommand(
-        "index_dump:dump_index",
-        "what a bookie's index knows",
-        _add_index,
+        "files.index:dump_index",
+        "the content of a bookie's index",
+        (
+            option(
+                "--data-directory",
+                type=Path,
+                required=True,
+                metavar="DIRECTORY",
+                help="the bookie's (DATA/bookie of a standalone)",
+            ),
+            option(
+                "--ledger", type=_ledger_id, metavar="LEDGER", help="this ledger, with its blocks"
+            ),
+        ),
         is_on_cluster=False,
         has_cluster_options=False,
     ),
     "list-under-replicated": SubCommand(
-        "listing:list_under_replicated", "the ledgers that are marked to lack copies"
+        "listing:list_under_replicated", "the ledgers that are marked as under-replicated"
     ),
     "who-is-auditor": SubCommand("listing:who_is_auditor", "the bookie that looks for lost copies"),
     "cookie": SubCommand(
         "cookies:show_cookies",
         "all bookies that ever were here, and their directories; or the VERSION file of one",
-        _add_cookie,
+        (
+            option(
+                "bookie",
+                nargs="?",
+                default="",
+                metavar="BOOKIE",
+                help="show this bookie's cookie, as in its VERSION file",
+            ),
+        ),
     ),
     "restore-cookie": SubCommand(
         "cookie_changes:restore_cookie",
         "write the VERSION file that a bookie's directory lost, as ZooKeeper has it",
-        _add_restored,
+        (
+            BOOKIE,
+            option(
+                "--directory",
+                type=Path,
+                required=True,
+                action="append",
+                metavar="DIRECTORY",
+                help="a journal or ledger directory of it without VERSION; may be given again",
+            ),
+        ),
     ),
     "delete-cookie": SubCommand(
         "cookie_changes:delete_cookie",
         "forget a bookie that is gone for good, once no ledger is on it",
-        _add_forgotten,
+        (
+            BOOKIE,
+            option("--yes", action="store_true", help="do it, although it cannot be undone"),
+        ),
     ),
     "recover": SubCommand(
-        "moving:recover_bookie", "move all ledgers off a dead bookie, now", _add_recovered
+        "recovery:recover_bookie",
+        "move all ledgers off a dead bookie, now",
+        (BOOKIE, option("--force", action="store_true", help="even if the bookie runs")),
     ),
     "decommission": SubCommand(
-        "moving:decommission_bookie",
-        "have all ledgers moved off a stopped bookie, and forget it",
-        _add_bookie,
+        "recovery:decommission_bookie",
+        "let others move all ledgers off a stopped bookie, then forget it",
+        (BOOKIE,),
     ),
     "force-gc": SubCommand(
-        "orders:force_gc", "have a bookie collect garbage now", _add_ordered, is_on_cluster=False
+        "orders:force_gc", "let a bookie collect garbage now", (BOOKIE, HTTP), is_on_cluster=False
     ),
     "set-readonly": SubCommand(
         "orders:set_read_only",
-        "have a bookie take no more entries",
-        _add_ordered,
+        "let a bookie accept no more entries",
+        (BOOKIE, HTTP),
         is_on_cluster=False,
     ),
     "set-writable": SubCommand(
         "orders:set_writable",
-        "have a bookie take entries again",
-        _add_ordered,
+        "let a bookie accept entries again",
+        (BOOKIE, HTTP),
         is_on_cluster=False,
     ),
 }

@@ -1,8 +1,8 @@
-"""``geminga cluster``: a cluster of several brokers on this machine, and what is done to its parts.
+"""``geminga cluster``: a cluster of several brokers on this machine, and operations on its parts.
 
-``up`` runs it under a supervisor, as ``geminga standalone`` does. The other words are for operators
-and for those who try what a cluster withstands: they ask that supervisor, through the socket in the
-data directory. They work for a standalone, too.
+``up`` runs it under a supervisor, as ``geminga standalone`` does. The other words are for
+operators, and for people who test what a cluster withstands: they ask that supervisor through the
+socket in the data directory. They work for a standalone, too.
 """
 
 from __future__ import annotations
@@ -13,26 +13,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from geminga_cli.commands import standalone
-from geminga_cli.commands.help import HelpPages
+from geminga_cli.commands.parts.settings_help import HelpPages
+from geminga_cli.display.text import show_json, table
 from geminga_cli.errors import CannotObey
 from geminga_cli.output import print_lines
 from geminga_cli.supervisor.process import log_tail
 from geminga_cli.supervisor.settings import ClusterSettings
-from geminga_cli.text import show_json, table
 
 if TYPE_CHECKING:
     from geminga_cli.supervisor.operators import Operator
 
 EXIT_UNHEALTHY = 1
+# ``Phase.READY`` of the supervisor, as it is written in a part's status.
 READY = "ready"
+# About a screen of log lines.
 LINES_DEFAULT = 40
 
 PAGES = HelpPages(
     "Start a cluster of several brokers on this machine: ZooKeeper, bookies, brokers and a proxy, "
-    "each a process of its own, and watch over them. Prints READY and the addresses of the proxy "
-    "when everything answers; endpoints.json in the data directory has all addresses. Each part's "
-    "log is a file in DATA/logs. The parts' own settings stand below [broker], [proxy], [bookie], "
-    "[functions-worker] and [zookeeper] in the --config file, or in their variables.",
+    "each a process of its own, and restart those that fail. Prints READY and the addresses of the "
+    "proxy when everything answers; endpoints.json in the data directory has all addresses. Each "
+    "part's log is a file in DATA/logs. The parts' own settings are those below [broker], [proxy], "
+    "[bookie], [functions-worker] and [zookeeper] in the --config file, and their variables.",
     first=(
         *("data_directory", "num_brokers", "num_bookies", "num_proxies", "num_functions_workers"),
         *("broker_port", "web_port", "bind_address", "advertised_address", "zookeeper", "sync"),
@@ -43,7 +45,7 @@ PAGES = HelpPages(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do what the first word says; returns the exit code."""
+    """Run the command that the first word names; returns the exit code."""
     if arguments[:1] == ["up"]:
         settings, file = standalone.parse(arguments[1:], ClusterSettings, PAGES)
         assert isinstance(settings, ClusterSettings)
@@ -52,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
 
             return geo.run(settings, arguments[1:])
         return standalone.run(settings, file)
-    options = _parser().parse_args(arguments)
+    options = make_parser().parse_args(arguments)
 
     import asyncio  # noqa: PLC0415 - not for --help
 
@@ -62,11 +64,12 @@ def main(arguments: Sequence[str]) -> int:
     return asyncio.run(_obey(options, Operator(options.data_dir, SystemClock())))
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """All words with their options; ``up`` has its own parser (``standalone.parse``)."""
     parser = argparse.ArgumentParser(
         prog="geminga cluster",
-        description="A cluster of several brokers on this machine, and what is done to its parts. "
-        "All words but `up` ask the supervisor that runs on the data directory, also one that "
+        description="A cluster of several brokers on this machine, and operations on its parts. "
+        "All words but `up` ask the supervisor that runs on the data directory; it may be one that "
         "`geminga standalone` started.",
         allow_abbrev=False,
     )
@@ -82,32 +85,34 @@ def _parser() -> argparse.ArgumentParser:
             type=Path,
             default=Path("data"),
             metavar="PATH",
-            help="of the cluster (default: data)",
+            help="the data directory of the cluster (default: data)",
         )
         if part:
             sub.add_argument("part", metavar=part, help="such as broker-2: `status` lists them")
         return sub
 
-    status = add("status", "show all parts; exit code 0 if every one is ready, else 1", part="")
-    status.add_argument("--json", action="store_true", help="for programs")
+    status = add("status", "show all parts; exit code 0 if all are ready, else 1", part="")
+    status.add_argument("--json", action="store_true", help="print JSON, for programs")
     logs = add("logs", "show the end of a part's log")
     logs.add_argument("--lines", type=int, default=LINES_DEFAULT, metavar="NUMBER")
     kill = add("kill", "end a part as a crash does; the supervisor starts it again")
-    kill.add_argument("--keep-down", action="store_true", help="do not start it before `resume`")
-    add("pause", "have a part stand still (SIGSTOP) until `resume`")
-    add("resume", "let a paused part go on, or start one that was kept down")
+    kill.add_argument(
+        "--keep-down", action="store_true", help="do not start it again until `resume`"
+    )
+    add("pause", "stop a part with SIGSTOP until `resume`")
+    add("resume", "continue a paused part, or start one that was kept down")
     added = add(
         "add",
         "start one more broker, bookie, proxy or functions worker; wait until it is ready",
         part="KIND",
     )
-    added.add_argument("--json", action="store_true", help="for programs")
-    add("down", "stop the whole cluster in order, and wait for its end", part="")
+    added.add_argument("--json", action="store_true", help="print JSON, for programs")
+    add("down", "stop the whole cluster in order, and wait until it has ended", part="")
     return parser
 
 
 async def _obey(options: argparse.Namespace, operator: Operator) -> int:
-    """Do what a word asks for; returns the exit code."""
+    """Send the word to the supervisor and print its answer; returns the exit code."""
     match options.word:
         case "status":
             status = await operator.status()
@@ -115,7 +120,12 @@ async def _obey(options: argparse.Namespace, operator: Operator) -> int:
             is_ready = all(each["state"] == READY for each in status.values())
             return 0 if is_ready else EXIT_UNHEALTHY
         case "logs":
-            print_lines(log_tail(await _log_of(operator, options.part), options.lines))
+            status, part = await operator.status(), options.part
+            if part not in status:
+                raise CannotObey(f"there is no part {part!r}; there are {', '.join(status)}")
+            if not status[part]["log"]:
+                raise CannotObey(f"the log of {part} goes where that of its supervisor goes")
+            print_lines(log_tail(Path(status[part]["log"]), options.lines))
         case "kill":
             await operator.kill(options.part, keep_down=options.keep_down)
         case "pause":
@@ -135,7 +145,7 @@ def _show(parts: Iterable[Mapping[str, Any]], record: object, options: argparse.
 
 
 def show_parts(parts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """A line for each part."""
+    """The parts as a table, one line each."""
     rows = [
         (
             *(each["part"], each["state"], each["pid"], each["restarts"]),
@@ -144,14 +154,3 @@ def show_parts(parts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         for each in parts
     ]
     return table(("part", "state", "pid", "restarts", "addresses"), rows)
-
-
-async def _log_of(operator: Operator, part: str) -> Path:
-    """Raises ``CannotObey`` where there is none."""
-    status = await operator.status()
-    if part not in status:
-        raise CannotObey(f"there is no part {part!r}; there are {', '.join(status)}")
-    log = status[part]["log"]
-    if not log:
-        raise CannotObey(f"the log of {part} goes where that of its supervisor goes")
-    return Path(log)

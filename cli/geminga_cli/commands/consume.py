@@ -16,14 +16,15 @@ from geminga_cli.messaging.options import (
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Show them; returns the exit code."""
-    given = _parser().parse_args(arguments)
+    """Show the messages; returns the exit code."""
+    given = make_parser().parse_args(arguments)
     from geminga_cli.messaging.receiving import consume, run  # noqa: PLC0415 - loads the client
 
     return run(given, consume)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The options of ``geminga consume``."""
     parser = command_parser("consume", "Show and acknowledge the messages of a subscription.")
     add = parser.add_argument
     add("topic", metavar="TOPIC", help="the topic's name; with --regex a pattern of names")
@@ -34,13 +35,13 @@ def _parser() -> argparse.ArgumentParser:
         type=one_of("durable"),
         default="durable",
         metavar="MODE",
-        help="Durable; geminga read shows messages without a subscription that stays",
+        help="Durable; to leave no subscription behind, use geminga read",
     )
-    add("--regex", action="store_true", help="take TOPIC for a regular expression")
+    add("--regex", action="store_true", help="treat TOPIC as a regular expression")
     add(
         *("-rs", "--replicated"),
         action="store_true",
-        help="other clusters get to know what is acknowledged",
+        help="replicate acknowledgements to other clusters",
     )
     add(
         *("-stp", "--start-timestamp"),
@@ -54,12 +55,12 @@ def _parser() -> argparse.ArgumentParser:
         type=count,
         default=0,
         metavar="MS",
-        help="end before a message that was published later",
+        help="end before the first message that was published later",
     )
     add_receiving_options(parser)
     refuse(
         parser,
-        "messages of which chunks are missing stay unacknowledged, and are not lost",
+        "a message whose chunks are missing stays unacknowledged, and is not lost",
         *("-ac", "--auto_ack_chunk_q_full"),
     )
     return parser

@@ -1,6 +1,6 @@
 """``geminga initialize-cluster-metadata``: a new cluster's first records, as upstream writes them.
 
-Options are upstream's, with their short forms; its ``bin/pulsar`` scripts can be used as they are.
+The options are upstream's, with their short forms, so that scripts for ``bin/pulsar`` work here.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from geminga_server.config import zookeeper_hosts
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Initialise, and say so; repeating it is harmless."""
-    options = _parser().parse_args(arguments)
+    """Write the records, and say so; returns 0. Repeating it is harmless."""
+    options = make_parser().parse_args(arguments)
     hosts = zookeeper_hosts(options.metadata_store)
+    # Upstream's "configuration store": what several clusters may share.
     shared = zookeeper_hosts(options.configuration_metadata_store or hosts)
     import asyncio  # noqa: PLC0415 - not for --help
 
@@ -26,7 +27,8 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The options."""
     parser = argparse.ArgumentParser(
         prog="geminga initialize-cluster-metadata",
         description="Write a new cluster's first records into ZooKeeper: the cluster and its URLs, "
@@ -59,7 +61,7 @@ async def _initialize(hosts: str, shared: str, options: argparse.Namespace) -> N
         initialize_cluster_metadata,
     )
     from geminga_runtime.clock import SystemClock  # noqa: PLC0415
-    from geminga_server.zookeeper import ZooKeeper  # noqa: PLC0415
+    from geminga_server.zookeeper.session import ZooKeeper  # noqa: PLC0415
 
     urls = ClusterUrls(
         service_url=options.web_service_url,
@@ -68,6 +70,7 @@ async def _initialize(hosts: str, shared: str, options: argparse.Namespace) -> N
         broker_service_url_tls=options.broker_service_url_tls,
     )
     clock = SystemClock()
+    # Both are one ZooKeeper, and one session, unless several clusters share a configuration.
     async with AsyncExitStack() as stack:
         zookeeper = await stack.enter_async_context(ZooKeeper(hosts, clock))
         store = zookeeper

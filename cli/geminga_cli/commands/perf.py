@@ -1,6 +1,6 @@
-"""``geminga perf``: measures a cluster with loads, with ``pulsar-perf``'s words.
+"""``geminga perf``: measures a cluster under load, with ``pulsar-perf``'s words.
 
-What upstream's tool does and this one does not is refused with the reason.
+Options of upstream's tool that this one does not have are refused, with the reason.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from geminga_cli.messaging.options import (
+    LATENCY_BYTES_MIN,
     add_subscription_options,
     as_admin,
     command_parser,
@@ -19,17 +20,17 @@ from geminga_cli.messaging.options import (
     rate,
     refuse,
 )
-from geminga_cli.perf import LATENCY_BYTES_MIN
 
 EXIT_MISUSED = 2
 
+# Options that are refused, by the reason: of all loads, of those that publish, of `consume`.
 REFUSED: Mapping[str, tuple[str, ...]] = {
     "this client has no transactions": (
         *("-txn", "--txn-enable", "-tto", "--txn-timeout", "-abort", "-ntxn"),
         *("-nmt", "--numMessage-perTransaction"),
     ),
     "Python's own TLS is used": ("--ssl-factory-plugin", "--ssl-factory-plugin-params"),
-    "hosts are verified unless --tls-skip-hostname-verification says otherwise": (
+    "hosts are verified unless --tls-skip-hostname-verification is given": (
         "--tls-enable-hostname-verification",
     ),
     "this client has one thread, and a connection to each broker": (
@@ -51,16 +52,16 @@ REFUSED_PRODUCE: Mapping[str, tuple[str, ...]] = {
     "geminga admin topics create-partitioned-topic makes partitioned topics": (
         *("-np", "--partitions", "-au", "--admin-url"),
     ),
-    "-o is for all partitions together": ("-p", "--max-outstanding-across-partitions"),
-    "-d delays all messages alike": ("-dr", "--delay-range"),
+    "-o counts all partitions together": ("-p", "--max-outstanding-across-partitions"),
+    "-d delays all messages by the same time": ("-dr", "--delay-range"),
 }
 REFUSED_CONSUME: Mapping[str, tuple[str, ...]] = {
-    "-q is for all partitions together": (
+    "-q counts all partitions together": (
         *("-p", "--receiver-queue-size-across-partitions", "-aq"),
         "--auto-scaled-receiver-queue-size",
     ),
-    "messages of which chunks are missing stay unacknowledged": ("-ac", "--auto_ack_chunk_q_full"),
-    "incomplete messages in chunks are held as by default": (
+    "a message whose chunks are missing stays unacknowledged": ("-ac", "--auto_ack_chunk_q_full"),
+    "as many incomplete messages in chunks are held as by default": (
         *("-mc", "--max_chunked_msg", "-e", "--expire_time_incomplete_chunked_messages"),
     ),
     "only the Java client pools messages": ("-pm", "--pool-messages"),
@@ -68,7 +69,7 @@ REFUSED_CONSUME: Mapping[str, tuple[str, ...]] = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure; returns the exit code."""
+    """Run the load; returns the exit code."""
     name, *rest = [*arguments] or [""]
     if name in ("--help", "-h", ""):
         print(_usage(), end="", file=sys.stdout if name else sys.stderr)
@@ -81,8 +82,8 @@ def main(arguments: Sequence[str]) -> int:
     _, make = PARSERS[name]
     parser = make()
     given = parser.parse_args(rest)
-    _check(parser, given)
-    from geminga_cli.perf.loads import run  # noqa: PLC0415 - loads the client
+    complete(parser, given)
+    from geminga_cli.messaging.loads import run  # noqa: PLC0415 - loads the client
 
     return run(given)
 
@@ -90,14 +91,18 @@ def main(arguments: Sequence[str]) -> int:
 def _usage() -> str:
     lines = (f"  {name:8}  {about}" for name, (about, _) in PARSERS.items())
     return (
-        "usage: geminga perf LOAD [OPTION ...] TOPIC ...   (with --help it tells its options)\n\n"
+        "usage: geminga perf LOAD [OPTION ...] TOPIC ...   (LOAD --help lists its options)\n\n"
         + "\n".join(lines)
         + "\n"
     )
 
 
-def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
-    """Complete what depends on several options; ends with what does not go together."""
+def complete(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
+    """Set the topics and subscriptions that follow from several options.
+
+    Options that contradict each other end the process.
+    """
+    # As in pulsar-perf: one name and a number stand for as many names, with numbers behind them.
     topics, number = given.topics, given.num_topics
     if number > 1 and len(topics) == 1:
         given.topics = [f"{topics[0]}{given.separator}{each}" for each in range(number)]
@@ -118,28 +123,39 @@ def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
 
 
 def _load_parser(name: str, description: str, warmup_s: float) -> argparse.ArgumentParser:
-    """What all loads have in common."""
+    """A parser with the options that all loads have in common."""
     parser = command_parser(f"perf {name}", description)
     parser.set_defaults(load=name)
     add = parser.add_argument
-    add("topics", nargs="+", metavar="TOPIC", help="the topics; with -t their common beginning")
+    add(
+        "topics",
+        nargs="+",
+        metavar="TOPIC",
+        help="the topics; with -t the beginning of their names",
+    )
     add("-t", "--num-topics", "--num-topic", type=positive, default=1, help="how many topics (1)")
     add("--separator", default="-", help="between a topic's beginning and its number (-)")
-    add("-m", "--num-messages", type=count, default=0, help="end after so many; 0: never")
-    add("-time", "--test-duration", type=rate, default=0.0, help="end after seconds; 0: never")
+    add("-m", "--num-messages", type=count, default=0, help="end after this many; 0: never")
+    add(
+        "-time",
+        "--test-duration",
+        type=rate,
+        default=0.0,
+        help="end after this many seconds; 0: never",
+    )
     add(
         *("-i", "--stats-interval-seconds"),
         type=rate,
         default=10.0,
         metavar="SECONDS",
-        help="how often progress is told on standard error (10); 0: never",
+        help="how often to print progress on standard error (10); 0: never",
     )
     add(
         "--warmup-time",
         type=rate,
         default=warmup_s,
         metavar="SECONDS",
-        help=f"what ends so early is not counted ({warmup_s:g})",
+        help=f"messages in this first time are not counted ({warmup_s:g})",
     )
     for reason, names in REFUSED.items():
         for each in names:
@@ -148,21 +164,13 @@ def _load_parser(name: str, description: str, warmup_s: float) -> argparse.Argum
 
 
 def _add_producing(parser: argparse.ArgumentParser) -> None:
+    """Add the options of loads that publish; the defaults are those of ``pulsar-perf``."""
     add = parser.add_argument
     add("-r", "--rate", type=rate, default=100.0, help="messages a second (100); 0: no limit")
     add("-s", "--size", type=count, default=1024, help="the bytes of a message (1024)")
     add("-n", "--num-producers", type=positive, default=1, help="producers for each topic (1)")
-    add(
-        *("-b", "--batch-time-window"),
-        type=lambda text: rate(text) / 1000,
-        default=0.001,
-        metavar="MS",
-        help="how long a batch waits for messages (1 ms)",
-    )
-    add("-bm", "--batch-max-messages", type=positive, default=1000, help="of a batch (1000)")
-    add("-bb", "--batch-max-bytes", type=positive, default=4_194_304, help="of a batch (4194304)")
-    add("-db", "--disable-batching", action="store_true", help="send each message alone")
-    add("-ch", "--chunking", action="store_true", help="send too large messages in chunks")
+    _add_batching(parser)
+    add("-ch", "--chunking", action="store_true", help="send messages that are too large in chunks")
     add(
         *("-z", "--compression"),
         type=one_of("none", "lz4", "zlib", "zstd", "snappy"),
@@ -170,44 +178,85 @@ def _add_producing(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="none (default), lz4, zlib, zstd, snappy",
     )
-    add("-o", "--max-outstanding", type=count, default=0, help="messages without receipt; 0: many")
+    add(
+        "-o",
+        "--max-outstanding",
+        type=count,
+        default=0,
+        help="messages that may be sent and not stored yet; 0: no limit of their number",
+    )
     add(
         *("-am", "--access-mode"),
         type=one_of("shared", "exclusive", "wait_for_exclusive", "exclusive_with_fencing"),
         default="shared",
         metavar="MODE",
-        help="of the producers",
+        help="the access mode of the producers",
     )
-    add("-pn", "--producer-name", metavar="NAME", help="of the one producer")
+    add(
+        "-pn",
+        "--producer-name",
+        metavar="NAME",
+        help="the name of the producer, where there is only one",
+    )
     add("--send-timeout", type=count, default=0, metavar="MS", help="0 (default): never")
-    add("-d", "--delay", type=rate, default=0.0, help="seconds that messages are delayed for")
-    add("-set", "--set-event-time", action="store_true", help="messages have an event time")
+    add("-d", "--delay", type=rate, default=0.0, help="how many seconds messages are delayed")
+    add("-set", "--set-event-time", action="store_true", help="give each message an event time")
     add(
         *("-mk", "--message-key-generation-mode"),
         type=one_of("autoIncrement", "random"),
         metavar="MODE",
-        help="messages have a key: autoIncrement or random",
+        help="give each message a key: autoIncrement or random",
     )
-    add("-ef", "--exit-on-failure", action="store_true", help="end with the first failure")
+    add("-ef", "--exit-on-failure", action="store_true", help="end at the first failure")
     for reason, names in REFUSED_PRODUCE.items():
         for each in names:
             refuse(parser, reason, each)
 
 
-def _produce_parser() -> argparse.ArgumentParser:
+def _add_batching(parser: argparse.ArgumentParser) -> None:
+    """Add the limits of a batch: it is sent when the first of them is reached."""
+    add = parser.add_argument
+    add(
+        *("-b", "--batch-time-window"),
+        type=lambda text: rate(text) / 1000,
+        default=0.001,
+        metavar="MS",
+        help="how long a batch waits for messages (1 ms)",
+    )
+    add(
+        "-bm",
+        "--batch-max-messages",
+        type=positive,
+        default=1000,
+        help="messages of a batch (1000)",
+    )
+    add(
+        "-bb",
+        "--batch-max-bytes",
+        type=positive,
+        default=4_194_304,
+        help="bytes of a batch (4194304)",
+    )
+    add("-db", "--disable-batching", action="store_true", help="send each message alone")
+
+
+def make_produce_parser() -> argparse.ArgumentParser:
+    """The options of ``geminga perf produce``."""
     parser = _load_parser("produce", "Measure how fast messages are stored.", 0.0)
     _add_producing(parser)
     return parser
 
 
-def _latency_parser() -> argparse.ArgumentParser:
+def make_latency_parser() -> argparse.ArgumentParser:
+    """The options of ``geminga perf latency``."""
     description = "Measure how long messages take from a producer to a reader in this process."
     parser = _load_parser("latency", description, 1.0)
     _add_producing(parser)
     return parser
 
 
-def _consume_parser() -> argparse.ArgumentParser:
+def make_consume_parser() -> argparse.ArgumentParser:
+    """The options of ``geminga perf consume``."""
     parser = _load_parser("consume", "Measure how fast messages are received.", 0.0)
     add = parser.add_argument
     add(
@@ -215,27 +264,50 @@ def _consume_parser() -> argparse.ArgumentParser:
         "--rate",
         type=rate,
         default=0.0,
-        help="of each consumer a second; 0: no limit",
+        help="messages a second for each consumer; 0: no limit",
     )
-    add("-n", "--num-consumers", type=positive, default=1, help="for each subscription (1)")
-    add("-ns", "--num-subscriptions", type=positive, default=1, help="for each topic (1)")
+    add(
+        "-n",
+        "--num-consumers",
+        type=positive,
+        default=1,
+        help="consumers for each subscription (1)",
+    )
+    add(
+        "-ns",
+        "--num-subscriptions",
+        type=positive,
+        default=1,
+        help="subscriptions for each topic (1)",
+    )
     add(
         *("-ss", "--subscriptions"),
         type=as_admin("words"),
         metavar="NAME[,NAME...]",
-        help="their names (sub)",
+        help="the names of subscriptions (sub)",
     )
     add_subscription_options(parser, kind="-st", position="-sp", begins="new subscriptions begin")
-    add("-q", "--receiver-queue-size", type=positive, default=1000, help="fetched ahead (1000)")
+    add(
+        "-q",
+        "--receiver-queue-size",
+        type=positive,
+        default=1000,
+        help="how many messages to fetch ahead (1000)",
+    )
     add(
         "--acks-delay-millis",
         type=count,
         default=100,
         metavar="MS",
-        help="of acknowledgements (100)",
+        help="how long acknowledgements are delayed (100)",
     )
     add("--batch-index-ack", action="store_true", help="acknowledge messages of a batch one by one")
-    add("-rs", "--replicated", action="store_true", help="other clusters get to know")
+    add(
+        "-rs",
+        "--replicated",
+        action="store_true",
+        help="replicate acknowledgements to other clusters",
+    )
     for reason, names in REFUSED_CONSUME.items():
         for each in names:
             refuse(parser, reason, each)
@@ -243,7 +315,7 @@ def _consume_parser() -> argparse.ArgumentParser:
 
 
 PARSERS: Mapping[str, tuple[str, Callable[[], argparse.ArgumentParser]]] = {
-    "produce": ("how fast messages are stored, and how long that takes", _produce_parser),
-    "consume": ("how fast messages are received, and how old they are", _consume_parser),
-    "latency": ("how long messages take from a producer to a reader", _latency_parser),
+    "produce": ("how fast messages are stored, and how long that takes", make_produce_parser),
+    "consume": ("how fast messages are received, and how old they are", make_consume_parser),
+    "latency": ("how long messages take from a producer to a reader", make_latency_parser),
 }

@@ -9,14 +9,15 @@ from geminga_cli.messaging.options import as_admin, command_parser, one_of, posi
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Send them; returns the exit code."""
-    given = _parser().parse_args(arguments)
+    """Send the messages; returns the exit code."""
+    given = make_parser().parse_args(arguments)
     from geminga_cli.messaging.producing import run  # noqa: PLC0415 - loads the client
 
     return run(given)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The options of ``geminga produce``."""
     parser = command_parser("produce", "Send messages to a topic.")
     add = parser.add_argument
     add("topic", metavar="TOPIC", help="the topic's name")
@@ -35,8 +36,15 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE[,FILE...]",
         help="files, each of which becomes a message",
     )
+    # An empty separator sends each -m as one message.
     add("-s", "--separator", default=",", help="what separates messages of -m (default: a comma)")
-    add("-n", "--num-produce", type=positive, default=1, help="send all of them so often (1)")
+    add(
+        "-n",
+        "--num-produce",
+        type=positive,
+        default=1,
+        help="how many times to send all of them (1)",
+    )
     add("-r", "--rate", type=rate, default=0.0, help="messages a second; 0: as fast as possible")
     add("-k", "--key", help="the key of each message")
     add(
@@ -46,24 +54,24 @@ def _parser() -> argparse.ArgumentParser:
         metavar="K1=V1,K2=V2",
         help="the properties of each message",
     )
-    add("-c", "--chunking", action="store_true", help="send too large messages in chunks")
+    add("-c", "--chunking", action="store_true", help="send messages that are too large in chunks")
     add("-db", "--disable-batching", action="store_true", help="send each message alone")
     add(
         *("-dr", "--disable-replication"),
         action="store_true",
-        help="keep the messages in this cluster",
+        help="do not replicate the messages to other clusters",
     )
-    add("-ekn", "--encryption-key-name", metavar="NAME", help="encrypt for the owner of this key")
+    add("-ekn", "--encryption-key-name", metavar="NAME", help="encrypt with the key of this name")
     add(
         *("-ekv", "--encryption-key-value"),
         metavar="URI",
         help="the public key: file:///PATH or data:application/x-pem-file;base64,TEXT",
     )
-    _add_schemas(parser)
+    _add_schema_options(parser)
     return parser
 
 
-def _add_schemas(parser: argparse.ArgumentParser) -> None:
+def _add_schema_options(parser: argparse.ArgumentParser) -> None:
     schemas = parser.add_argument_group(
         "schemas",
         "bytes, string, json:DEFINITION or avro:DEFINITION; values of the last two "
@@ -76,7 +84,7 @@ def _add_schemas(parser: argparse.ArgumentParser) -> None:
         type=one_of("none", "inline", "separated"),
         default="none",
         metavar="inline|separated",
-        help="send pairs, with the key in the payload or as the message's key",
+        help="send pairs of key and value, with the key in the payload or as the message's key",
     )
     schemas.add_argument("-kvk", "--key-value-key", metavar="TEXT", help="the key of pairs")
     schemas.add_argument(

@@ -8,24 +8,25 @@ from collections.abc import Sequence
 
 from geminga_cli.messaging.options import add_receiving_options, command_parser, refuse
 
-_START = re.compile(r"([0-9]+):([0-9]+)")
+_LEDGER_ENTRY = re.compile(r"([0-9]+):([0-9]+)")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Show them; returns the exit code."""
-    given = _parser().parse_args(arguments)
+    """Show the messages; returns the exit code."""
+    given = make_parser().parse_args(arguments)
     from geminga_cli.messaging.receiving import read, run  # noqa: PLC0415 - loads the client
 
     return run(given, read)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """The options of ``geminga read``."""
     parser = command_parser("read", "Show the messages of a topic, without a subscription.")
     add = parser.add_argument
     add("topic", metavar="TOPIC", help="the topic's name")
     add(
         *("-m", "--start-message-id"),
-        type=_start,
+        type=_position,
         default="latest",
         metavar="POSITION",
         help="where to begin: latest (default), earliest or LEDGER:ENTRY",
@@ -33,9 +34,10 @@ def _parser() -> argparse.ArgumentParser:
     add(
         *("-i", "--start-message-id-inclusive"),
         action="store_true",
-        help="begin with the message at that position, and not behind it",
+        help="begin with the message at that position instead of the next one",
     )
     add_receiving_options(parser)
+    # ``consume`` has an option for it; the code that shows messages is the same.
     parser.set_defaults(end_timestamp=0)
     refuse(
         parser,
@@ -45,10 +47,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _start(text: str) -> str | tuple[int, int]:
+def _position(text: str) -> str | tuple[int, int]:
     if text in ("latest", "earliest"):
         return text
-    found = _START.fullmatch(text)
+    found = _LEDGER_ENTRY.fullmatch(text)
     if found is None:
         raise argparse.ArgumentTypeError(
             f"{text!r} should be latest, earliest or LEDGER:ENTRY, as 12:3"

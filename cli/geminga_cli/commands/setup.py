@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Do what is missing; says nothing when nothing was."""
+    """Fetch what is missing; prints nothing where nothing was. Returns 0."""
     parser = argparse.ArgumentParser(
         prog="geminga setup",
         description="Fetch what the embedded ZooKeeper needs into the user's cache (XDG_CACHE_HOME "
@@ -28,5 +28,5 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def say(words: str) -> None:
-    """Tell what is being waited for, on standard error."""
+    """Print what the user is waiting for, on standard error."""
     print(f"geminga: {words}", file=sys.stderr, flush=True)

@@ -17,43 +17,44 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the scenario; returns 0 if all was well, 1 if a seed failed."""
-    options = parser().parse_args(arguments)
+    options = make_parser().parse_args(arguments)
 
     from geminga_scenarios.console import Story, run_story  # noqa: PLC0415 - not for --help
     from geminga_scenarios.scenario import (  # noqa: PLC0415 - the same
         Setup,
+        run_scenario_seed,
         smaller_setups,
-        tell_scenario,
     )
 
     path = Path(options.scenario)
+    # What is None is left to the seed.
     setup = Setup(options.bookies, options.brokers, options.proxies, options.time_limit)
     story = Story(
         setup,
-        partial(tell_scenario, path),
+        partial(run_scenario_seed, path),
         lambda setup: ["geminga", "simulate", options.scenario, *setup_words(setup)],
         smaller_setups,
     )
     try:
         return run_story(story, request_of(options))
-    except BrokenPipeError:
+    except BrokenPipeError:  # the reader of our output has gone
         drop_output()
         return 0
 
 
-def parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """The options of ``geminga simulate``."""
     parser = argparse.ArgumentParser(
         prog="geminga simulate",
         description="Run a scenario, a Python file with `async def scenario(cluster)`, on a "
         "simulated cluster: bookies, brokers, ZooKeeper and clients in one thread, in virtual "
-        "time, with faults. A seed decides the order of events and every fault; the same seed "
-        "does the same again. See docs/simulation.md.",
+        "time, with faults. A seed decides the order of events and every fault, so that a run can "
+        "be repeated. See docs/simulation.md.",
         allow_abbrev=False,
     )
     parser.add_argument("scenario", metavar="FILE", help="the scenario")
     add_seed_options(parser)
-    cluster = parser.add_argument_group("the cluster; a seed chooses what is not given")
+    cluster = parser.add_argument_group("the cluster; the seed chooses what is not given")
     cluster.add_argument(
         "--bookies", type=_at_least_1, metavar="N", help="each message is on three of them"
     )
@@ -66,13 +67,13 @@ def parser() -> argparse.ArgumentParser:
         type=float,
         default=3600.0,
         metavar="SECONDS",
-        help="a scenario that is not over then has failed (virtual; default 3600)",
+        help="a scenario that runs longer fails (virtual time; default 3600)",
     )
     return parser
 
 
 def add_seed_options(parser: argparse.ArgumentParser) -> None:
-    """The options that say which seeds are told, with which faults, and what is shown of them."""
+    """Add the options for seeds, faults, and what is shown of a run."""
     seeds = parser.add_argument_group("seeds")
     seeds.add_argument("--seeds", type=_at_least_1, default=100, metavar="N", help="(default 100)")
     seeds.add_argument("--first", type=int, default=0, metavar="SEED", help="(default 0)")
@@ -83,21 +84,27 @@ def add_seed_options(parser: argparse.ArgumentParser) -> None:
     faults.add_argument(
         "--menu",
         metavar="FAULT,...",
-        help="these come, such as crash,partition; all, or none. By default each seed draws some",
+        help="only these, such as crash,partition; or all; or none (default: each seed draws some)",
     )
     faults.add_argument(
-        "--faults-end", type=float, default=float("inf"), metavar="SECONDS", help="no fault later"
+        "--faults-end",
+        type=float,
+        default=float("inf"),
+        metavar="SECONDS",
+        help="no fault begins after this time",
     )
     one = parser.add_argument_group("looking into a failure")
     one.add_argument("--trace", action="store_true", help="show what happened, in words")
     one.add_argument("--callbacks", action="store_true", help="show each callback and delivery")
     one.add_argument(
-        "--shrink", action="store_true", help="find the shortest menu with which --seed still fails"
+        "--shrink",
+        action="store_true",
+        help="find the shortest menu of faults with which --seed still fails",
     )
 
 
 def request_of(options: argparse.Namespace) -> Request:
-    """What these options ask for."""
+    """What the options of ``add_seed_options`` ask for."""
     from geminga_scenarios.console import Request  # noqa: PLC0415 - not for --help
 
     return Request(
@@ -115,7 +122,7 @@ def request_of(options: argparse.Namespace) -> Request:
 
 
 def setup_words(setup: Setup) -> list[str]:
-    """The options that ask for such a cluster."""
+    """The options that ask for this cluster; those that would say the default are left out."""
     words: list[str] = []
     if setup.bookies is not None:
         words += ["--bookies", str(setup.bookies)]

@@ -1,7 +1,7 @@
-"""``geminga standalone``: a whole cluster on this machine, watched over until it is told to stop.
+"""``geminga standalone``: runs a whole cluster on this machine until it is told to stop.
 
-Reads aloud as the order of starting. Everything that takes time is begun before anything is
-imported that is not needed for it: Java first, then the Python parts, then our own event loop.
+``run`` is the order of starting. What takes long is begun before anything is imported that it does
+not need: Java first, then the Python parts, then our own event loop.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from geminga_cli.commands.help import HelpPages
-from geminga_cli.commands.part import make_parser
+from geminga_cli.commands.parts.part_command import make_parser
+from geminga_cli.commands.parts.settings_help import HelpPages
 from geminga_cli.embedded_zookeeper.provide import provide_zookeeper
 from geminga_cli.embedded_zookeeper.settings import ZooKeeperPartSettings
 from geminga_cli.errors import StartFailed
 from geminga_cli.supervisor.console import no_sync_warning
 from geminga_cli.supervisor.endpoints import EndpointsFile
-from geminga_cli.supervisor.fleet import Fleet, Start
+from geminga_cli.supervisor.lifecycle.fleet import Fleet
+from geminga_cli.supervisor.lifecycle.orders import Start
 from geminga_cli.supervisor.parts import Part
 from geminga_cli.supervisor.plan import Plan, PortReservations
 from geminga_cli.supervisor.process import Process
@@ -36,9 +37,9 @@ from geminga_server.open_files import raise_limit
 
 PAGES = HelpPages(
     "Start a whole cluster on this machine: ZooKeeper, a bookie and a broker, each a process of "
-    "its own, and watch over them. Prints READY and the addresses when everything answers; "
-    "endpoints.json in the data directory says the same. The parts' own settings stand below "
-    "[broker], [bookie] and [zookeeper] in the --config file, or in their variables.",
+    "its own, and restart those that fail. Prints READY and the addresses when everything answers; "
+    "endpoints.json in the data directory has the same addresses. The parts' own settings are "
+    "those below [broker], [bookie] and [zookeeper] in the --config file, and their variables.",
     first=(
         *("data_directory", "broker_port", "web_port", "bind_address", "advertised_address"),
         *("num_bookies", "zookeeper", "sync", "quiet"),
@@ -54,6 +55,7 @@ def main(arguments: Sequence[str]) -> int:
 def run(settings: StandaloneSettings, file: PartsFile) -> int:
     """Run the cluster of these settings until it is told to stop; returns the exit code."""
     clock = SystemClock()
+    # One supervisor for each data directory: the parts of two would destroy each other's files.
     locks = [DirectoryLock(settings.data_directory, clock)]
     settings = with_bookies_of_data(settings)
     if not settings.sync and not settings.log_json:
@@ -61,18 +63,21 @@ def run(settings: StandaloneSettings, file: PartsFile) -> int:
     reservations = PortReservations(settings)
     installation = None
     if not settings.zookeeper:
-        # A ZooKeeper may also be run alone, on the directory that is a part of ours.
+        # `geminga zookeeper` may run alone on this part of our directory: it locks only that.
         locks.append(DirectoryLock(settings.data_directory / ZOOKEEPER, clock))
         installation = provide_zookeeper()
+    # The parts keep the locks: where the supervisor is killed, the data stays locked until all of
+    # its parts have ended.
     inherited = [lock.descriptor for lock in locks]
     plan = Plan(settings, reservations.of, installation, file=file, inherited=inherited)
+    # What a supervisor that was killed has left behind is no longer true.
     EndpointsFile(settings.data_directory).remove()
-    raise_limit()  # before the parts are started: they inherit it
+    raise_limit()  # of open files; before the parts are started, which inherit it
     fleet = Fleet([part.rules for part in plan.parts.values()])
     orders = fleet.begin(clock.monotonic())
     processes = launch(plan.parts, [order.part for order in orders if isinstance(order, Start)])
 
-    # While they start: asyncio, uvloop and the control channel take 100 ms.
+    # Imported while they start: asyncio, uvloop and the control channel take 100 ms.
     from geminga_cli.supervisor.run import supervise  # noqa: PLC0415
     from geminga_cli.supervisor.supervisor import Launched  # noqa: PLC0415
 
@@ -82,7 +87,10 @@ def run(settings: StandaloneSettings, file: PartsFile) -> int:
 
 
 def launch(parts: Mapping[str, Part], names: Sequence[str]) -> dict[str, Process]:
-    """Start the parts' first processes. Raises ``StartFailed``: the others then die with us."""
+    """Start the first processes of these parts.
+
+    Raises ``StartFailed`` where one cannot be started; the others then die with this process.
+    """
     processes: dict[str, Process] = {}
     for name in names:
         try:
@@ -97,8 +105,10 @@ def parse(
     kind: type[StandaloneSettings] = StandaloneSettings,
     pages: HelpPages = PAGES,
 ) -> tuple[StandaloneSettings, PartsFile]:
-    """The settings, and the file as the parts are told of it; a wrong option ends the process as
-    argparse does. Raises ``ConfigError``."""
+    """The settings, and what the parts get of the --config file.
+
+    A wrong option ends the process, as argparse does. Raises ``ConfigError``.
+    """
     options = vars(make_parser(kind.section, kind, pages).parse_args(arguments))
 
     from geminga_server.config.loading import load_config  # noqa: PLC0415 - not for --help
@@ -106,9 +116,10 @@ def parse(
     file: Path | None = options.pop("config")
     section = kind.section
     settings = load_config(kind, section, file=file, flags=options)
-    told = parts_file(file, section) if file else NO_FILE
+    parts = parts_file(file, section) if file else NO_FILE
+    # Java reads no TOML, so this setting of ZooKeeper is read here.
     zookeeper = load_config(ZooKeeperPartSettings, ZOOKEEPER, file=file)
     return (
         replace(settings, data_directory=settings.data_directory.absolute()),
-        replace(told, heap_max_mib=zookeeper.heap_max_mib),
+        replace(parts, heap_max_mib=zookeeper.heap_max_mib),
     )

@@ -1,4 +1,4 @@
-"""``geminga status``: what a cluster consists of, and whether it takes messages.
+"""``geminga status``: what a cluster consists of, and whether it accepts messages.
 
 Exit codes: 0 it does, 1 it does not or does not answer, 2 the command line is wrong.
 """
@@ -8,28 +8,29 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from geminga_cli.admin.errors import AdminRefused, BrokerUnreachable, InvalidUse
 from geminga_cli.admin.options import add_service_options, service_of
 from geminga_cli.admin.service import AdminService
+from geminga_cli.display.text import show_json
 from geminga_cli.output import print_lines
-from geminga_cli.text import show_json
 
 EXIT_UNHEALTHY, EXIT_MISUSED = 1, 2
 HEALTHY = "ok"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Show it; returns the exit code."""
+    """Show the status; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="geminga status",
-        description="Show what a cluster consists of, and whether it takes messages. Exit codes: "
+        description="Show what a cluster consists of, and whether it accepts messages. Exit codes: "
         "0 it does, 1 it does not or does not answer, 2 the command line is wrong.",
         allow_abbrev=False,
     )
     add_service_options(parser)
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     options = parser.parse_args(arguments)
     try:
         with service_of(options) as service:
@@ -45,33 +46,29 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def status_of(service: AdminService) -> dict[str, Any]:
-    """All that is shown, for programs. Raises ``AdminRefused``, ``BrokerUnreachable``."""
+    """The status as a record. Raises ``AdminRefused``, ``BrokerUnreachable``."""
     try:
         health = service.ask("GET", "brokers/health", {"topicVersion": "V2"})
     except AdminRefused as error:
         health = str(error)
+    leader: str | None = None
+    with suppress(AdminRefused):  # there is no leader while brokers elect one
+        leader = service.ask("GET", "brokers/leaderBroker")["brokerId"]
+    # One request for each tenant: a cluster has few of them.
     tenants: list[str] = service.ask("GET", "tenants")
     namespaces = {each: service.ask("GET", f"namespaces/{each}") for each in tenants}
     return {
         "health": health,
         "version": service.ask("GET", "brokers/version"),
         "brokers": service.ask("GET", "brokers"),
-        "leader": _leader(service),
+        "leader": leader,
         "clusters": service.ask("GET", "clusters"),
         "tenants": namespaces,
     }
 
 
-def _leader(service: AdminService) -> str | None:
-    try:
-        leader: Mapping[str, str] = service.ask("GET", "brokers/leaderBroker")
-    except AdminRefused:  # while another one is elected
-        return None
-    return leader["brokerId"]
-
-
 def show_status(status: Mapping[str, Any]) -> Iterator[str]:
-    """The same for people."""
+    """The lines of a status, for people."""
     yield f"health    {status['health']}"
     yield f"version   {status['version']}"
     yield f"clusters  {', '.join(status['clusters'])}"

@@ -1,4 +1,4 @@
-"""``geminga test-server``: a throw-away standalone for a test suite, in whatever language it is.
+"""``geminga test-server``: a throw-away standalone for test suites in any language.
 
 The suite starts this command with a pipe as its standard input and reads one line: ``READY``, the
 service URL, the URL of REST. The cluster ends when the suite closes the pipe, when the suite itself
@@ -20,7 +20,7 @@ from types import FrameType
 
 from geminga_cli.standard_input import drop_some, is_stream
 
-# The standalone's own options; what is given on the command line comes later and wins.
+# Options of `geminga standalone`. Those of the command line come after them, and the last one wins.
 THROW_AWAY = (
     *("--broker-port", "0", "--web-port", "0", "--bookie-port", "0", "--zookeeper-port", "0"),
     *("--no-sync", "--quiet", "--stop-with-input"),
@@ -28,38 +28,39 @@ THROW_AWAY = (
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run until the input ends or a signal comes; returns the standalone's exit code."""
+    """Run until the input ends or a signal arrives; returns the standalone's exit code."""
     options = parse(arguments)
 
     from geminga_runtime.clock import SystemClock  # noqa: PLC0415 - not for --help
     from geminga_server.directories import DirectoryLock  # noqa: PLC0415 - the same
 
-    # The supervisor may be killed before it stops its parts: what they still write is no error.
+    # Where the supervisor is killed, its parts may still write while the directory is being
+    # removed.
     with TemporaryDirectory(prefix="geminga-test-server-", ignore_cleanup_errors=True) as folder:
         data = Path(folder) / "data"
         returncode = run_standalone(["--data-dir", str(data), *THROW_AWAY, *options])
-        # Parts whose supervisor was killed die with it, and hold the lock until they have.
+        # Then its parts die as well. They hold the lock of the data until they have.
         DirectoryLock(data, SystemClock()).close()
-    # A shell says the same of a program that a signal ended.
+    # A shell reports the same code for a program that a signal ended.
     return returncode if returncode >= 0 else 128 - returncode
 
 
 def run_standalone(options: Sequence[str]) -> int:
-    """Start the standalone, hand signals and the end of our input on to it, wait for its end."""
-    # Only we hold the writing end. So the standalone also ends when we are killed.
+    """Start the standalone, forward signals and the end of our input to it, wait for its end."""
+    # Only we hold the writing end, so the standalone also ends when we are killed.
     its_input, lifeline = os.pipe()
     standalone = subprocess.Popen(  # noqa: S603 - our own words, and options of our user
         [sys.executable, "-m", "geminga_cli", "standalone", *options],
         stdin=its_input,
-        process_group=0,  # Ctrl-C reaches us alone: a second signal would cut its stop short
+        process_group=0,  # Ctrl-C reaches us alone: it would take a second signal for impatience
     )
     os.close(its_input)
 
-    def hand_on(number: int, _frame: FrameType | None) -> None:
+    def forward(number: int, _frame: FrameType | None) -> None:
         standalone.send_signal(number)
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, hand_on)
+        signal.signal(number, forward)
     if is_stream():
         threading.Thread(target=close_after_input, args=(lifeline,), daemon=True).start()
     return standalone.wait()
@@ -80,7 +81,7 @@ def parse(arguments: Sequence[str]) -> list[str]:
         description="Start a throw-away cluster on free ports and print one line: "
         "READY SERVICE_URL WEB_SERVICE_URL. Give it a pipe as standard input: the cluster ends "
         "when the pipe is closed or your program ends. SIGTERM ends it too. Its data is in a "
-        "temporary directory, is not synced to disk, and is removed at the end.",
+        "temporary directory, which is not synced to disk and is removed at the end.",
         epilog="All options of `geminga standalone` but --data-dir: --broker-port and --web-port "
         "fix the ports, --num-bookies 3 stores each message on three bookies, --sync syncs.",
         allow_abbrev=False,
@@ -88,5 +89,5 @@ def parse(arguments: Sequence[str]) -> list[str]:
     parser.add_argument("--data-dir", "--data-directory", help=argparse.SUPPRESS)
     known, options = parser.parse_known_args(arguments)
     if known.data_dir is not None:
-        parser.error("its data is thrown away: keep yours with `geminga standalone --data-dir`")
+        parser.error("its data is thrown away: to keep data, use `geminga standalone --data-dir`")
     return options

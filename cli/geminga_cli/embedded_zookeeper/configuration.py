@@ -1,4 +1,4 @@
-"""What ZooKeeper is told: its configuration file and its command line. Pure text."""
+"""The configuration file and the command line of a ZooKeeper server. Pure text."""
 
 from __future__ import annotations
 
@@ -8,22 +8,25 @@ from pathlib import Path
 from geminga_cli.embedded_zookeeper.jars import class_path
 
 WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - recognised, not chosen
+# Of a single server, too: it reads from its configuration that there is no quorum.
 MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 
-# Sessions are looked at once a tick, so this is how late an expiry may be noticed.
+# Sessions are checked once a tick, so an expiry may be noticed that much later.
 TICK_MS = 500
 SESSION_TIMEOUT_MIN_MS = 1_000
-# Java clients ask for 30 s and would get 20 ticks without this.
+# Without this the limit is 20 ticks, which is 10 s; Java clients ask for 30 s.
 SESSION_TIMEOUT_MAX_MS = 60_000
-# Connections, at most: from one address as well, as everything of a small cluster comes from one.
+# Connections, at most. The limit for one address is the same: all parts of a small cluster have
+# one.
 CONNECTIONS_MAX = 2_000
 # A restart replays at most this many changes: about 0.2 s.
 CHANGES_PER_SNAPSHOT = 20_000
 SNAPSHOTS_KEPT = 3
 PURGE_INTERVAL_HOURS = 1
-# The transaction log grows in steps of this; the default of 64 MiB is much for a small cluster.
+# The transaction log grows in steps of this size. The default of 64 MiB is much for a small
+# cluster.
 LOG_STEP_KIB = 4_096
-# The longest value or request. Pulsar asks its ZooKeepers for the same.
+# The longest value or request. Pulsar configures its ZooKeepers with the same.
 REQUEST_BYTES_MAX = 10 * 1024 * 1024
 # The heap begins small and grows when it has to: 10 MB less than Java's own first guess.
 HEAP_FIRST_MIB = 8
@@ -32,22 +35,23 @@ HEAP_MAX_MIB_DEFAULT = 256
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperSettings:
-    """One embedded ZooKeeper server. ``is_synced=False`` leaves out every fsync."""
+    """One embedded ZooKeeper server."""
 
     data_directory: Path
     host: str
     port: int
+    # Without it the server leaves out every fsync.
     is_synced: bool = True
     heap_max_mib: int = HEAP_MAX_MIB_DEFAULT
 
     @property
     def log_file(self) -> Path:
-        """Where its warnings go."""
+        """The file of its log."""
         return self.data_directory / "zookeeper.log"
 
     @property
     def local_host(self) -> str:
-        """Where clients on this machine find it."""
+        """The host at which clients on this machine reach it."""
         return "127.0.0.1" if self.host in WILDCARDS else self.host
 
     @property
@@ -59,9 +63,9 @@ class ZooKeeperSettings:
 def configuration_text(
     settings: ZooKeeperSettings, *, connections_max: int = CONNECTIONS_MAX
 ) -> str:
-    """The configuration file (zoo.cfg) of a single server that has room for so many connections.
+    """The configuration file (zoo.cfg) of a single server that accepts so many connections.
 
-    It is ready when ``srvr`` answers.
+    The server is ready when it answers ``srvr``.
     """
     connections_max = min(connections_max, CONNECTIONS_MAX)
     return "\n".join(
@@ -84,10 +88,10 @@ def configuration_text(
 
 
 def java_options(settings: ZooKeeperSettings) -> list[str]:
-    """Options of the JVM and ZooKeeper's system properties.
+    """Options of the JVM, and ZooKeeper's system properties.
 
-    A class-data archive fits only a JVM with the same collector, so ``class_archive`` uses them
-    too. The serial collector and the first compiler alone start fastest and need least memory.
+    ``class_archive`` uses the same: an archive fits only a JVM with the same collector. The serial
+    collector and the first compiler alone start fastest and need least memory.
     """
     logging = "-Dorg.apache.logging.log4j.simplelog"
     return [
@@ -97,12 +101,12 @@ def java_options(settings: ZooKeeperSettings) -> list[str]:
         f"-Xmx{settings.heap_max_mib}m",
         "-XX:+ExitOnOutOfMemoryError",
         "-XX:-UsePerfData",
-        # log4j's own small logger, told so that it does not complain of finding no other.
+        # log4j's own small logger; named here, because log4j warns where it finds no other.
         "-Dlog4j.provider=org.apache.logging.log4j.simple.internal.SimpleProvider",
         f"{logging}.level=WARN",
         f"{logging}.showdatetime=true",
         f"{logging}.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
-        # It reports a null pointer, with its trace, for each ``srvr`` asked before it is ready.
+        # Until the server is ready, it logs a null pointer, with its trace, for each ``srvr``.
         f"{logging}.org.apache.zookeeper.server.ServerCnxn.level=FATAL",
         "-Dzookeeper.jmx.log4j.disable=true",
         f"-Dzookeeper.forceSync={'yes' if settings.is_synced else 'no'}",
@@ -121,7 +125,7 @@ def command_line(
     class_archive: Path | None = None,
     more_options: tuple[str, ...] = (),
 ) -> list[str]:
-    """The whole command: ``java`` with its options, ZooKeeper's main class, the file to read."""
+    """The whole command: ``java`` with its options, ZooKeeper's main class, its configuration."""
     archive = [f"-XX:SharedArchiveFile={class_archive}"] if class_archive else []
     return [
         str(java),

@@ -1,9 +1,9 @@
-"""Fetches ZooKeeper's jars with pip, and puts them into the cache as one.
+"""Fetches ZooKeeper's jars with pip, and puts all of them into the cache in one step.
 
-pip downloads, so that index, certificates and proxies are the ones it is configured with. The
-archive is 456 MB for 5 MB of jars: the ZooKeeper ones stand near its end, so reading it as a
-stream would save nothing, and no smaller package carries them. A PySpark that is installed here
-already has brought them; and pip's own cache keeps the archive for one that will be installed.
+pip downloads them, so its configuration of index, certificates and proxies applies. The archive is
+456 MB for 5 MB of jars: those of ZooKeeper are near its end, so reading it as a stream would save
+nothing, and no smaller package has them. A PySpark that is already installed here has them; and
+pip's own cache keeps the archive for a PySpark that will be installed.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from geminga_cli.embedded_zookeeper.jars import (
 )
 from geminga_cli.errors import SetupFailed
 
-# The archive, and what pip unpacks beside it to read its metadata.
+# The archive, and what pip unpacks beside it to read the metadata.
 DISK_BYTES_NEEDED = 1_500_000_000
 DOWNLOAD_TIMEOUT_S = 1800.0
 READ_BYTES = 1024 * 1024
 
 
 class Downloader(Protocol):
-    """Puts the archive into a directory and returns where it is."""
+    """Downloads the archive."""
 
     def __call__(self, directory: Path) -> Path:
-        """Raises ``SetupFailed``."""
+        """Put the archive into the directory; returns its path. Raises ``SetupFailed``."""
         ...
 
 
 def fetch_jars(destination: Path, download: Downloader, archive_sha256: str) -> None:
-    """Make ``destination`` a directory that holds every jar, in one step at the end.
+    """Fill the directory ``destination`` with every jar, in one step at the end.
 
-    What stands there already, incomplete or damaged, is replaced. Raises ``SetupFailed``.
+    A directory that is already there, incomplete or damaged, is replaced. Raises ``SetupFailed``.
     """
     with _replaced(destination) as (staging, jars):
         archive = download(staging)
@@ -56,7 +56,7 @@ def fetch_jars(destination: Path, download: Downloader, archive_sha256: str) -> 
 
 
 def copy_jars(destination: Path, source: Path) -> None:
-    """The same with the jars of a directory, each checked. Raises ``SetupFailed``."""
+    """Do the same with the jars of the directory ``source``. Raises ``SetupFailed``."""
     with _replaced(destination) as (_, jars):
         for jar in JARS:
             with (source / jar.name).open("rb") as content:
@@ -64,7 +64,7 @@ def copy_jars(destination: Path, source: Path) -> None:
 
 
 def jars_of_installed_pyspark() -> Path | None:
-    """The directory of a PySpark in this environment, if its ZooKeeper is exactly ours."""
+    """The jars of a PySpark in this environment, if its ZooKeeper is exactly ours."""
     package = find_spec("pyspark")
     if package is None or package.origin is None:
         return None
@@ -73,7 +73,7 @@ def jars_of_installed_pyspark() -> Path | None:
 
 
 def download_archive(environment: Mapping[str, str], directory: Path) -> Path:
-    """Have pip put the archive into ``directory``; returns its path. Raises ``SetupFailed``."""
+    """Download the archive into ``directory`` with pip. Raises ``SetupFailed``."""
     free_bytes = shutil.disk_usage(directory).free
     if free_bytes < DISK_BYTES_NEEDED:
         raise SetupFailed(
@@ -88,7 +88,8 @@ def download_archive(environment: Mapping[str, str], directory: Path) -> Path:
     try:
         subprocess.run(  # noqa: S603 - our own words only
             command,
-            # pip unpacks the archive where temporary files go, which may be a small memory disk.
+            # pip unpacks the archive into the directory of temporary files, which may be a small
+            # disk in memory.
             env={**environment, "TMPDIR": str(directory)},
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr,
@@ -109,7 +110,7 @@ def download_archive(environment: Mapping[str, str], directory: Path) -> Path:
 
 
 def extract(archive: Path, directory: Path) -> None:
-    """Take the jars, each checked, out of a tar.gz. Raises ``SetupFailed``."""
+    """Take the jars out of a tar.gz, and check each. Raises ``SetupFailed``."""
     wanted = {f"{ARCHIVE_JARS_FOLDER}/{jar.name}": jar for jar in JARS}
     try:
         with tarfile.open(archive, "r|gz") as members:
@@ -121,14 +122,14 @@ def extract(archive: Path, directory: Path) -> None:
                 _extract_jar(jar, content, directory)
                 del wanted[member.name]
                 if not wanted:
-                    return
+                    return  # the rest of the archive need not be read
     except (tarfile.TarError, EOFError, OSError) as error:
         raise SetupFailed(f"{archive.name} cannot be read: {error}") from error
     raise SetupFailed(f"{archive.name} lacks {', '.join(sorted(wanted))}")
 
 
 def damaged_jars(directory: Path) -> list[str]:
-    """Names of jars that are missing or not what they should be."""
+    """The names of jars that are missing or have another content."""
     return [
         jar.name
         for jar in JARS
@@ -149,7 +150,7 @@ def check_digest(archive: Path, sha256: str) -> None:
 
 
 def download_from_index(directory: Path) -> Path:
-    """``download_archive`` with this process's own environment."""
+    """``download_archive`` in the environment of this process."""
     return download_archive(os.environ, directory)
 
 
@@ -160,7 +161,10 @@ def fetch_zookeeper(destination: Path) -> None:
 
 @contextmanager
 def _replaced(destination: Path) -> Generator[tuple[Path, Path]]:
-    """A directory for temporary files, and one in it that becomes ``destination`` in one step."""
+    """A directory for temporary files, and one in it that becomes ``destination`` in one step.
+
+    Everything is synced before the rename: after a power cut, ``is_complete`` looks at names only.
+    """
     staging = destination.with_name(f".{destination.name}.{os.getpid()}")
     try:
         jars = staging / "jars"
@@ -169,6 +173,7 @@ def _replaced(destination: Path) -> Generator[tuple[Path, Path]]:
         for place in (*jars.iterdir(), jars):
             _sync(place)
         if destination.exists():
+            # A directory cannot be renamed onto another that is not empty.
             destination.rename(staging / "replaced")
         jars.rename(destination)
         _sync(destination.parent)
@@ -177,6 +182,7 @@ def _replaced(destination: Path) -> Generator[tuple[Path, Path]]:
 
 
 def _extract_jar(jar: Jar, content: IO[bytes], directory: Path) -> None:
+    # Read whole, so that what is written is what was checked.
     taken = content.read()
     found = hashlib.sha256(taken).hexdigest()
     if found != jar.sha256:

@@ -1,4 +1,4 @@
-"""What is at hand to run ZooKeeper with, found without starting or reading anything large."""
+"""The Java and the jars that are at hand, found without starting or reading anything large."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """A Java, the directory of the jars, and where its class-data archive is or would be."""
+    """What ZooKeeper is run with, as far as it is there."""
 
     java: Java
+    # The directory of the jars.
     jars: Path
+    # Where the class-data archive for this Java is, or would be.
     class_archive: Path
 
     @property
@@ -30,12 +32,13 @@ class Installation:
 
     @property
     def is_quick(self) -> bool:
-        """Whether it also starts as quickly as it can."""
+        """Whether ZooKeeper also starts as quickly as it can."""
         return self.is_usable and self.class_archive.is_file()
 
 
 def find_installation(environment: Mapping[str, str]) -> Installation:
-    """Look where ``setup`` puts things. Raises ``JavaMissing``."""
+    """Look where ``setup`` puts its files. Raises ``JavaMissing``."""
     java = find_java(environment, "ZooKeeper", REMEDY)
     jars = cache_directory(environment)
+    # An archive fits one Java only, so each Java has its own.
     return Installation(java, jars, jars / f"classes-{java.identity}.jsa")

@@ -1,11 +1,11 @@
-"""Which files ZooKeeper is made of, and where this user's copy of them is kept.
+"""The files that ZooKeeper consists of, and where this user's copy of them is kept.
 
-PySpark's source archive on the Python package index carries a whole ZooKeeper among its jars; we
-use these seven, which is all that a single server loads (found by running it without the others).
-Every digest is fixed here, so an archive that was tampered with is never run.
+PySpark's source archive on the Python package index has a whole ZooKeeper among its jars. We use
+these seven, which are all that a single server loads (found by running it without the others).
+Every digest is fixed here: an archive that was tampered with is never run.
 
-log4j's core is left out on purpose: its API alone logs to standard error, and a start is a tenth
-of a second and 10 MB cheaper.
+log4j's core is left out on purpose: its API alone logs to standard error, and a start without the
+core takes a tenth of a second and 10 MB less.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 ZOOKEEPER_VERSION = "3.9.5"
 
-# The archive, as `pip download` names it, and its size for people who wait for it.
+# The archive, as `pip download` names it; its size is shown to people who wait for it.
 ARCHIVE_REQUIREMENT = "pyspark==4.3.0"
 ARCHIVE_NAME = "pyspark-4.3.0.tar.gz"
 ARCHIVE_SHA256 = "e8c517948eff7088a7aa07449aa8eafa4a15a8d50319de2525a6fd26622476c6"
@@ -26,12 +26,14 @@ ARCHIVE_JARS_FOLDER = "pyspark-4.3.0/deps/jars"
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """A file name, and the SHA-256 of what it must contain (hexadecimal)."""
+    """One file."""
 
     name: str
+    # The SHA-256 of its content, in hexadecimal digits.
     sha256: str
 
 
+# Also the order of the class path, which a class-data archive depends on.
 JARS = (
     Jar(
         "zookeeper-3.9.5.jar",
@@ -65,7 +67,7 @@ JARS = (
 
 
 def cache_directory(environment: Mapping[str, str]) -> Path:
-    """Where this user's jars are, or will be: shared by every checkout and environment."""
+    """Where this user's jars are, or will be. All checkouts and environments share it."""
     caches = environment.get("XDG_CACHE_HOME", "")
     # The XDG specification: a relative path there is invalid and must be ignored.
     root = Path(caches) if caches.startswith("/") else Path.home() / ".cache"
@@ -73,10 +75,10 @@ def cache_directory(environment: Mapping[str, str]) -> Path:
 
 
 def is_complete(directory: Path) -> bool:
-    """Whether every jar is there. They arrive together or not at all, so names are enough."""
+    """Whether every jar is there. All are put there in one step, so names are enough."""
     return all((directory / jar.name).is_file() for jar in JARS)
 
 
 def class_path(directory: Path) -> str:
-    """What Java's ``-cp`` is told; a class-data archive is only used with exactly this string."""
+    """The value of Java's ``-cp``. A class-data archive is used only with exactly this string."""
     return ":".join(str(directory / jar.name) for jar in JARS)

@@ -1,7 +1,7 @@
-"""A ZooKeeper server as a process of ours: settings, Java beneath it, its metrics page.
+"""A ZooKeeper server as a process of ours: its settings, Java as its child, its metrics page.
 
-For a cluster whose parts run on their own; a standalone's supervisor starts Java itself. When Java
-ends, so do we, and whoever runs us starts us again.
+It is for clusters whose parts run on their own; a standalone's supervisor starts Java itself. When
+Java ends, this process ends too, and what runs it (systemd, a container engine) restarts both.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from geminga_cli.embedded_zookeeper.configuration import ZooKeeperSettings
+from geminga_cli.embedded_zookeeper.four_letter_words import measurements, wait_until_ready
 from geminga_cli.embedded_zookeeper.installation import Installation
 from geminga_cli.embedded_zookeeper.provide import provide_zookeeper
 from geminga_cli.embedded_zookeeper.settings import ZooKeeperPartSettings
-from geminga_cli.embedded_zookeeper.words import measurements, wait_until_ready
 from geminga_cli.errors import StartFailed
 from geminga_cli.ports import reserve
 from geminga_cli.standard_input import is_stream, stop_at_end_of_input
-from geminga_cli.supervisor.fleet import START_TIMEOUT_S, PartRules
+from geminga_cli.supervisor.lifecycle.fleet import START_TIMEOUT_S
+from geminga_cli.supervisor.lifecycle.orders import PartRules
 from geminga_cli.supervisor.metrics_page import MetricsPage
 from geminga_cli.supervisor.parts import ZooKeeperPart
 from geminga_cli.supervisor.process import Process, exit_words
@@ -30,31 +31,34 @@ from geminga_cli.supervisor.watch import exit_of
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.network import AsyncioNetwork
 from geminga_server.config.loading import load_config
+from geminga_server.control.readiness import announce_readiness
 from geminga_server.directories import DirectoryLock
 from geminga_server.logging import configure_logging
 from geminga_server.ports import require_distinct
-from geminga_server.readiness import announce_readiness
 from geminga_server.run import StopRequest, run_part
 
 log = logging.getLogger(__name__)
 
+# The section of the file, and the name in messages.
 PART = "zookeeper"
-# Java ends within 0.4 s when asked; then it is killed.
+# Java stops within 0.4 s of being asked; after this time it is killed.
 STOP_TIMEOUT_S = 4.0
 
 
 def main(file: Path | None, flags: Mapping[str, object]) -> int:
     """Run a server until it is told to stop, or Java ends; returns the process's exit code.
 
-    Whatever makes it impossible is said before ZooKeeper is fetched, which may take minutes.
+    Everything that can fail is tried before ZooKeeper is fetched, which may take minutes.
     """
     settings = load_config(ZooKeeperPartSettings, PART, file=file, flags=flags)
     require_distinct({"--port": settings.port, "--metrics-port": settings.metrics_port})
     configure_logging(PART, level=settings.log_level, is_json=settings.log_json)
     with ExitStack() as stack:
+        # As the supervisor does: two servers on one directory would destroy its data.
         lock = DirectoryLock(settings.server().data_directory, SystemClock())
         stack.callback(lock.close)
         host = settings.bind_address
+        # Held while Java is fetched and restarted, so that no other program takes the ports.
         stack.enter_context(reserve(host, settings.port, "--port"))
         metrics_port = stack.enter_context(reserve(host, settings.metrics_port, "--metrics-port"))
         settings = replace(settings, metrics_port=metrics_port.port)
@@ -68,9 +72,10 @@ async def serve(
     stop: StopRequest,
     inherited: Sequence[int] = (),
 ) -> None:
-    """Start Java, say when it serves, and wait until either side wants to end.
+    """Start Java, report when it is ready, and wait for a request to stop.
 
-    ``inherited`` are descriptors that Java keeps, such as the lock of its data.
+    ``inherited`` are descriptors that Java keeps, such as the lock of its data. Raises
+    ``StartFailed`` where Java is not ready in time, or ends.
     """
     server = settings.server()
     rules = PartRules(PART, STOP_TIMEOUT_S)
@@ -78,6 +83,7 @@ async def serve(
         loop = asyncio.get_running_loop()
         stop_at_end_of_input(loop, lambda: stop.ask("standard input ended"))
     async with AsyncExitStack() as stack:
+        # The supervisor's part, which knows how Java is started; nothing else of it is used.
         process = ZooKeeperPart(rules, server, installation, inherited).launch()
         exited = exit_of(process)
         stack.push_async_callback(_end, process, exited)
@@ -95,7 +101,7 @@ async def serve(
                 group.create_task(_fail_when_java_ends(server, exited))
                 await stop.wait()
         except ExceptionGroup as errors:
-            # Not except*: until Python 3.11.4 what is raised there comes out in a group again.
+            # Not except*: until Python 3.11.4, what is raised there is put into a group again.
             failed = errors.subgroup(StartFailed)
             if failed is None:
                 raise
@@ -116,7 +122,7 @@ async def _fail_when_java_ends(server: ZooKeeperSettings, exited: asyncio.Future
 
 
 async def _end(process: Process, exited: asyncio.Future[int]) -> None:
-    """Ask Java to end, then make it."""
+    """Ask Java to stop, and kill it if it does not."""
     process.signal(signal.SIGTERM)
     await asyncio.wait({exited}, timeout=STOP_TIMEOUT_S)
     if not exited.done():

@@ -1,4 +1,4 @@
-"""The embedded ZooKeeper for somebody who wants to start it now: at hand, or fetched first."""
+"""The embedded ZooKeeper for a caller that wants to start it now: at hand, or fetched first."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from geminga_cli.errors import SetupFailed
 
 
 def provide_zookeeper() -> Installation:
-    """What ``geminga setup`` brings, after that command was run where something was missing.
+    """Return an installation that can be started; where something is missing, set it up first.
 
-    Fetching is another process's work: what it imports must not stay in the supervisor's memory.
-    Raises ``JavaMissing``, ``SetupFailed``.
+    ``geminga setup`` does that in another process: what it imports must not stay in the memory of
+    the supervisor. Raises ``JavaMissing``, ``SetupFailed``.
     """
     installation = find_installation(os.environ)
     if not installation.is_quick:
         subprocess.run(
             [sys.executable, "-m", "geminga_cli", "setup"],
             stdin=subprocess.DEVNULL,
-            stdout=sys.stderr,
+            stdout=sys.stderr,  # ours is read by programs that wait for READY
             check=False,
         )
+        # Without the class-data archive it starts more slowly, which is no reason to fail.
         if not installation.is_usable:
             raise SetupFailed(
                 "there is no ZooKeeper to start (the reason is above): run `geminga setup` where "

@@ -1,6 +1,7 @@
-"""What ``geminga zookeeper`` is told: by file, environment or flags (``geminga_server.config``).
+"""The settings of ``geminga zookeeper``, from a file, the environment or options
+(``geminga_server.config``).
 
-A standalone looks here too, for what of it is left to its user.
+A standalone reads them for what it does not decide itself: the size of Java's heap.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ class ZooKeeperPartSettings:
     """Settings of one ZooKeeper server process."""
 
     data_directory: Path = Path("data/zookeeper")
-    """Snapshots, transaction logs and zoo.cfg live in it."""
+    """The directory of snapshots, transaction logs and zoo.cfg."""
     bind_address: str = "127.0.0.1"
-    """Where it listens; it asks nobody who they are."""
+    """Where it listens; clients are not authenticated."""
     port: Annotated[int, Ge(1), Le(65535)] = 2181
     """The port that clients connect to."""
     metrics_port: Port = 8000
     """The port of metrics; 0 takes a free one."""
     sync: bool = True
-    """Sync before acknowledging; without it a power cut loses what was written."""
+    """Sync before acknowledging; without it, a power cut loses what was written."""
     heap_max_mib: Annotated[int, Ge(32)] = HEAP_MAX_MIB_DEFAULT
-    """Java's heap."""
+    """The maximum size of Java's heap."""
     stop_with_input: bool = False
     """Stop when standard input, a pipe or a socket, is closed."""
     log_level: LogLevel = "INFO"
@@ -39,7 +40,7 @@ class ZooKeeperPartSettings:
     """Log one JSON object a line."""
 
     def server(self) -> ZooKeeperSettings:
-        """What the server itself is told."""
+        """The settings of the server itself."""
         return ZooKeeperSettings(
             self.data_directory.absolute(),
             self.bind_address,

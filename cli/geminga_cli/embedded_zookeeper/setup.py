@@ -1,6 +1,6 @@
-"""Brings everything the embedded ZooKeeper needs, once; the next time there is nothing to do.
+"""Fetches and prepares what the embedded ZooKeeper needs, once; later there is nothing to do.
 
-Several setups may run at once (test workers, two terminals): one works, the others wait for it.
+Several setups may run at the same time (test workers, two terminals): one works, the others wait.
 """
 
 from __future__ import annotations
@@ -26,17 +26,20 @@ Say = Callable[[str], None]
 
 
 def set_up(environment: Mapping[str, str], say: Say, *, is_checked: bool = False) -> Installation:
-    """Fetch what is missing; ``is_checked`` also reads every jar and fetches damaged ones anew.
+    """Fetch what is missing; with ``is_checked``, also read every jar and replace damaged ones.
 
-    ``say`` is told, in a line each, what is being waited for. Without a class-data archive
-    ZooKeeper only starts more slowly, so failing to make one is said and no error.
+    ``say`` is called with a line for everything that takes long. Without a class-data archive
+    ZooKeeper only starts more slowly, so failing to make one is reported and is no error.
 
     Raises ``JavaMissing``, ``SetupFailed``.
     """
     installation = find_installation(environment)
     directory = installation.jars
-    with _alone(directory.parent / "setup.lock"):
+    # Beside the directory, which may be replaced. Everything is looked at under the lock: another
+    # setup may have finished while this one waited.
+    with _locked(directory.parent / "setup.lock"):
         if not installation.is_usable or (is_checked and damaged_jars(directory)):
+            # With PySpark installed, there is nothing to download.
             installed = jars_of_installed_pyspark()
             if installed is not None:
                 say(f"copying ZooKeeper {ZOOKEEPER_VERSION} out of {installed} into {directory}")
@@ -57,8 +60,8 @@ def set_up(environment: Mapping[str, str], say: Say, *, is_checked: bool = False
 
 
 @contextmanager
-def _alone(lock: Path) -> Generator[None, None, None]:
-    """Wait until no other process is in here; the kernel lets go of the lock when one dies."""
+def _locked(lock: Path) -> Generator[None, None, None]:
+    """Hold a lock between processes; the kernel releases it when its holder dies."""
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -67,6 +70,7 @@ def _alone(lock: Path) -> Generator[None, None, None]:
             f"{lock.parent} cannot be written to ({error.strerror}): "
             "set XDG_CACHE_HOME to a directory that can"
         ) from error
+    # The file is never removed: another process may be waiting for its lock.
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

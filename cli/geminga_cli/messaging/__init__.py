@@ -1,5 +1,13 @@
-"""The commands that send and receive messages: ``produce``, ``consume`` and ``read``.
+"""The commands that send and receive messages: ``produce``, ``consume``, ``read`` and ``perf``.
 
-They need the bare client library and nothing of the servers. What only running a command needs
-(the client, its event loop) is imported once the command line was understood.
+``options``    their options, under the names of ``pulsar-client`` and ``pulsar-perf``
+``access``     how a client connects and authenticates
+``files``      files that the command line names: messages and keys
+``run``        runs a command with a client: event loop, signals, exit codes
+``producing``  ``geminga produce``
+``receiving``  ``geminga consume`` and ``geminga read``
+``loads``      ``geminga perf``
+
+They need the bare client library, and may import nothing of the servers. Only ``options`` is loaded
+before the command line was understood: the others load the client and its event loop.
 """

@@ -1,7 +1,7 @@
-"""How a client gets to its brokers: the one place where options of a connection become a client's.
+"""Makes the arguments of a client of the options that say how to connect and authenticate.
 
-Methods of authentication have the names of upstream's plugins, or short ones, and parameters in the
-forms that these read: ``token:TEXT``, ``key1:value1,key2:value2``, or a JSON object.
+Methods of authentication have the names of upstream's plugins, or short ones. Their parameters have
+the forms that those plugins read: ``token:TEXT``, ``key1:value1,key2:value2``, or a JSON object.
 """
 
 from __future__ import annotations
@@ -24,43 +24,52 @@ def connect_arguments(given: argparse.Namespace) -> dict[str, Any]:
     if given.memory_limit is not None:
         arguments["memory_limit_bytes"] = given.memory_limit
     plugin = given.auth_plugin or ("token" if given.auth_params else "")
+    # Of upstream's org.apache.pulsar.client.impl.auth.AuthenticationTls: "tls".
     kind = plugin.rpartition(".")[2].removeprefix("Authentication").lower()
-    said = {} if kind in ("", "token") else _parameters(given.auth_params)
+    parameters: Mapping[str, str] = {}
+    if kind not in ("", "token"):
+        words: str = given.auth_params
+        if words.startswith("{"):
+            parameters = _object(words.encode())
+        else:
+            pairs = (each.partition(":") for each in words.split(",") if each)
+            parameters = {name.strip(): value for name, _, value in pairs}
     try:
         tls = Tls(
             trust_file=given.tls_trust_cert_path,
-            certificate_file=said.get("tlsCertFile"),
-            key_file=said.get("tlsKeyFile"),
+            certificate_file=parameters.get("tlsCertFile"),
+            key_file=parameters.get("tlsKeyFile"),
             checks_hostname=not given.tls_skip_hostname_verification,
             allows_untrusted=given.tls_allow_insecure,
         )
     except ValueError as error:
         raise InvalidUse(f"the options of TLS do not go together: {error}") from None
-    if tls != Tls():  # the client refuses options of TLS for a URL without it
+    if tls != Tls():  # the client refuses options of TLS for a URL without TLS
         arguments["tls"] = tls
     if kind:
-        arguments["authentication"] = _method(kind, plugin, given.auth_params, said)
+        arguments["authentication"] = _method(kind, plugin, given.auth_params, parameters)
     return arguments
 
 
-def _method(kind: str, plugin: str, words: str, said: Mapping[str, str]) -> Authentication:
+def _method(kind: str, plugin: str, words: str, parameters: Mapping[str, str]) -> Authentication:
+    """The method ``kind``; ``words`` are its parameters as they were given."""
     try:
         if kind == "token":
             return _token(words)
         if kind == "tls":
-            if "tlsCertFile" not in said:
+            if "tlsCertFile" not in parameters:
                 raise KeyError("tlsCertFile")  # noqa: TRY301 - as where others are missing
-            return MutualTls()
+            return MutualTls()  # whose certificate is an option of TLS
         if kind == "basic":
-            return Basic(said["userId"], said["password"])
+            return Basic(parameters["userId"], parameters["password"])
         if kind == "oauth2":
-            own = _object(key_at(said["privateKey"]))
+            own = _object(key_at(parameters["privateKey"]))
             return OAuth2(
-                said["issuerUrl"],
+                parameters["issuerUrl"],
                 own["client_id"],
                 own["client_secret"],
-                audience=said.get("audience"),
-                scope=said.get("scope"),
+                audience=parameters.get("audience"),
+                scope=parameters.get("scope"),
             )
     except KeyError as missing:
         raise InvalidUse(f"--auth-params of {plugin} lack {missing.args[0]!r}") from None
@@ -75,16 +84,10 @@ def _token(words: str) -> Token:
         raise KeyError("token")
     if not text.startswith(_FILE):
         return Token(text)
-    key_at(text)  # a file that is not there is told before anything is connected
+    # A missing file is reported before the client connects; later the file is read whenever the
+    # client authenticates, because a token may be replaced while the command runs.
+    key_at(text)
     return Token(lambda: key_at(text).decode())
-
-
-def _parameters(words: str) -> Mapping[str, str]:
-    """``{"key": "value"}`` or ``key:value,key:value``."""
-    if words.startswith("{"):
-        return _object(words.encode())
-    pairs = (each.partition(":") for each in words.split(",") if each)
-    return {name.strip(): value for name, _, value in pairs}
 
 
 def _object(text: bytes) -> Mapping[str, str]:

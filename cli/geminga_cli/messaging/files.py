@@ -1,4 +1,4 @@
-"""Files that the command line names: messages, and keys of encryption."""
+"""Files that the command line names: messages, keys of encryption, credentials."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def key_at(uri: str) -> bytes:
 
 
 def content_of(name: str) -> bytes:
-    """What is in the file. Raises ``InvalidUse``."""
+    """The content of the file. Raises ``InvalidUse``."""
     try:
         return Path(name).read_bytes()
     except OSError as error:

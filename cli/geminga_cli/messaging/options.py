@@ -1,7 +1,7 @@
-"""Options of the commands that send and receive messages: ``pulsar-client``'s names for them.
+"""Options of the commands that send and receive messages, under ``pulsar-client``'s names.
 
-What the client library does not do is refused with the reason: an option that is taken and then
-ignored would let a script believe that, for instance, its transaction was committed.
+An option for something that the client library cannot do is refused, with the reason. If it were
+accepted and ignored, a script would believe, for instance, that its transaction was committed.
 """
 
 from __future__ import annotations
@@ -12,16 +12,20 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
+# Environment variables with the defaults of --url and --auth-params.
 URL_VARIABLE = "GEMINGA_SERVICE_URL"
 DEFAULT_URL = "pulsar://localhost:6650"
 AUTH_VARIABLE = "GEMINGA_AUTH_PARAMS"
+# A message whose latency `perf` measures begins with the id of the run and the time it was sent at,
+# 8 bytes each.
+LATENCY_BYTES_MIN = 16
 
 
 class Refused(argparse.Action):
-    """An option of upstream's that is refused; its ``help`` is the reason."""
+    """An option of upstream's that is refused with a reason; the help does not show it."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, reason: str) -> None:
-        # It may have a value or none: the command ends before that matters.
+        # With a value or without: the command ends before that matters.
         super().__init__(option_strings, dest, nargs="?", help=argparse.SUPPRESS)
         self._reason = reason
 
@@ -32,18 +36,18 @@ class Refused(argparse.Action):
         values: object,
         option_string: str | None = None,
     ) -> NoReturn:
-        """End with the reason."""
+        """End the process with the reason."""
         del namespace, values
         parser.error(f"{option_string} is not supported: {self._reason}")
 
 
 def refuse(parser: argparse._ActionsContainer, reason: str, *names: str) -> None:
-    """Refuse an option of these names."""
+    """Add an option of these names that is refused."""
     parser.add_argument(*names, action=Refused, reason=reason)
 
 
 def command_parser(name: str, description: str) -> argparse.ArgumentParser:
-    """The parser of ``geminga <name>``, with the options that all commands of messages have."""
+    """The parser of ``geminga <name>``, with the options that all these commands have."""
     parser = argparse.ArgumentParser(
         prog=f"geminga {name}",
         description=f"{description} Exit codes: 0 it was done, 1 the broker refused or does not "
@@ -61,14 +65,14 @@ def command_parser(name: str, description: str) -> argparse.ArgumentParser:
         *("-ml", "--memory-limit"),
         type=positive_size,
         metavar="SIZE",
-        help="how much memory messages without receipt may take, as 64M",
+        help="how much memory may hold messages that are not stored yet, as 64M",
     )
     group.add_argument("--listener-name", metavar="NAME", help="which advertised address to use")
     group.add_argument(
         "--auth-plugin",
         default="",
         metavar="METHOD",
-        help="how to say who you are: token, tls, basic, oauth2, or upstream's class for one",
+        help="how to authenticate: token, tls, basic, oauth2, or upstream's class for one of them",
     )
     group.add_argument(
         "--auth-params",
@@ -78,31 +82,32 @@ def command_parser(name: str, description: str) -> argparse.ArgumentParser:
         f"(variable {AUTH_VARIABLE})",
     )
     group.add_argument(
+        # The names of pulsar-admin, pulsar-client and pulsar-perf.
         *("--tls-trust-cert-path", "--tlsTrustCertsFilePath", "--trust-cert-file"),
         metavar="FILE",
         help="the authorities to trust (default: the system's)",
     )
-    group.add_argument(
-        "--tls-allow-insecure", action="store_true", help="trust whatever certificate comes"
-    )
+    group.add_argument("--tls-allow-insecure", action="store_true", help="accept any certificate")
     group.add_argument(
         "--tls-skip-hostname-verification",
         action="store_true",
-        help="take a certificate that is for another host",
+        help="accept a certificate that is for another host",
     )
+    # Upstream's proxies by SNI. Pulsar's own proxy needs no option: its URL is given as the
+    # brokers'.
     refuse(group, "this client connects to brokers without a proxy", "--proxy-url")
     refuse(group, "this client connects to brokers without a proxy", "--proxy-protocol")
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     return parser
 
 
 def count(text: str) -> int:
-    """A number, 0 at least."""
+    """Read a number, 0 at least."""
     return _whole(text, 0)
 
 
 def positive(text: str) -> int:
-    """A number, 1 at least."""
+    """Read a number, 1 at least."""
     return _whole(text, 1)
 
 
@@ -113,18 +118,19 @@ def _whole(text: str, least: int) -> int:
 
 
 def rate(text: str) -> float:
-    """Messages a second; 0 is as fast as possible."""
+    """Read a number of messages a second, 0 at least: 0 is as fast as possible."""
     try:
         value = float(text)
     except ValueError:
         value = -1.0
+    # The comparison is false for a NaN, too.
     if not 0 <= value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} should be a number, 0 at least")
     return value
 
 
 def positive_size(text: str) -> int:
-    """A size, 1 byte at least."""
+    """Read a size, 1 byte at least."""
     value: int = as_admin("size_bytes")(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} should be a size of 1 byte at least")
@@ -132,15 +138,16 @@ def positive_size(text: str) -> int:
 
 
 def as_admin(name: str) -> Callable[[str], Any]:
-    """Reads what ``geminga admin`` reads with this function of its ``values``.
+    """A reader that calls the function ``name`` of ``geminga admin``'s ``values``.
 
-    That module loads the protocol, which showing the help does not need.
+    That module is imported with the first value: it loads the protocol, which the help does not
+    need.
     """
     return lambda text: getattr(import_module("geminga_cli.admin.values"), name)(text)
 
 
 def one_of(*names: str) -> Callable[[str], str]:
-    """Reads one of ``names``, however its letters and underscores are written."""
+    """A reader of one of ``names``; letter case and underscores do not matter."""
 
     def read(text: str) -> str:
         for name in names:
@@ -154,8 +161,11 @@ def one_of(*names: str) -> Callable[[str], str]:
 def add_subscription_options(
     parser: argparse.ArgumentParser, *, kind: str, position: str, begins: str
 ) -> None:
-    """Add the type of subscriptions and where they begin, by the short names of the tool whose
-    words the command has; ``begins`` is the clause that the help has behind "where"."""
+    """Add the type of subscriptions, and where they begin.
+
+    ``kind`` and ``position`` are the short names of these options in upstream's tool; ``begins`` is
+    the clause behind "where" in the help.
+    """
     parser.add_argument(
         *(kind, "--subscription-type"),
         type=one_of("exclusive", "shared", "failover", "key_shared"),
@@ -175,12 +185,20 @@ def add_subscription_options(
 def add_receiving_options(parser: argparse.ArgumentParser) -> None:
     """Add what ``consume`` and ``read`` have in common."""
     add = parser.add_argument
-    add("-n", "--num-messages", type=count, default=1, help="how many (1); 0: for ever")
+    add(
+        "-n", "--num-messages", type=count, default=1, help="how many messages (1); 0: until Ctrl-C"
+    )
     add("-r", "--rate", type=rate, default=0.0, help="messages a second; 0: as fast as possible")
-    add("-q", "--queue-size", type=positive, metavar="NUMBER", help="messages fetched ahead")
+    add(
+        "-q",
+        "--queue-size",
+        type=positive,
+        metavar="NUMBER",
+        help="how many messages to fetch ahead",
+    )
     add("--hex", action="store_true", help="show contents in hexadecimal")
-    add("--hide-content", action="store_true", help="do not show messages, only take them")
-    add("-mp", "--print-metadata", action="store_true", help="show all that is known of a message")
+    add("--hide-content", action="store_true", help="receive messages without showing them")
+    add("-mp", "--print-metadata", action="store_true", help="show all metadata of a message")
     add(
         *("-st", "--schema-type"),
         type=one_of("bytes", "auto_consume"),
@@ -188,7 +206,12 @@ def add_receiving_options(parser: argparse.ArgumentParser) -> None:
         metavar="TYPE",
         help="bytes (default), or auto_consume: show values by the topic's schema",
     )
-    add("-mc", "--max_chunked_msg", type=positive, help="incomplete messages in chunks to hold")
+    add(
+        "-mc",
+        "--max_chunked_msg",
+        type=positive,
+        help="how many incomplete messages in chunks to hold",
+    )
     add(
         *("-ekv", "--encryption-key-value"),
         metavar="URI",
@@ -199,6 +222,6 @@ def add_receiving_options(parser: argparse.ArgumentParser) -> None:
         type=one_of("fail"),
         default="fail",
         metavar="FAIL",
-        help="what cannot be decrypted is delivered again later; there is no other way",
+        help="FAIL, the only way: what cannot be decrypted is delivered again later",
     )
     refuse(parser, "only the Java client pools messages", "-pm", "--pool-messages")

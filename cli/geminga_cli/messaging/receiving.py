@@ -1,4 +1,4 @@
-"""What ``geminga consume`` and ``geminga read`` do: show messages as they come."""
+"""``geminga consume`` and ``geminga read``: show messages as they arrive."""
 
 from __future__ import annotations
 
@@ -6,47 +6,53 @@ import argparse
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from geminga import EARLIEST, LATEST, AutoConsumeSchema, Client, Message, MessageId
 from geminga_cli.admin.errors import InvalidUse
+from geminga_cli.display.messages import message_json, message_lines
 from geminga_cli.messaging.files import key_at
-from geminga_cli.messaging.pace import Pace
 from geminga_cli.messaging.run import run_with_client
-from geminga_cli.messaging.text import message_json, message_lines
 from geminga_cli.output import print_now
+from geminga_cli.throughput.pace import Pace
 from geminga_runtime.clock import Clock, SystemClock
 
 Show = Callable[[str], None]
 POSITIONS = {"earliest": EARLIEST, "latest": LATEST}
 
 
+@dataclass(frozen=True, slots=True)
 class OnePrivateKey:
-    """One private key for whatever name a message's key has (``geminga.PrivateKeyReader``)."""
+    """One private key, whatever the name of a message's key is (``geminga.PrivateKeyReader``)."""
 
-    def __init__(self, pem: bytes) -> None:
-        self._pem = pem
+    pem: bytes
 
     def private_key(self, _name: str, _metadata: Mapping[str, str], /) -> bytes:
         """The key."""
-        return self._pem
+        return self.pem
 
 
 async def consume(client: Client, given: argparse.Namespace, clock: Clock, show: Show) -> None:
-    """Show the messages of a subscription, and acknowledge each once it was shown.
+    """Show the messages of a subscription, and acknowledge each after it was shown.
 
-    A message whose line could not be written stays unacknowledged. Raises ``InvalidUse``,
-    ``ClientError``.
+    A message that could not be written stays unacknowledged, and is delivered again. Raises
+    ``InvalidUse``, ``ClientError``.
     """
     options = _options(given) | {
         "type": given.subscription_type,
         "initial_position": given.subscription_position,
         "replicate_subscription_state": given.replicated,
     }
-    topics: Any = _pattern(given.topic) if given.regex else given.topic
+    topics: Any = given.topic
+    if given.regex:
+        try:
+            topics = re.compile(given.topic)
+        except re.error as error:
+            raise InvalidUse(f"{given.topic!r} is no regular expression: {error}") from None
     try:
         opened = await client.consumer(topics, given.subscription_name, **options)
-    except ValueError as error:  # what the client says of its arguments, and these are the user's
+    except ValueError as error:  # of the client's arguments, which are the user's options
         raise InvalidUse(str(error)) from None
     async with opened as consumer:
         if given.start_timestamp:
@@ -56,6 +62,7 @@ async def consume(client: Client, given: argparse.Namespace, clock: Clock, show:
 
 async def read(client: Client, given: argparse.Namespace, clock: Clock, show: Show) -> None:
     """Show the messages of a topic. Raises ``InvalidUse``, ``ClientError``."""
+    # ``earliest``, ``latest``, or the ledger and the entry of a message.
     start = POSITIONS.get(given.start_message_id) or MessageId(*given.start_message_id)
     async with client.reader(
         given.topic,
@@ -73,35 +80,36 @@ async def _show_all(
     clock: Clock,
     show: Show,
 ) -> None:
-    """Show ``given.num_messages``, or for ever if that is 0."""
+    """Show ``given.num_messages`` messages, or all that arrive if that is 0."""
     shown = 0
     pace = Pace(given.rate, clock.monotonic())
     while not given.num_messages or shown < given.num_messages:
         await asyncio.sleep(pace.wait_s(clock.monotonic()))
         message = await receive()
+        # It stays unacknowledged: it is not shown.
         if given.end_timestamp and message.publish_time_ms > given.end_timestamp:
             return
-        for line in _lines(given, message):
+        with_value = given.schema_type == "auto_consume"
+        lines: Iterable[str] = ()
+        if given.json:
+            with_content = not given.hide_content
+            lines = [message_json(message, with_value=with_value, with_content=with_content)]
+        elif not given.hide_content:
+            lines = message_lines(
+                message, with_value=with_value, in_hex=given.hex, with_metadata=given.print_metadata
+            )
+        # ``show`` flushes: where the reader of our output has gone, it raises before the message is
+        # acknowledged.
+        for line in lines:
             show(line)
         done(message)
         shown += 1
         pace.add()
 
 
-def _lines(given: argparse.Namespace, message: Message[Any]) -> Iterable[str]:
-    with_value = given.schema_type == "auto_consume"
-    if given.json:
-        with_content = not given.hide_content
-        return [message_json(message, with_value=with_value, with_content=with_content)]
-    if given.hide_content:
-        return ()
-    return message_lines(
-        message, with_value=with_value, in_hex=given.hex, with_metadata=given.print_metadata
-    )
-
-
 def _options(given: argparse.Namespace) -> dict[str, Any]:
-    """What the client is told for a consumer and for a reader."""
+    """The client's options for a consumer or a reader."""
+    # What is not given is left to the client's defaults.
     options: dict[str, Any] = {}
     if given.queue_size is not None:
         options["receiver_queue_size"] = given.queue_size
@@ -114,16 +122,9 @@ def _options(given: argparse.Namespace) -> dict[str, Any]:
     return options
 
 
-def _pattern(words: str) -> re.Pattern[str]:
-    try:
-        return re.compile(words)
-    except re.error as error:
-        raise InvalidUse(f"{words!r} is no regular expression: {error}") from None
-
-
 def run(
     given: argparse.Namespace,
     how: Callable[[Client, argparse.Namespace, Clock, Show], Awaitable[None]],
 ) -> int:
-    """Show what is ``given``, by ``consume`` or ``read``; returns the exit code."""
+    """Run ``consume`` or ``read``; returns the exit code."""
     return run_with_client(given, lambda client: how(client, given, SystemClock(), print_now))

@@ -1,13 +1,20 @@
-"""Watches over the parts of a cluster on one machine: starts, restarts, stops them.
+"""Runs the parts of a cluster on one machine: starts them, restarts those that fail, stops them.
 
-``fleet``         decides: what to start, let go on, end or kill next. Pure.
+``lifecycle``     decides what to start, release, end or kill next. Pure
 ``supervisor``    acts: processes, timers, signals, the control channel
-``process``       one child process: started so that it dies with us, watched without waiting
-``parts``         how each part is started and when it is ready
-``lock``          one supervisor for each data directory
-``endpoints``     where everything is, for people and programs: DATA/endpoints.json
-``operators``     what operators ask a running supervisor for
-``plan``          which parts a cluster has, and what each is told
-``console``       what it prints: READY and what to try next
-``metrics_page``  /metrics for ZooKeeper and the supervisor itself
+``process``       one child process, which dies with the supervisor
+``watch``         reports to the event loop when a child process ends
+``parts``         how each part's process is started
+``plan``          which parts a cluster has, on which ports, with which options
+``settings``      the settings of ``standalone`` and ``cluster``, and of the parts in the same file
+``broker_ids``    the ids under which former brokers of this data may still be in ZooKeeper
+``run``           a supervisor from its start to its end, with what it prints and writes
+``endpoints``     the addresses of all parts, for people and programs: DATA/endpoints.json
+``console``       what is printed: READY, and what to try next
+``metrics_page``  ``/metrics`` for ZooKeeper and the supervisor itself
+``operators``     what `geminga cluster` asks of a running supervisor
+``geo``           several clusters that replicate to each other
+
+The supervisor may import no part of a cluster, nor anything else that is large: it lives as long as
+its cluster, and has no threads. What it starts, the parts themselves must not know.
 """

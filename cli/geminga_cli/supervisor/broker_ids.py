@@ -1,14 +1,14 @@
-"""Under which ids a broker of this data may still have nodes in ZooKeeper: DATA/broker-ids.json,
-and DATA/broker-2-ids.json for the second one.
+"""The ids under which a broker of this data may still have nodes in ZooKeeper.
 
-::
+They are kept in DATA/broker-ids.json, and in DATA/broker-2-ids.json for the second broker::
 
     {"version": 1, "broker_ids": ["127.0.0.1:40123", "127.0.0.1:8080"]}
 
-A broker's id is ``host:web port``, so with ports of 0 each life has another. The nodes of a killed
-one stay until its session ends, and for so long lookups would name it, unless its successor knows
-that they are its own past. Each start adds its id before its broker can make a node, and the
-former ones go only when their sessions must be over: a start that is cut short forgets nothing.
+A broker's id is ``host:web port``, so a broker whose port is 0 has another id in each life. The
+nodes of a killed broker stay until its session expires. Until then, lookups would name it, unless
+its successor knows that these nodes are its own. Each start adds its id before its broker can
+create a node, and former ids are removed only when their sessions must have expired: a start that
+is interrupted forgets nothing.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from typing import cast
 from geminga_cli.whole_file import keep_whole, read_record
 
 FORMAT_VERSION = 1
-# ZooKeeper ends the sessions of the dead 6 s after its own start; this is that several times over,
-# should it be started again itself.
+# ZooKeeper expires the sessions of dead clients 6 s after its own start. This is several times
+# that, in case ZooKeeper is restarted meanwhile.
 SESSIONS_OVER_AFTER_S = 30.0
-# So many starts in a row may be cut short; more than can be within the life of a session.
+# So many starts in a row may be interrupted: more than fit into the life of a session.
 IDS_MAX = 16
 BROKER_ID = re.compile(r"[^\s,/]+:\d{1,5}")
 
 
 class BrokerIds:
-    """The memory of the broker ``name``, whose id in this life is ``own``; ``others`` are those of
-    the brokers that run beside it, which may have what was its id. Writing raises ``OSError``.
+    """The ids of the broker ``name``. Its methods raise ``OSError``.
 
-    Each broker has a file of its own: two that took over what one dead broker left behind would
-    take it from each other.
+    ``own`` is its id in this life; ``others`` are those of the brokers that run beside it, which
+    may have an id that was once its own. Each broker has a file of its own: two brokers that both
+    took over the nodes of a dead one would take them from each other.
     """
 
     def __init__(
@@ -43,20 +43,31 @@ class BrokerIds:
     ) -> None:
         self._path = directory / f"{name}-ids.json"
         self._own = own
-        former = (one for one in _read(self._path) if one != own and one not in others)
+        words = read_record(self._path).get("broker_ids")
+        # The file is only a hint: whatever in it is no id is left out.
+        known = cast("list[object]", words) if isinstance(words, list) else []
+        former = [
+            each
+            for each in known
+            if isinstance(each, str)
+            and BROKER_ID.fullmatch(each)
+            and each != own
+            and each not in others
+        ]
+        # The ids of former lives, the latest last.
         self.former = tuple(former)[-IDS_MAX + 1 :]
 
     def begin(self) -> None:
-        """Before this life's broker makes its first node."""
+        """Add this life's id, before its broker creates its first node."""
         self._write((*self.former, self._own))
 
     def forget_former(self) -> None:
-        """The sessions of former lives are over."""
+        """Remove the ids of former lives, once their sessions have expired."""
         self.former = ()
         self.begin()
 
     def end(self) -> None:
-        """This life's broker has closed its session itself."""
+        """Remove this life's id, after its broker has closed its session."""
         if self.former:
             self._write(self.former)
         else:
@@ -65,14 +76,3 @@ class BrokerIds:
     def _write(self, broker_ids: tuple[str, ...]) -> None:
         content = {"version": FORMAT_VERSION, "broker_ids": broker_ids}
         keep_whole(self._path, json.dumps(content) + "\n")
-
-
-def _read(path: Path) -> list[str]:
-    words = read_record(path).get("broker_ids")
-    if not isinstance(words, list):
-        return []
-    return [
-        word
-        for word in cast("list[object]", words)
-        if isinstance(word, str) and BROKER_ID.fullmatch(word)
-    ]

@@ -1,4 +1,4 @@
-"""What the supervisor prints for people and programs; its log goes elsewhere, to standard error."""
+"""What the supervisor prints on standard output. Its log goes to standard error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 
-# A message is published, by Pulsar's own client where it is installed, else by ours.
+# Commands that publish a message: by Pulsar's own client where it is installed, else by ours.
 OFFICIAL_CLIENT = (
     "{python} -c \"import pulsar; c = pulsar.Client('{url}'); "
     "c.create_producer('hello').send(b'hi'); c.close()\""
@@ -30,17 +30,18 @@ def ready_line(service_url: str, web_service_url: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What can be tried with: our own Python as it is written where we were started, the official
-    client if it is installed beside us, curl if there is one."""
+    """What the user can try a cluster with."""
 
+    # Our own Python, as a word of a shell in the directory that we were started in.
     python: str
     has_official_client: bool
     has_curl: bool
 
     @classmethod
     def at_hand(cls) -> Tools:
-        """Those of this process."""
+        """The tools that this process finds."""
         python, here = Path(sys.executable), Path.cwd()
+        # Not ``resolve``: in a virtual environment that would be the system's Python.
         shown = python.relative_to(here) if python.is_relative_to(here) else python
         return cls(
             shlex.quote(str(shown)),
@@ -50,7 +51,7 @@ class Tools:
 
 
 def next_steps(service_url: str, web_service_url: str, tools: Tools) -> str:
-    """What somebody new may try now: commands for a shell, which run word for word."""
+    """What a new user may try now: commands for a shell, which run as they are printed."""
     publish = OFFICIAL_CLIENT if tools.has_official_client else OWN_CLIENT
     stats = f"{web_service_url}/admin/v2/persistent/public/default/hello/stats"
     look = (
@@ -59,15 +60,15 @@ def next_steps(service_url: str, web_service_url: str, tools: Tools) -> str:
         else f'{tools.python} -c "from urllib.request import urlopen; '
         f"print(urlopen('{stats}').read().decode())\""
     )
-    # Not indented: Python would take it for a mistake in what is copied.
+    # Not indented: Python would refuse indented lines, once they are copied.
     commands = f"{publish.format(python=tools.python, url=service_url)}\n{look}"
     return f"Try:   (in another terminal)\n\n{commands}\n\nStop:  Ctrl-C"
 
 
 def no_sync_warning() -> str:
-    """What --no-sync means, loudly."""
+    """What --no-sync means, in a way that is not overlooked."""
     return (
         "*** --no-sync: NOTHING IS SYNCED TO DISK. A power cut or a crash of this machine LOSES "
         "ACKNOWLEDGED MESSAGES and may ruin the data directory. "
-        "Use it for tests whose data nobody needs. ***"
+        "Use it only for tests whose data may be lost. ***"
     )

@@ -1,4 +1,4 @@
-"""Where everything is, for people and programs that look for it: ``DATA/endpoints.json``.
+"""The addresses of all parts, for people and programs: ``DATA/endpoints.json``.
 
 ::
 
@@ -11,9 +11,9 @@
      "broker": {"pid": 73, ...}, "broker-2": {"pid": 74, ...}}
 
 The two URLs are those of the first proxy, or of the first broker where there is no proxy. The file
-is there while the cluster is ready; it is replaced when a part was restarted or added, a part that
-an operator keeps down is left out of it, and a clean stop removes it. Words may be added;
-``version`` changes when one changes its meaning.
+exists while the cluster is ready. It is replaced when a part was restarted or added, it leaves out
+parts that operators keep down, and a clean stop removes it. Members may be added; ``version``
+changes when the meaning of one changes.
 """
 
 from __future__ import annotations
@@ -27,25 +27,27 @@ from geminga_cli.whole_file import read_record, write_whole
 
 FILE_NAME = "endpoints.json"
 FORMAT_VERSION = 1
-# The kinds of parts that clients connect to, the better first.
+# The kinds of parts that clients connect to, the preferred one first.
 ENTRANCES = ("proxy", "broker")
 
 
 @dataclass(frozen=True, slots=True)
 class PartEndpoints:
-    """A running part: its process, and its addresses by what they are for."""
+    """A running part."""
 
-    pid: int | None  # None: somebody else's, such as the user's own ZooKeeper
+    # None for what is no child of the supervisor: the user's own ZooKeeper.
+    pid: int | None
+    # By purpose: ``pulsar``, ``web``, ``metrics`` and so on.
     addresses: Mapping[str, str]
 
     def record(self) -> dict[str, object]:
-        """As it stands in the file."""
+        """The part as it is written in the file."""
         pid: dict[str, object] = {} if self.pid is None else {"pid": self.pid}
         return pid | dict(self.addresses)
 
 
 def endpoints_text(supervisor_pid: int, parts: Mapping[str, PartEndpoints]) -> str:
-    """The whole file."""
+    """The whole content of the file."""
     content: dict[str, object] = {"version": FORMAT_VERSION}
     entrance = entrance_of(parts)
     if entrance is not None:
@@ -56,20 +58,24 @@ def endpoints_text(supervisor_pid: int, parts: Mapping[str, PartEndpoints]) -> s
 
 
 def entrance_of(parts: Mapping[str, PartEndpoints]) -> tuple[str, str] | None:
-    """Where clients come in: the URL of the Pulsar protocol and that of REST, of the first proxy,
-    or of the first broker where there is no proxy; None where there is neither."""
+    """Where clients connect: the URL of the Pulsar protocol, and that of REST.
+
+    They are those of the first proxy, or of the first broker where there is no proxy; None where
+    there is neither.
+    """
     for kind in ENTRANCES:
         for name, part in parts.items():
+            # "broker", or "broker-2" where the first is kept down.
             if name == kind or name.startswith(f"{kind}-"):
                 addresses = part.addresses
-                # A broker may serve TLS alone.
+                # A broker may serve TLS only.
                 pulsar = addresses.get("pulsar") or addresses["pulsar_tls"]
                 return pulsar, addresses.get("web") or addresses["web_tls"]
     return None
 
 
 def endpoints_line(parts: Mapping[str, PartEndpoints]) -> str:
-    """The same in one line for people: every address with what it is."""
+    """All addresses in one line for people, each with its part and purpose."""
     return "  ".join(
         f"{name}.{purpose}={address}"
         for name, part in parts.items()
@@ -78,7 +84,7 @@ def endpoints_line(parts: Mapping[str, PartEndpoints]) -> str:
 
 
 class EndpointsFile:
-    """``DATA/endpoints.json``, replaced as a whole, so that nobody reads half of it."""
+    """``DATA/endpoints.json``, replaced as a whole: a reader never sees half of it."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / FILE_NAME
@@ -88,11 +94,11 @@ class EndpointsFile:
         write_whole(self._path, text)
 
     def remove(self) -> None:
-        """The addresses hold no longer."""
+        """Remove the file, when its addresses are no longer valid."""
         self._path.unlink(missing_ok=True)
 
     def zookeeper_address(self) -> str:
-        """Where ZooKeeper is, ``host:port``; empty where the file is not there or does not say."""
+        """The address of ZooKeeper, ``host:port``; empty if the file is missing or has none."""
         zookeeper = read_record(self._path).get("zookeeper")
         address = zookeeper.get("address") if isinstance(zookeeper, dict) else None
         return address if isinstance(address, str) else ""

@@ -1,10 +1,9 @@
 """Several clusters on one machine that know each other: ``geminga cluster up --geo east,west``.
 
-Each is a ``geminga cluster up`` of its own, with its own supervisor, in a folder of the data
-directory that has its name: what is done to one, the others do not notice. This process starts
-them, registers each at all the others, and takes them with it when it ends. With
-``--shared-configuration`` it starts one more ZooKeeper, the configuration store of all of them, in
-which each registers itself.
+Each is a ``geminga cluster up`` of its own, with its own supervisor, in the folder of its name
+below the data directory: an operation on one does not affect the others. This process starts them,
+registers each at all the others, and stops them when it ends. With ``--shared-configuration`` it
+starts one more ZooKeeper, the configuration store of all of them, in which each registers itself.
 """
 
 from __future__ import annotations
@@ -20,22 +19,22 @@ from dataclasses import dataclass
 from geminga_cli.errors import StartFailed
 from geminga_cli.ports import reserve
 from geminga_cli.supervisor.settings import LOCALHOST, ClusterSettings
-from geminga_server.rest_calls import HttpCalls, RestCall
+from geminga_server.http.rest_calls import HttpCalls, RestCall
 from geminga_server.run import stop_signals
 
 READY = "READY"
-# Between the first ports of one cluster and those of the next.
+# The distance between the ports of one cluster and those of the next.
 PORTS_APART = 100
-# The folder of the ZooKeeper that they share.
+# The folder of the ZooKeeper that the clusters share.
 STORE = "configuration-store"
 RESTART_AFTER_S = 1.0
-# A supervisor that is asked to end does so within 15 s, part by part.
+# A supervisor that is asked to stop does so within 15 s, part by part.
 STOP_TIMEOUT_S = 30.0
 
 
 @dataclass(slots=True)
 class Member:
-    """One cluster: its supervisor, and where clients come in."""
+    """One cluster: its supervisor, and where clients connect once it is ready."""
 
     name: str
     process: asyncio.subprocess.Process
@@ -44,20 +43,25 @@ class Member:
 
 
 def run(settings: ClusterSettings, arguments: Sequence[str]) -> int:
-    """Run the clusters ``settings.geo``, each as ``arguments`` say; returns the exit code. Raises
-    ``StartFailed``."""
+    """Run the clusters ``settings.geo``, each with these ``arguments``; returns the exit code.
+
+    Raises ``StartFailed``.
+    """
     return asyncio.run(_run(settings, arguments))
 
 
 async def _run(settings: ClusterSettings, arguments: Sequence[str]) -> int:
     async with AsyncExitStack() as stack:
         if settings.shared_configuration:
+            # The store opens first, so it closes last: brokers need it until they have stopped.
             store = await stack.enter_async_context(_shared_store(settings))
             arguments = [*arguments, "--configuration-store", store]
         members: list[Member] = []
+        # Before the first is started: what fails half-way stops those that were.
         stack.push_async_callback(_stop, members)
         for index, name in enumerate(settings.geo):
-            members.append(await _start(name, options_of(settings, arguments, index)))
+            process = await _command("cluster", "up", *options_of(settings, arguments, index))
+            members.append(Member(name, process))
         stopped = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in stop_signals(signal.SIGHUP):
@@ -67,7 +71,7 @@ async def _run(settings: ClusterSettings, arguments: Sequence[str]) -> int:
         ready: asyncio.Task[object] = asyncio.create_task(_make_ready(members, is_shared=is_shared))
         await asyncio.wait({stopping, ready}, return_when=asyncio.FIRST_COMPLETED)
         if ready.done():
-            ready.result()
+            ready.result()  # raises what failed
             print(ready_line(members), flush=True)
             ended: asyncio.Task[object] = asyncio.create_task(_all_ended(members))
             await asyncio.wait({stopping, ended}, return_when=asyncio.FIRST_COMPLETED)
@@ -83,7 +87,7 @@ async def _all_ended(members: Sequence[Member]) -> None:
 
 
 def options_of(settings: ClusterSettings, arguments: Sequence[str], index: int) -> list[str]:
-    """What a cluster's supervisor is told: ``arguments``, but for what tells it from others."""
+    """The options of one cluster: ``arguments``, then what differs between the clusters."""
     name = settings.geo[index]
     ports = {
         "--broker-port": settings.broker_port,
@@ -102,34 +106,37 @@ def options_of(settings: ClusterSettings, arguments: Sequence[str], index: int) 
 
 @asynccontextmanager
 async def _shared_store(settings: ClusterSettings) -> AsyncGenerator[str]:
-    """A ZooKeeper for the configuration of all clusters, as long as this lasts; where it is. Who
-    needs it waits for it. Raises ``UnusablePort``."""
+    """Run a ZooKeeper for the configuration of all clusters; its address.
+
+    It may not be ready yet: its clients wait for it. Raises ``UnusablePort``.
+    """
     wanted = settings.zookeeper_port
     port = wanted + len(settings.geo) * PORTS_APART if wanted else 0
     with reserve(LOCALHOST, port, "--zookeeper-port") as reserved:
-        keeping = asyncio.create_task(_keep_store(store_options(settings, reserved.port)))
+        options = store_options(settings, reserved.port)
+
+        async def keep_running() -> None:
+            while True:
+                process = await _command("zookeeper", *options, output=asyncio.subprocess.DEVNULL)
+                try:
+                    await process.wait()
+                finally:
+                    # Cancelled while it runs: this is the end of the clusters.
+                    if process.returncode is None:
+                        process.terminate()
+                        await process.wait()
+                await asyncio.sleep(RESTART_AFTER_S)
+
+        running = asyncio.create_task(keep_running())
         try:
             yield f"{LOCALHOST}:{reserved.port}"
         finally:
-            keeping.cancel()
-            await asyncio.wait({keeping})
-
-
-async def _keep_store(options: Sequence[str]) -> None:
-    """Run the ZooKeeper, and again when it ends, until this is cancelled."""
-    while True:
-        process = await _command("zookeeper", *options, output=asyncio.subprocess.DEVNULL)
-        try:
-            await process.wait()
-        finally:
-            if process.returncode is None:
-                process.terminate()
-                await process.wait()
-        await asyncio.sleep(RESTART_AFTER_S)
+            running.cancel()
+            await asyncio.wait({running})
 
 
 def store_options(settings: ClusterSettings, port: int) -> list[str]:
-    """What the ZooKeeper of all clusters is told."""
+    """The options of the shared ZooKeeper."""
     return [
         *("--data-directory", str(settings.data_directory / STORE), "--stop-with-input"),
         *("--port", str(port), "--metrics-port", "0", "--log-level", settings.log_level),
@@ -138,25 +145,24 @@ def store_options(settings: ClusterSettings, port: int) -> list[str]:
     ]
 
 
-async def _start(name: str, options: Sequence[str]) -> Member:
-    return Member(name, await _command("cluster", "up", *options))
-
-
 async def _command(
     *words: str, output: int = asyncio.subprocess.PIPE
 ) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "geminga_cli", *words),
-        stdin=asyncio.subprocess.PIPE,  # which ends with this process, however that ends
+        # The pipe closes when this process ends, however it ends; --stop-with-input sees it.
+        stdin=asyncio.subprocess.PIPE,
         stdout=output,
-        # Ctrl-C is for this process, which ends all of them.
+        # Ctrl-C reaches this process alone, which then stops all of them.
         start_new_session=True,
     )
 
 
 async def _make_ready(members: Sequence[Member], *, is_shared: bool) -> None:
-    """Return when all clusters are ready and know each other, which they do by what they share
-    where their configuration ``is_shared``. Raises ``StartFailed``."""
+    """Return when all clusters are ready and know each other. Raises ``StartFailed``.
+
+    Clusters whose configuration ``is_shared`` know each other by what they share.
+    """
     await asyncio.gather(*map(_wait_ready, members))
     if is_shared:
         return
@@ -178,30 +184,31 @@ async def _wait_ready(member: Member) -> None:
 
 
 async def _register(calls: HttpCalls, other: Member, *, at: Member) -> None:
-    """Have the cluster ``at`` know where ``other`` is now."""
-    record = record_of(other)
-    for method in ("PUT", "POST"):  # where it is known already, it may be elsewhere now
+    """Tell the cluster ``at`` where ``other`` is now."""
+    body = json.dumps(record_of(other)).encode()
+    # PUT creates the record; where it exists, from an earlier start on other ports, POST updates
+    # it.
+    for method in ("PUT", "POST"):
         url = f"{at.web_service_url}/admin/v2/clusters/{other.name}"
-        headers = {"Content-Type": "application/json"}
-        answer = await calls.call(RestCall(method, url, headers, json.dumps(record).encode()))
+        answer = await calls.call(RestCall(method, url, {"Content-Type": "application/json"}, body))
         if answer.is_success:
             return
-    raise StartFailed(at.name, f"it does not take {other.name} as a cluster: {answer.reason}")
+    raise StartFailed(at.name, f"it does not accept {other.name} as a cluster: {answer.reason}")
 
 
 def record_of(member: Member) -> Mapping[str, object]:
-    """How other clusters find it."""
+    """The addresses at which other clusters reach this one."""
     return {"serviceUrl": member.web_service_url, "brokerServiceUrl": member.service_url}
 
 
 def ready_line(members: Sequence[Member]) -> str:
-    """The one line that tells programs that everything answers: names with both URLs."""
+    """The line that tells programs that all clusters are ready: each name with both URLs."""
     each = (f"{one.name} {one.service_url} {one.web_service_url}" for one in members)
     return " ".join((READY, *each))
 
 
 async def _stop(members: Sequence[Member]) -> None:
-    """End all clusters in order, side by side."""
+    """Stop all clusters at the same time, each part by part."""
     running = [member.process for member in members if member.process.returncode is None]
     for process in running:
         process.terminate()

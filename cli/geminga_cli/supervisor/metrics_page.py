@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # Request line and headers; Prometheus sends about 300 bytes.
 REQUEST_BYTES_MAX = 8_192
-# A client that does not finish its request, or takes no answer, is hung up on.
+# A client that does not finish its request, or does not read the answer, is disconnected.
 CONNECTION_TIMEOUT_S = 10.0
 CONNECTIONS_MAX = 32
 
@@ -36,6 +36,7 @@ class MetricsPage(Service):
         self._wanted_port = port
         self._render = render
         self._connections: set[_Connection] = set()
+        # The port that is listened on, once the service is open.
         self.port = 0
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -43,30 +44,33 @@ class MetricsPage(Service):
             lambda: _Connection(self), self._host, self._wanted_port
         )
         stack.push_async_callback(listener.close)
-        stack.callback(self._hang_up)
+
+        def hang_up() -> None:
+            for connection in list(self._connections):
+                connection.hang_up()
+
+        # Closing the listener leaves open connections alone.
+        stack.callback(hang_up)
         self.port = listener.port
 
     def admit(self, connection: _Connection) -> bool:
-        """Whether there is room for one more connection."""
+        """Accept the connection if there are not too many already."""
         if len(self._connections) >= CONNECTIONS_MAX:
             return False
         self._connections.add(connection)
         return True
 
     def dismiss(self, connection: _Connection) -> None:
-        """The connection is over."""
+        """Forget a connection that has ended."""
         self._connections.discard(connection)
 
     def serve(self, connection: _Connection) -> None:
-        """The connection asked for the page."""
-        self.spawn(self._serve(connection), name="metrics page")
+        """Render the page and send it to the connection."""
 
-    async def _serve(self, connection: _Connection) -> None:
-        connection.answer("200 OK", await self._render())
+        async def answer() -> None:
+            connection.answer("200 OK", await self._render())
 
-    def _hang_up(self) -> None:
-        for connection in list(self._connections):
-            connection.hang_up()
+        self.spawn(answer(), name="metrics page")
 
 
 class _Connection(asyncio.Protocol):
@@ -74,13 +78,15 @@ class _Connection(asyncio.Protocol):
 
     def __init__(self, page: MetricsPage) -> None:
         self._page = page
+        # None before the connection is made, and after it is lost.
         self._transport: asyncio.Transport | None = None
         self._request = b""
+        # Whether the request was read to its end, or refused.
         self._is_asked = False
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Not isinstance: uvloop's transports descend from nothing of asyncio's.
+        # Not isinstance: uvloop's transports descend from none of asyncio's classes.
         self._transport = cast(asyncio.Transport, transport)
         if not self._page.admit(self):
             self._transport.abort()
@@ -92,12 +98,23 @@ class _Connection(asyncio.Protocol):
         if self._is_asked:
             return
         self._request += data
-        if b"\r\n\r\n" in self._request:
-            self._is_asked = True
-            self._route(self._request.split(b"\r\n", 1)[0])
-        elif len(self._request) > REQUEST_BYTES_MAX:
-            self._is_asked = True
-            self.answer("431 Request Header Fields Too Large", "the request is too long\n")
+        if b"\r\n\r\n" not in self._request:
+            if len(self._request) > REQUEST_BYTES_MAX:
+                self._is_asked = True
+                self.answer("431 Request Header Fields Too Large", "the request is too long\n")
+            return
+        self._is_asked = True
+        # METHOD PATH?QUERY HTTP/1.1
+        words = self._request.split(b"\r\n", 1)[0].split(b" ")
+        path = words[1].split(b"?", 1)[0] if len(words) == 3 else b""
+        if words[0] != b"GET":
+            self.answer("405 Method Not Allowed", "only GET is served here\n", "Allow: GET")
+        elif path == b"/metrics":
+            self.answer("302 Found", "", "Location: /metrics/")
+        elif path == b"/metrics/":
+            self._page.serve(self)
+        else:
+            self.answer("404 Not Found", "the page here is /metrics/\n")
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         if self._deadline is not None:
@@ -124,15 +141,3 @@ class _Connection(asyncio.Protocol):
         ]
         self._transport.write("\r\n".join((*head, "", "")).encode() + body)
         self._transport.close()
-
-    def _route(self, request_line: bytes) -> None:
-        words = request_line.split(b" ")
-        path = words[1].split(b"?", 1)[0] if len(words) == 3 else b""
-        if words[0] != b"GET":
-            self.answer("405 Method Not Allowed", "only GET is served here\n", "Allow: GET")
-        elif path == b"/metrics":
-            self.answer("302 Found", "", "Location: /metrics/")
-        elif path == b"/metrics/":
-            self._page.serve(self)
-        else:
-            self.answer("404 Not Found", "the page here is /metrics/\n")

@@ -1,7 +1,7 @@
-"""What an operator asks a running supervisor for, through the socket in its data directory.
+"""What operators ask of a running supervisor, through the socket in its data directory.
 
-The supervisor answers at once: it has begun what was asked for. Who wants to see the end of it asks
-for the status until it is there, as ``add`` and ``stop`` do.
+The supervisor answers at once: what was asked for has begun. To see it done, an operator polls the
+status, as ``add`` and ``stop`` do.
 """
 
 from __future__ import annotations
@@ -12,23 +12,26 @@ from pathlib import Path
 from typing import Any
 
 from geminga_cli.errors import CannotObey, NoSupervisor
-from geminga_cli.supervisor.fleet import START_ATTEMPTS_MAX, START_TIMEOUT_S, Phase
+from geminga_cli.supervisor.lifecycle.fleet import START_ATTEMPTS_MAX, START_TIMEOUT_S
+from geminga_cli.supervisor.lifecycle.orders import Phase
 from geminga_cli.supervisor.settings import CONTROL_SOCKET_NAME
 from geminga_runtime.clock import Clock
 from geminga_runtime.control_codec import Instruction
-from geminga_server.control import instruct
+from geminga_server.control.client import instruct
 from geminga_server.errors import ControlError
 
 POLL_S = 0.1
-# After so long the supervisor has killed what did not become ready.
+# By then the supervisor has killed whatever did not become ready.
 READY_TIMEOUT_S = START_ATTEMPTS_MAX * START_TIMEOUT_S
 # Longer than any part may take to stop.
 STOP_TIMEOUT_S = 60.0
 
 
 class Operator:
-    """Asks the supervisor of ``data_directory``. All methods raise ``NoSupervisor``, and
-    ``CannotObey`` where it refuses."""
+    """Asks the supervisor of ``data_directory``.
+
+    All methods raise ``NoSupervisor``, and ``CannotObey`` where the supervisor refuses.
+    """
 
     def __init__(self, data_directory: Path, clock: Clock) -> None:
         self._data_directory = data_directory
@@ -45,11 +48,11 @@ class Operator:
         await self._ask("kill", part, *(["keep_down"] if keep_down else []))
 
     async def pause(self, part: str) -> None:
-        """Have the part stand still."""
+        """Stop the part with SIGSTOP."""
         await self._ask("pause", part)
 
     async def resume(self, part: str) -> None:
-        """Let a part go on that was paused, or start one that was kept down."""
+        """Continue a part that was paused, or start one that was kept down."""
         await self._ask("resume", part)
 
     async def add(self, kind: str) -> dict[str, Any]:
@@ -63,9 +66,10 @@ class Operator:
         return added
 
     async def stop(self) -> None:
-        """Stop everything in order, and wait for the end: the socket is removed last."""
+        """Stop everything in order, and wait until it has ended."""
         await self._ask("stop")
         deadline_s = self._clock.monotonic() + STOP_TIMEOUT_S
+        # The supervisor removes its socket last.
         while self._socket.exists():
             if self._clock.monotonic() > deadline_s:
                 raise CannotObey(f"not everything has ended in {STOP_TIMEOUT_S:g} s")

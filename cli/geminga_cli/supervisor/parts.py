@@ -1,7 +1,7 @@
-"""How each part of a cluster is started; when it is ready is ``supervisor``'s to find out.
+"""How the process of each part is started; ``supervisor`` finds out when it is ready.
 
-Nothing here needs an event loop, so that the processes are under way before the supervisor has
-imported asyncio: Java and two Pythons take longest, and it is their start that people wait for.
+Nothing here needs an event loop: the processes are under way before the supervisor imports asyncio.
+Java and two Pythons take longest, and their start is what people wait for.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from geminga_cli.embedded_zookeeper.configuration import (
 )
 from geminga_cli.embedded_zookeeper.installation import Installation
 from geminga_cli.gate import Gate
-from geminga_cli.supervisor.fleet import PartRules
+from geminga_cli.supervisor.lifecycle.orders import PartRules
 from geminga_cli.supervisor.process import Command, Process
 from geminga_cli.whole_file import keep_whole
+from geminga_server.control.supervision import CONTROL_SOCKET_VARIABLE, PART_NAME_VARIABLE
 from geminga_server.open_files import open_files
-from geminga_server.supervision import CONTROL_SOCKET_VARIABLE, PART_NAME_VARIABLE
 
 
 class Part(Protocol):
-    """A part as the supervisor handles it."""
+    """A part as the supervisor sees it."""
 
     @property
     def rules(self) -> PartRules:
-        """What it needs, and how long its end may take."""
+        """What the part needs, and how long it may take to stop."""
         ...
 
     @property
     def log_file(self) -> Path | None:
-        """Where its log goes; None: where the supervisor's goes."""
+        """The file of its log; None: its log goes where the supervisor's goes."""
         ...
 
     def launch(self) -> Process:
-        """Start its process, once the one before has ended. Raises ``OSError`` if it cannot."""
+        """Start its process; the one before has ended. Raises ``OSError``."""
         ...
 
     def release(self) -> None:
-        """Tell the process that what it needs is ready."""
+        """Tell the process that what the part needs is ready."""
         ...
 
 
@@ -65,10 +65,11 @@ class ZooKeeperPart:
         self._inherited = inherited
 
     def launch(self) -> Process:
-        """Write its configuration and start it."""
+        """Write the configuration file and start Java."""
         directory = self.settings.data_directory
         directory.mkdir(parents=True, exist_ok=True)
         configuration = directory / "zoo.cfg"
+        # Each connection takes a descriptor; Java inherits our limit.
         connections_max = open_files().clients
         keep_whole(
             configuration, configuration_text(self.settings, connections_max=connections_max)
@@ -84,12 +85,14 @@ class ZooKeeperPart:
         return Process(Command(words, os.environ, self.settings.log_file), self._inherited)
 
     def release(self) -> None:
-        """It needs nothing."""
+        """Nothing to do: it needs no other part."""
 
 
 class PythonPart:
-    """A part of ours: ``geminga <command>`` with ``options``, of which an empty value says that
-    the option stands alone."""
+    """A part of ours: ``geminga <command>`` with ``options``.
+
+    An option whose value is empty stands alone, such as ``--no-sync``.
+    """
 
     def __init__(
         self,
@@ -107,15 +110,16 @@ class PythonPart:
         self._control_socket = control_socket
         self.log_file = log_file
         self._inherited = inherited
+        # The gate of the running process.
         self._gate: Gate | None = None
 
     def launch(self) -> Process:
-        """Start the process; it imports what it needs and then waits to be released."""
+        """Start the process; it imports its modules and then waits at its gate."""
         if self.log_file is not None:
             self.log_file.parent.mkdir(exist_ok=True)
         if self._gate is not None:
             self._gate.close()
-            self._gate = None  # should there be no descriptors for another
+            self._gate = None  # making another one fails where descriptors are used up
         self._gate = gate = Gate()
         variables = {
             CONTROL_SOCKET_VARIABLE: str(self._control_socket),
@@ -129,7 +133,8 @@ class PythonPart:
             gate.give_entrance_away()
 
     def words(self) -> list[str]:
-        """The command line."""
+        """The command line of the process."""
+        # An empty value is left out, and its option stands alone.
         options = [word for option in self.options.items() for word in option if word]
         return [sys.executable, "-m", "geminga_cli", self.command, *options]
 

@@ -1,7 +1,7 @@
 """What a cluster is made of: its ports, and the parts that follow from its settings.
 
-A standalone is the cluster with one broker and no proxy. The parts' options are the only place
-where the supervisor knows what a bookie, a broker, a proxy or a functions worker is.
+A standalone is a cluster with one broker and no proxy. Only here, in the options of the parts, does
+the supervisor know what a bookie, a broker, a proxy or a functions worker is.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from geminga_cli.embedded_zookeeper.installation import Installation
 from geminga_cli.errors import CannotObey, UnusablePort
 from geminga_cli.ports import ReservedPort, reserve
 from geminga_cli.supervisor.broker_ids import BrokerIds
-from geminga_cli.supervisor.fleet import PartRules
+from geminga_cli.supervisor.lifecycle.orders import PartRules
 from geminga_cli.supervisor.parts import Part, PythonPart, ZooKeeperPart
 from geminga_cli.supervisor.settings import (
     BOOKIE,
@@ -32,24 +32,26 @@ from geminga_cli.supervisor.settings import (
 )
 from geminga_server.ports import require_distinct
 
-# So many copies of an entry, and answers before it counts, where there are bookies enough.
+# The write quorum and the ack quorum, where there are enough bookies.
 COPIES_MAX = 3
 ANSWERS_MAX = 2
-# The broker's settings that say so, and their options.
+# The broker's settings of the quorums, and their options.
 QUORUMS = {
     "log.ensemble_size": "--log-ensemble-size",
     "log.write_quorum": "--log-write-quorum",
     "log.ack_quorum": "--log-ack-quorum",
 }
-# What there can be more of.
+# The kinds of parts that can be added, for the refusal of others.
 ADDABLE = f"a {BROKER}, a {BOOKIE}, a {PROXY} or a {FUNCTIONS_WORKER}"
 
 
 @dataclass(frozen=True, slots=True)
 class PartPorts:
-    """Where a part listens: ``port`` for its own protocol, ``http`` for REST and metrics."""
+    """The ports that a part listens on."""
 
+    # Of its own protocol; 0 where it has none.
     port: int
+    # Of REST and metrics.
     http: int = 0
 
 
@@ -59,8 +61,8 @@ PortsOf = Callable[[str], PartPorts]
 class PortReservations:
     """The ports of a cluster's parts, held for as long as the supervisor lives.
 
-    So a part that is restarted finds its port free. Raises ``UnusablePort``, and ``ConfigError``
-    where two are the same.
+    A part that is restarted then finds its port free. Raises ``UnusablePort``, and ``ConfigError``
+    where two of them are the same.
     """
 
     def __init__(self, settings: StandaloneSettings) -> None:
@@ -69,6 +71,7 @@ class PortReservations:
         self._held: list[ReservedPort] = []
         self._ports: dict[str, PartPorts] = {}
         try:
+            # Before any part has started: a port that is taken ends the command at once.
             for name in settings.entrances:
                 self._ports[name] = self._entrance(len(self._ports))
             for index, name in enumerate(settings.bookies):
@@ -83,7 +86,7 @@ class PortReservations:
             raise
 
     def of(self, name: str) -> PartPorts:
-        """Those of the part ``name``; of one that is added later, the next ones that are free."""
+        """The ports of the part ``name``; for a part that is added later, free ones."""
         if name not in self._ports:
             if name.startswith(FUNCTIONS_WORKER):
                 self._ports[name] = self._functions_worker()
@@ -93,12 +96,12 @@ class PortReservations:
         return self._ports[name]
 
     def close(self) -> None:
-        """Let all of them go."""
+        """Release all of them."""
         for reserved in self._held:
             reserved.close()
 
     def _entrance(self, index: int | None) -> PartPorts:
-        """Of the proxy or broker with that place in the row of both; without one, free ones."""
+        """The ports of the proxy or broker with this place among both; None is free ones."""
         settings, host = self._settings, self._settings.bind_address
         return PartPorts(
             self._reserve(host, _in_row(settings.broker_port, index), "--broker-port"),
@@ -108,7 +111,7 @@ class PortReservations:
     def _bookie(self, index: int | None) -> PartPorts:
         return PartPorts(
             self._reserve(LOCALHOST, _in_row(self._settings.bookie_port, index), "--bookie-port"),
-            self._reserve(LOCALHOST, 0, ""),
+            self._reserve(LOCALHOST, 0, ""),  # of HTTP
         )
 
     def _functions_worker(self) -> PartPorts:
@@ -121,15 +124,16 @@ class PortReservations:
 
 
 def _in_row(first: int, index: int | None) -> int:
-    """The port with that place in the row that begins with ``first``; 0 is any free one."""
+    """The port that is ``index`` behind ``first``; 0, for any free one, where there is none."""
     return first + index if first and index is not None and first + index <= PORT_MAX else 0
 
 
 class Plan:
     """The parts of a cluster by name, those that others need first; ``add`` makes one more.
 
-    Without an ``installation`` ZooKeeper is the user's own, and no part of ours. ``file`` is told
-    to the parts as well; they keep the descriptors ``inherited``, which are the locks of the data.
+    - Without an ``installation``, ZooKeeper is the user's own, and no part of ours.
+    - ``file`` is the --config file, which the parts read as well.
+    - The parts keep the descriptors ``inherited``, which are the locks of the data.
     """
 
     def __init__(
@@ -143,13 +147,24 @@ class Plan:
     ) -> None:
         self.settings = settings
         self.parts: dict[str, Part] = {}
+        # By a broker's name: the ids that it had in former lives.
         self.broker_ids: dict[str, BrokerIds] = {}
         self._ports_of = ports_of
         self._file = file
         self._inherited = inherited
+        # The address of ZooKeeper, and what every other part needs before it is released.
         self._zookeeper, self._needs = settings.zookeeper, tuple[str, ...]()
         if installation is not None:
-            self._add_zookeeper(installation)
+            server = ZooKeeperSettings(
+                settings.data_directory / ZOOKEEPER,
+                LOCALHOST,
+                ports_of(ZOOKEEPER).port,
+                is_synced=settings.sync,
+                heap_max_mib=file.heap_max_mib,
+            )
+            rules = PartRules(ZOOKEEPER, settings.stop_deadlines_s[ZOOKEEPER])
+            self.parts[ZOOKEEPER] = ZooKeeperPart(rules, server, installation, inherited)
+            self._zookeeper, self._needs = server.address, (ZOOKEEPER,)
         for name in settings.bookies:
             self._add(name, BOOKIE, bookie_options(settings, name, ports_of(name), self._zookeeper))
         present = {self._broker_id(name) for name in settings.brokers}
@@ -161,8 +176,9 @@ class Plan:
             self._add(name, FUNCTIONS_WORKER, functions_worker_options(settings, ports_of, name))
 
     def add(self, kind: str) -> Part:
-        """One more part of a kind. Raises ``CannotObey``, ``UnusablePort``."""
+        """Make one more part of a kind. Raises ``CannotObey``, ``UnusablePort``."""
         settings, names = self.settings, set(self.parts)
+        # The lowest number that is free.
         number = next(
             each for each in range(1, len(names) + 2) if numbered(kind, each) not in names
         )
@@ -187,31 +203,18 @@ class Plan:
     def _broker_id(self, name: str) -> str:
         return self.settings.broker_id(self._ports_of(name).http)
 
-    def _add_zookeeper(self, installation: Installation) -> None:
-        settings = self.settings
-        server = ZooKeeperSettings(
-            settings.data_directory / ZOOKEEPER,
-            LOCALHOST,
-            self._ports_of(ZOOKEEPER).port,
-            is_synced=settings.sync,
-            heap_max_mib=self._file.heap_max_mib,
-        )
-        rules = PartRules(ZOOKEEPER, settings.stop_deadlines_s[ZOOKEEPER])
-        self.parts[ZOOKEEPER] = ZooKeeperPart(rules, server, installation, self._inherited)
-        self._zookeeper, self._needs = server.address, (ZOOKEEPER,)
-
     def _add_broker(self, name: str, present: set[str]) -> Part:
-        """``present`` are the ids of all brokers that run beside it: none is its past."""
+        """Add a broker; ``present`` are the ids of all running brokers, none of which is former."""
         own = self._broker_id(name)
         if any(own in each.former for each in self.broker_ids.values()):
-            # A running broker would take the nodes of the new one for those of its own past.
+            # A running broker would take over the nodes of the new one, as if they were its own.
             raise CannotObey(f"{own} was a broker's before this start: add another one")
         ids = BrokerIds(self.settings.data_directory, name, own, others=present - {own})
         options = dict(broker_options(self.settings, self._ports_of, name, self._zookeeper))
         if ids.former:
             options["--former-broker-ids"] = ",".join(ids.former)
         if QUORUMS.keys() & self._file.names(BROKER):
-            # The user's choice, which options would overrule.
+            # The file has the user's choice. Options would overrule it.
             options = {key: value for key, value in options.items() if key not in QUORUMS.values()}
         self.broker_ids[name] = ids
         return self._add(name, BROKER, options)
@@ -231,7 +234,7 @@ class Plan:
 def bookie_options(
     settings: StandaloneSettings, name: str, ports: PartPorts, zookeeper: str
 ) -> Mapping[str, str]:
-    """What the bookie ``name`` is told."""
+    """The options of the bookie ``name``."""
     return {
         "--data-directory": str(settings.data_directory / name),
         "--zookeeper": zookeeper,
@@ -246,7 +249,7 @@ def bookie_options(
 def proxy_options(
     settings: StandaloneSettings, ports_of: PortsOf, name: str, zookeeper: str
 ) -> Mapping[str, str]:
-    """What the proxy ``name`` is told."""
+    """The options of the proxy ``name``."""
     ports, workers = ports_of(name), _workers_url(settings, ports_of)
     return {
         **({"--function-worker-web-service-url": workers} if workers else {}),
@@ -260,7 +263,7 @@ def proxy_options(
 
 
 def _workers_url(settings: StandaloneSettings, ports_of: PortsOf) -> str:
-    """Where all functions workers answer; empty without any."""
+    """The URL of REST with all functions workers; empty if there are none."""
     hosts = [f"{LOCALHOST}:{ports_of(each).http}" for each in settings.functions_workers]
     return f"http://{','.join(hosts)}" if hosts else ""
 
@@ -268,8 +271,10 @@ def _workers_url(settings: StandaloneSettings, ports_of: PortsOf) -> str:
 def functions_worker_options(
     settings: StandaloneSettings, ports_of: PortsOf, name: str
 ) -> Mapping[str, str]:
-    """What the functions worker ``name`` is told: all brokers, and folders of its own. It
-    runs any code that it is sent, so it stays on this machine, behind proxies."""
+    """The options of the functions worker ``name``.
+
+    It runs any code that it is sent, so it listens on this machine alone, behind proxies.
+    """
     directory = settings.data_directory / name
     brokers = [ports_of(each) for each in settings.brokers]
     host = settings.advertised_host
@@ -289,45 +294,42 @@ def functions_worker_options(
 def broker_options(
     settings: StandaloneSettings, ports_of: PortsOf, name: str, zookeeper: str
 ) -> Mapping[str, str]:
-    """What the broker ``name`` is told."""
+    """The options of the broker ``name``."""
     ports, workers = ports_of(name), _workers_url(settings, ports_of)
+    host = settings.advertised_host
+    # Where other clusters reach this one: at its proxies, or at all brokers where it has none. All
+    # brokers write the same. One that is alone writes its own address by itself.
+    urls: dict[str, str] = {}
+    names = settings.proxies or settings.brokers
+    if names != (BROKER,):
+        each = [ports_of(name) for name in names]
+        urls = {
+            "--cluster-service-url": "pulsar://" + ",".join(f"{host}:{one.port}" for one in each),
+            "--cluster-web-service-url": "http://" + ",".join(f"{host}:{one.http}" for one in each),
+        }
+    # On how many of the bookies an entry is stored, and how many must answer. With one bookie, the
+    # broker's defaults are right.
+    quorums: dict[str, str] = {}
+    if settings.num_bookies != 1:
+        copies = min(settings.num_bookies, COPIES_MAX)
+        answers = min(settings.num_bookies, ANSWERS_MAX)
+        numbers = map(str, (copies, copies, answers))
+        quorums = dict(zip(QUORUMS.values(), numbers, strict=True))
     return {
         **({"--functions-worker-web-service-url": workers} if workers else {}),
         "--cluster": settings.cluster,
         "--initialize": "",
-        **_cluster_urls(settings, ports_of),
+        **urls,
         "--zookeeper": zookeeper,
         **({"--configuration-store": store} if (store := settings.configuration_store) else {}),
         "--bind-address": settings.bind_address,
-        "--advertised-address": settings.advertised_host,
+        "--advertised-address": host,
         "--port": str(ports.port),
         "--web-port": str(ports.http),
         "--close-budget-s": str(settings.broker_close_budget_s),
-        **_quorum_options(settings.num_bookies),
+        **quorums,
         **_log_options(settings),
     }
-
-
-def _cluster_urls(settings: StandaloneSettings, ports_of: PortsOf) -> Mapping[str, str]:
-    """Where other clusters reach this one: at its proxies, or at all brokers where it has none.
-    All brokers write the same; one that is alone writes its own address without being told."""
-    names = settings.proxies or settings.brokers
-    if names == (BROKER,):
-        return {}
-    host = settings.advertised_host
-    ports = [ports_of(name) for name in names]
-    return {
-        "--cluster-service-url": "pulsar://" + ",".join(f"{host}:{each.port}" for each in ports),
-        "--cluster-web-service-url": "http://" + ",".join(f"{host}:{each.http}" for each in ports),
-    }
-
-
-def _quorum_options(bookies: int) -> Mapping[str, str]:
-    """On how many of the bookies the broker stores each entry, and how many must answer."""
-    if bookies == 1:
-        return {}
-    copies, answers = min(bookies, COPIES_MAX), min(bookies, ANSWERS_MAX)
-    return dict(zip(QUORUMS.values(), map(str, (copies, copies, answers)), strict=True))
 
 
 def _log_options(settings: StandaloneSettings) -> Mapping[str, str]:

@@ -1,9 +1,9 @@
-"""One child process: started so that it dies with us, and watched without waiting for it.
+"""One child process, which dies with the supervisor; and the file of its log.
 
-A child is its own process group, so that Ctrl-C in a terminal reaches the supervisor alone and it
-can stop the parts in order. The kernel kills a child whose parent is gone (PR_SET_PDEATHSIG), also
-one that is Java and knows nothing of us. On systems without that call a part notices the end of
-its control channel.
+A child is a process group of its own, so that Ctrl-C in a terminal reaches the supervisor alone,
+which then stops the parts in order. The kernel kills a child whose parent is gone
+(PR_SET_PDEATHSIG), Java included, which knows nothing of us. On systems without that call, a part
+notices the end of its control channel.
 """
 
 from __future__ import annotations
@@ -19,37 +19,46 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
-# ZooKeeper only logs warnings: this is years of them. Of a busy broker it is some days.
+# A longer log is put aside. ZooKeeper logs warnings only: this is years of them. Of a busy broker
+# it is some days.
 LOG_FILE_BYTES_MAX = 10 * 1024 * 1024
-# How much of a log is looked at from its end: more lines than a terminal keeps.
+# How much of a log is read to show its end: more lines than a terminal keeps.
 TAIL_BYTES_MAX = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to run: words, environment, and where its output goes (None: where ours goes)."""
+    """What a child runs."""
 
     words: Sequence[str]
     environment: Mapping[str, str]
+    # Its output is appended to this file; None: it goes where ours goes.
     log_file: Path | None = None
 
 
 class Process:
-    """A running child. ``inherited`` are descriptors that it keeps, such as the data's lock."""
+    """A running child. ``inherited`` are descriptors that it keeps, such as the data's lock.
+
+    Raises ``OSError`` where it cannot be started.
+    """
 
     def __init__(self, command: Command, inherited: Sequence[int] = ()) -> None:
-        output = _open_log(command.log_file) if command.log_file else None
+        output: int | None = None
+        if command.log_file is not None:
+            _put_aside(command.log_file)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            output = os.open(command.log_file, flags, 0o644)
         try:
             self._popen = subprocess.Popen(  # noqa: S603 - our own words only
                 command.words,
                 env=command.environment,
                 stdin=subprocess.DEVNULL,
-                # A part's standard output is log too: ours carries READY and nothing else.
+                # A part's standard output is log, too: on ours, programs read READY.
                 stdout=output if output is not None else sys.stderr.fileno(),
                 stderr=output if output is not None else sys.stderr.fileno(),
                 pass_fds=tuple(inherited),
                 process_group=0,
-                # Safe because the supervisor has no threads: nobody else holds a lock at the fork.
+                # Safe because the supervisor has no threads: none holds a lock at the fork.
                 preexec_fn=_die_with_parent(os.getpid()),  # noqa: PLW1509
             )
         finally:
@@ -66,7 +75,7 @@ class Process:
         return self._popen.poll()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal; nothing happens if it is gone already."""
+        """Send a signal; nothing happens if the process has ended already."""
         self._popen.send_signal(number)
 
 
@@ -80,22 +89,21 @@ def exit_words(returncode: int) -> str:
         return f"killed by signal {-returncode}"
 
 
-def _open_log(path: Path) -> int:
-    """Append to the log file; a long one is put aside first, in the place of the last such."""
+def _put_aside(path: Path) -> None:
+    """Rename a long log file, in place of the one that was put aside before."""
     try:
         if path.stat().st_size > LOG_FILE_BYTES_MAX:
             path.rename(path.with_name(path.name + ".old"))
     except FileNotFoundError:
         pass
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
 
 def shorten_log(path: Path) -> bool:
-    """Put a long log aside while its process goes on writing to it; whether it was long.
+    """Put a long log aside while its process keeps writing to it; returns whether it was long.
 
-    The process keeps its descriptor, so the content is copied and the file emptied; it appends, so
-    its next line is the first of the emptied file. What it writes between the two is lost, and the
-    copy takes the place of the last such. Raises ``OSError``.
+    The process keeps its descriptor, so the content is copied and the file is emptied. The process
+    appends, so its next line is the first of the emptied file. What it writes between the two is
+    lost. The copy replaces the one that was made before. Raises ``OSError``.
     """
     try:
         if path.stat().st_size <= LOG_FILE_BYTES_MAX:
@@ -108,7 +116,7 @@ def shorten_log(path: Path) -> bool:
 
 
 def log_tail(path: Path, lines: int) -> list[str]:
-    """The last lines of a log file; none where nothing was logged yet."""
+    """The last lines of a log file; none if nothing was logged yet."""
     try:
         with path.open("rb") as log:
             log.seek(max(0, path.stat().st_size - TAIL_BYTES_MAX))
@@ -119,14 +127,18 @@ def log_tail(path: Path, lines: int) -> list[str]:
 
 
 def _die_with_parent(parent_pid: int) -> Callable[[], None] | None:
-    """What the child does between fork and exec, where the system can do it."""
+    """What the child does between fork and exec, so that the kernel kills it when we die.
+
+    None where the system has no such call.
+    """
     if sys.platform != "linux":
         return None
+    # Loaded before the fork: the child should do as little as possible.
     prctl = ctypes.CDLL(None).prctl
 
     def arrange() -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent_pid:  # it died before we could ask
+        if os.getppid() != parent_pid:  # the parent died before the call
             os._exit(1)
 
     return arrange

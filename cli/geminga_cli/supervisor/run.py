@@ -1,4 +1,4 @@
-"""Runs a supervisor on uvloop until its cluster has ended, and tells people and programs of it."""
+"""Runs a supervisor on uvloop until its cluster has ended, and reports to people and programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from geminga_cli.supervisor.endpoints import (
     endpoints_text,
     entrance_of,
 )
-from geminga_cli.supervisor.fleet import Fleet
+from geminga_cli.supervisor.lifecycle.fleet import Fleet
 from geminga_cli.supervisor.parts import Part
 from geminga_cli.supervisor.plan import Plan
 from geminga_cli.supervisor.settings import ZOOKEEPER, StandaloneSettings
@@ -26,9 +26,9 @@ from geminga_cli.supervisor.supervisor import Launched, Supervisor
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.network import AsyncioNetwork
+from geminga_server.control.readiness import announce_readiness
 from geminga_server.logging import configure_logging
 from geminga_server.memory import tune_memory
-from geminga_server.readiness import announce_readiness
 from geminga_server.run import ExitCode, is_uvloop_running, prepare_open_files, uvloop_factory
 
 log = logging.getLogger(__name__)
@@ -42,13 +42,15 @@ def supervise(plan: Plan, fleet: Fleet, launched: Launched) -> None:
     if not settings.sync and settings.log_json:
         log.warning(no_sync_warning())
     tune_memory()
-    # The parts wait for us before they touch ZooKeeper: this comes in time.
+    # In time: brokers wait for their release before they connect to ZooKeeper.
     for ids in plan.broker_ids.values():
         _remember(ids.begin)
     with asyncio.Runner(loop_factory=uvloop_factory()) as runner:
         failed = runner.run(_supervise(plan, fleet, launched))
     if failed is not None:
-        raise StartFailed(failed, _where_to_look(settings, failed))
+        log_file = settings.log_file(failed)
+        where = f"its log is {log_file}" if log_file else "its own words are above"
+        raise StartFailed(failed, where)
 
 
 async def _supervise(plan: Plan, fleet: Fleet, launched: Launched) -> str | None:
@@ -56,11 +58,19 @@ async def _supervise(plan: Plan, fleet: Fleet, launched: Launched) -> str | None
     loop = asyncio.get_running_loop()
     settings = plan.settings
 
+    def add_late(kind: str) -> None:
+        # The rest of the cluster is ready, and does without this part if it cannot be started.
+        try:
+            supervisor.add(kind)
+        except GemingaError as error:
+            log.warning("part not added", extra={"child": kind, "reason": str(error)})
+
     def all_ready() -> None:
         for ids in plan.broker_ids.values():
             loop.call_later(SESSIONS_OVER_AFTER_S, _remember, ids.forget_former)
         for kind in settings.begun_late:
-            loop.call_soon(_begin_late, supervisor, kind)
+            # Not now: the supervisor is in the middle of an announcement.
+            loop.call_soon(add_late, kind)
 
     def add_part(kind: str) -> Part:
         part = plan.add(kind)
@@ -89,25 +99,18 @@ async def _supervise(plan: Plan, fleet: Fleet, launched: Launched) -> str | None
         failed = await supervisor.run()
         loop.remove_reader(STANDARD_INPUT)
         for name, ids in plan.broker_ids.items():
+            # A broker that was killed has left its session open.
             if supervisor.returncode(name) == ExitCode.OK:
                 _remember(ids.end)
     announcer.close()
     return failed
 
 
-def _begin_late(supervisor: Supervisor, kind: str) -> None:
-    """Everything else is ready, and goes on without it."""
-    try:
-        supervisor.add(kind)
-    except GemingaError as error:
-        log.warning("part not begun", extra={"child": kind, "reason": str(error)})
-
-
 class Announcer:
-    """Says once on standard output that everything is ready; keeps the endpoints file right.
+    """Prints once that everything is ready, and keeps the endpoints file current.
 
-    ``names`` tells the parts' names as the fleet has them, ``on_first`` is called with the first
-    announcement. What cannot be written is logged: a cluster need not end for it.
+    ``names`` returns the parts' names in the fleet's order; ``on_first`` is called after the first
+    announcement. What cannot be written is logged: it is no reason to end a cluster.
     """
 
     def __init__(
@@ -121,53 +124,43 @@ class Announcer:
         self._names = names
         self._on_first = on_first
         self._file = EndpointsFile(settings.data_directory)
-        self._is_said = False
+        self._is_announced = False
 
     def announce(self, ready: Mapping[str, PartEndpoints]) -> None:
         """All parts are ready, for the first time or again."""
-        endpoints = self._in_order(ready)
+        # In the fleet's order, what other parts need comes first; so does the user's own ZooKeeper.
+        endpoints: dict[str, PartEndpoints] = {}
+        if self._settings.zookeeper:
+            endpoints[ZOOKEEPER] = PartEndpoints(None, {"address": self._settings.zookeeper})
+        endpoints |= {name: ready[name] for name in self._names() if name in ready}
         try:
             self._file.write(endpoints_text(os.getpid(), endpoints))
         except OSError as error:  # a full disk
             log.warning("endpoints not written", extra={"reason": str(error)})
-        if self._is_said:
+        if self._is_announced:
             return
-        self._is_said = True
+        self._is_announced = True
+        entrance = entrance_of(endpoints)
+        assert entrance is not None, "all parts are ready, and one of them is a broker"
         try:
-            self._say(endpoints)
-        except OSError as error:  # whoever read it has gone
-            log.warning("nobody reads that all is ready", extra={"reason": str(error)})
-        announce_readiness(" ".join(entrance_of(endpoints) or ()))
+            print(ready_line(*entrance))
+            if not self._settings.quiet:
+                print(next_steps(*entrance, Tools.at_hand()))
+            print(endpoints_line(endpoints), flush=True)
+        except OSError as error:  # the program that read our output has gone
+            log.warning("READY not printed", extra={"reason": str(error)})
+        announce_readiness(" ".join(entrance))
         self._on_first()
 
     def close(self) -> None:
-        """Nothing is there any more."""
+        """Remove the file: its addresses are no longer valid."""
         self._file.remove()
-
-    def _say(self, endpoints: Mapping[str, PartEndpoints]) -> None:
-        entrance = entrance_of(endpoints)
-        assert entrance is not None, "all parts are ready, and one of them is a broker"
-        print(ready_line(*entrance))
-        if not self._settings.quiet:
-            print(next_steps(*entrance, Tools.at_hand()))
-        print(endpoints_line(endpoints), flush=True)
-
-    def _in_order(self, ready: Mapping[str, PartEndpoints]) -> dict[str, PartEndpoints]:
-        """The parts in the fleet's order, what others need first: so the user's own ZooKeeper."""
-        endpoints: dict[str, PartEndpoints] = {}
-        if self._settings.zookeeper:
-            endpoints[ZOOKEEPER] = PartEndpoints(None, {"address": self._settings.zookeeper})
-        return endpoints | {name: ready[name] for name in self._names() if name in ready}
 
 
 def _remember(write: Callable[[], None]) -> None:
-    """Without this memory lookups name a dead broker for some seconds: no reason to end."""
+    """Write a file of broker ids. Without it, lookups name a dead broker for some seconds, which is
+    no reason to end a cluster."""
     try:
         write()
     except OSError as error:
-        log.warning("broker's id not remembered", extra={"reason": str(error)})
-
-
-def _where_to_look(settings: StandaloneSettings, part: str) -> str:
-    log_file = settings.log_file(part)
-    return f"its log is {log_file}" if log_file else "its own words are above"
+        log.warning("broker ids not written", extra={"reason": str(error)})

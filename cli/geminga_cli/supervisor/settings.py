@@ -1,8 +1,8 @@
-"""What ``geminga standalone`` and ``geminga cluster up`` are told: by file, environment or flags
-(``geminga_server.config``).
+"""The settings of ``geminga standalone`` and ``geminga cluster up``, from a file, the environment
+or options (``geminga_server.config``).
 
-One file tells the parts as well: what stands below ``[zookeeper]``, ``[bookie]``, ``[broker]`` and
-``[proxy]`` in it. What the supervisor decides for them it decides alone: there it is refused.
+The same file has settings of the parts, below ``[zookeeper]``, ``[bookie]``, ``[broker]``,
+``[proxy]`` and ``[functions-worker]``. Those that the supervisor decides itself are refused there.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from geminga_server.errors import ConfigError
 LOCALHOST = "127.0.0.1"
 CONTROL_SOCKET_NAME = "control.sock"
 PORT_MAX = 65_535
-# Of one kind, on one machine: a hundred processes at most.
+# Parts of one kind. With all kinds, that is about a hundred processes on one machine.
 PARTS_MAX = 16
 
+# Names of sections in the file, and of kinds of parts.
 STANDALONE = "standalone"
 CLUSTER = "cluster"
 ZOOKEEPER = "zookeeper"
@@ -39,8 +40,11 @@ FUNCTIONS_WORKER = "functions-worker"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandaloneSettings:
-    """Settings of a standalone. Only the broker listens on ``bind_address``: bookie and ZooKeeper
-    ask nobody who they are, and stay on this machine."""
+    """Settings of a standalone.
+
+    Only the broker listens on ``bind_address``. Bookies and ZooKeeper do not authenticate clients,
+    so they listen on this machine alone.
+    """
 
     data_directory: Path = Path("data")
     """Everything that the cluster keeps."""
@@ -63,31 +67,32 @@ class StandaloneSettings:
     functions_worker: bool = True
     """Run a functions worker, once all else is ready."""
     bind_address: str = LOCALHOST
-    """Where the broker listens; 0.0.0.0 lets other machines in, and nobody is asked who they are.
-    """
+    """Where the broker listens; 0.0.0.0 admits other machines. Clients are not authenticated."""
     advertised_address: str = ""
-    """What clients are told to connect to; empty: the bind address."""
+    """The address that clients are given to connect to; empty: the bind address."""
     sync: bool = True
     """Sync to disk before acknowledging; without it everything is faster, and a power cut loses
     acknowledged messages."""
-    # Long enough for a debugger's short visit, and below the half minute after which clients give
+    # Long enough for a short stop in a debugger, and below the half minute after which clients give
     # the broker up.
     hang_limit_s: Annotated[float, Ge(0), Le(86_400)] = 20.0
-    """A part that gives no sign of life for so long is started again; 0: never, for debuggers."""
+    """A part that gives no sign of life for so long is restarted; 0 switches this off, for
+    debuggers.
+    """
     stop_with_input: bool = False
-    """Stop when standard input, a pipe or a socket, is closed: so a cluster ends with the program
-    that started it, however that program ends."""
+    """Stop when standard input, a pipe or a socket, is closed: the cluster then ends with the
+    program that started it, however that program ends."""
     quiet: bool = False
     """Print only READY, the addresses, and warnings."""
     log_json: bool = False
     """Log one JSON object a line."""
 
-    # Where they stand in a file.
+    # The section of the file.
     section: ClassVar[str] = STANDALONE
 
     @property
     def log_level(self) -> str:
-        """From which level on everything logs."""
+        """The lowest level that the supervisor and the parts log."""
         return "WARNING" if self.quiet else "INFO"
 
     @property
@@ -112,23 +117,23 @@ class StandaloneSettings:
 
     @property
     def begun_late(self) -> tuple[str, ...]:
-        """The kinds of which a part is started when all others are ready for the first time."""
+        """The kinds of which one part is started once all others are ready for the first time."""
         return (FUNCTIONS_WORKER,) if self.functions_worker else ()
 
     @property
     def entrances(self) -> tuple[str, ...]:
-        """Where clients may come in, in the order of their ports: the first is told to them."""
+        """The parts that clients connect to, by their ports; the first is announced."""
         return (*self.proxies, *self.brokers)
 
     @property
     def advertised_host(self) -> str:
-        """What clients are told; "all addresses" is none, so then it is this machine."""
+        """The address that clients are given; this machine's, where we listen on all addresses."""
         if self.advertised_address:
             return self.advertised_address
         return LOCALHOST if self.bind_address in WILDCARDS else self.bind_address
 
     def broker_id(self, web_port: int) -> str:
-        """What the broker calls itself in ZooKeeper, with the port it has got."""
+        """The broker's id in ZooKeeper, for the port that it has got."""
         return f"{self.advertised_host}:{web_port}"
 
     @property
@@ -137,7 +142,7 @@ class StandaloneSettings:
         return self.data_directory / CONTROL_SOCKET_NAME
 
     def log_file(self, part: str) -> Path | None:
-        """Where the part's log goes; None: where the supervisor's own goes."""
+        """The file of the part's log; None: it goes where the supervisor's own goes."""
         return self.data_directory / ZOOKEEPER / "zookeeper.log" if part == ZOOKEEPER else None
 
     @property
@@ -147,16 +152,19 @@ class StandaloneSettings:
 
     @property
     def stop_deadlines_s(self) -> Mapping[str, float]:
-        """Seconds after a stop began, by kind; the last is below the 5 s that a user waits."""
+        """Seconds from the beginning of a stop until a part is killed, by kind.
+
+        The last is below the 5 s that a user waits.
+        """
         return {FUNCTIONS_WORKER: 1.0, PROXY: 1.0, BROKER: 2.0, BOOKIE: 3.5, ZOOKEEPER: 4.5}
 
     @property
     def broker_close_budget_s(self) -> float:
-        """What a broker may spend, of its seconds above, on topics whose bookies do not answer."""
+        """How many seconds a broker may try to close topics whose bookies do not answer."""
         return 1.2
 
     def wanted_ports(self) -> dict[str, int]:
-        """Every port that was chosen, by what chose it; 0 is any free one.
+        """Every port that is wanted, by the option that chose it; 0 is any free one.
 
         Raises ``ConfigError`` where there are no ports left for the last parts of a kind.
         """
@@ -189,21 +197,21 @@ class ClusterSettings(StandaloneSettings):
     num_functions_workers: Annotated[int, Ge(0), Le(PARTS_MAX)] = 0
     """How many functions workers, which run functions, sources and sinks; 0: none."""
     geo: tuple[str, ...] = ()
-    """Several such clusters, `east,west`, that know each other: each with a folder of its name in
-    the data directory, and ports that are 100 above those of the one before."""
+    """Names of several such clusters that replicate to each other, `east,west`: each has the folder
+    of its name in the data directory, and ports that are 100 above those of the one before."""
     configuration_store: str = ""
-    """A ZooKeeper that this cluster shares with others for what concerns all of them (clusters,
+    """A ZooKeeper that this cluster shares with others for what they have in common (clusters,
     tenants, policies of namespaces, partitioned topics), `HOST:PORT/path`; empty: its own."""
     shared_configuration: bool = False
     """With `geo`: the clusters share their tenants, policies of namespaces and partitioned topics,
     in a ZooKeeper of its own, whose port is 100 above that of the last cluster."""
     functions_worker: Annotated[bool, INTERNAL] = False
     broker_port: Port = 6650
-    """The port of the Pulsar protocol where clients come in: that of the first proxy, or of the
+    """The port of the Pulsar protocol that clients connect to: that of the first proxy, or of the
     first broker where there is no proxy. The other proxies, then the brokers, take the ports after
     it. 0 takes free ones."""
     web_port: Port = 8080
-    """The same of REST and metrics."""
+    """The same for REST and metrics."""
     num_bookies: Annotated[int, Ge(0), Le(PARTS_MAX)] = 0
     """How many bookies; with 3 or more, each message is stored on three. 0: as many as the data is
     on, 3 for a new cluster."""
@@ -226,35 +234,35 @@ class ClusterSettings(StandaloneSettings):
         return names_of(FUNCTIONS_WORKER, self.num_functions_workers)
 
     def log_file(self, part: str) -> Path | None:
-        """A file for each part: what a dozen of them log at once would be hard to read."""
+        """A file for each part: the mixed logs of a dozen parts would be hard to read."""
         if part == ZOOKEEPER:
             return self.data_directory / ZOOKEEPER / "zookeeper.log"
         return self.data_directory / "logs" / f"{part}.log"
 
     @property
     def bookies_default(self) -> int:
-        """How many bookies a new cluster has: so many that each message is stored on three."""
+        """How many bookies a new cluster has: each message is stored on three."""
         return 3
 
     @property
     def stop_deadlines_s(self) -> Mapping[str, float]:
         """Longer than those of a standalone: all parts of a kind stop at once, on few cores."""
-        # Instances need brokers to finish what they have begun.
+        # Functions workers come first: their instances need brokers to finish what they have begun.
         return {FUNCTIONS_WORKER: 7.0, PROXY: 3.0, BROKER: 8.0, BOOKIE: 12.0, ZOOKEEPER: 15.0}
 
     @property
     def broker_close_budget_s(self) -> float:
-        """What a broker may spend, of its seconds above, on topics whose bookies do not answer."""
+        """How many seconds a broker may try to close topics whose bookies do not answer."""
         return 3.0
 
 
 def numbered(kind: str, number: int) -> str:
-    """The name of a part, the first of its kind being 1."""
+    """The name of the ``number``-th part of a kind: ``broker``, ``broker-2`` and so on."""
     return kind if number == 1 else f"{kind}-{number}"
 
 
 def names_of(kind: str, number: int) -> tuple[str, ...]:
-    """The names of so many parts of a kind."""
+    """The names of the first ``number`` parts of a kind."""
     return tuple(numbered(kind, each) for each in range(1, number + 1))
 
 
@@ -264,7 +272,7 @@ SettingsT = TypeVar("SettingsT", bound=StandaloneSettings)
 def with_bookies_of_data(settings: SettingsT) -> SettingsT:
     """The settings with as many bookies as were asked for, or else as the data is on.
 
-    Raises ``TooFewBookies`` where data would be out of reach.
+    Raises ``TooFewBookies`` where a part of the data would be unreachable.
     """
     directory, wanted = settings.data_directory, settings.num_bookies
     names = (numbered(BOOKIE, number) for number in count(1))
@@ -274,9 +282,11 @@ def with_bookies_of_data(settings: SettingsT) -> SettingsT:
     return replace(settings, num_bookies=wanted or stored or settings.bookies_default)
 
 
-# What the supervisor tells the parts, and by which setting of its own; empty: it chooses alone.
+# The settings of parts that the supervisor decides, and the setting of its own that does so; empty:
+# there is none, it chooses by itself.
 DECIDED: Mapping[str, Mapping[str, str]] = {
     ZOOKEEPER: {
+        # All of it but Java's heap: the supervisor starts Java itself.
         "data_directory": "data_directory",
         "bind_address": "",
         "port": "zookeeper_port",
@@ -304,6 +314,7 @@ DECIDED: Mapping[str, Mapping[str, str]] = {
         "advertised_address": "advertised_address",
         "port": "broker_port",
         "web_port": "web_port",
+        # It has to fit into the broker's deadline for stopping.
         "close_budget_s": "",
         "former_broker_ids": "",
         "functions_worker_web_service_url": "functions_worker",
@@ -320,6 +331,7 @@ DECIDED: Mapping[str, Mapping[str, str]] = {
         "pulsar_service_url": "broker_port",
         "pulsar_web_service_url": "web_port",
         "pulsar_functions_cluster": "",
+        # All workers read the same file, which cannot give each an id, a port and a directory.
         "worker_id": "",
         "worker_port": "",
         "bind_address": "",
@@ -331,23 +343,22 @@ DECIDED: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class PartsFile:
-    """The file of a cluster as its parts see it: where it is, and which settings stand below
-    each part's section (``log.ensemble_size`` for a nested one).
-
-    ``heap_max_mib`` is the one setting of ZooKeeper that is left to the user: Java reads no TOML.
-    """
+    """What the --config file of a cluster has for its parts."""
 
     path: Path | None = None
+    # By section: the names of the settings in it, such as ``log.ensemble_size``.
     given: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    # ZooKeeper's only setting that is left to the user. It is read here, because Java reads no
+    # TOML.
     heap_max_mib: int = HEAP_MAX_MIB_DEFAULT
 
     def names(self, part: str) -> frozenset[str]:
-        """The settings that stand below the section of ``part``."""
+        """The settings in the section of ``part``."""
         return self.given.get(part, frozenset())
 
     @property
     def options(self) -> Mapping[str, str]:
-        """What a part is told of it on its command line."""
+        """The option that names the file to a part."""
         return {"--config": str(self.path)} if self.path else {}
 
 
@@ -355,10 +366,10 @@ NO_FILE = PartsFile()
 
 
 def parts_file(path: Path, own_section: str = STANDALONE) -> PartsFile:
-    """What the TOML file at ``path``, which can be read, holds for the parts.
+    """What the TOML file at ``path``, which was read before, has for the parts.
 
-    Raises ``ConfigError`` where it has other sections than these and ``own_section``, or settings
-    that the supervisor decides.
+    Raises ``ConfigError`` for a section that is neither a part's nor ``own_section``, and for
+    settings that the supervisor decides.
     """
     content = tomllib.loads(path.read_text(encoding="utf-8"))
     given: dict[str, frozenset[str]] = {}
@@ -383,6 +394,7 @@ def parts_file(path: Path, own_section: str = STANDALONE) -> PartsFile:
 
 
 def _names(table: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """The names of the settings in a table and in the tables inside it, with dots."""
     for key, value in table.items():
         if isinstance(value, dict):
             yield from _names(cast("dict[str, Any]", value), f"{above}{key}.")

@@ -1,7 +1,7 @@
-"""Carries out what ``fleet`` decides: processes, timers, signals, the control channel, READY.
+"""Acts on what ``lifecycle`` decides: processes, timers, signals, the control channel.
 
-Runs on uvloop in one thread. Every fact (a part is ready, a part ended, time passed, a signal came)
-goes to the fleet at once, and its orders are carried out before the next fact.
+Runs on uvloop in one thread. Every fact (a part is ready, a part ended, time passed, a signal
+arrived) goes to the fleet at once, and the fleet's orders are carried out before the next fact.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from geminga_cli.embedded_zookeeper.words import measurements, wait_until_ready
+from geminga_cli.embedded_zookeeper.four_letter_words import measurements, wait_until_ready
 from geminga_cli.errors import CannotObey
 from geminga_cli.supervisor.endpoints import PartEndpoints
-from geminga_cli.supervisor.fleet import (
-    START_TIMEOUT_S,
+from geminga_cli.supervisor.lifecycle.fleet import START_TIMEOUT_S, Fleet
+from geminga_cli.supervisor.lifecycle.orders import (
     Announce,
     Finish,
-    Fleet,
     Freeze,
     Kill,
     Order,
@@ -43,7 +42,7 @@ from geminga_runtime.control_codec import Instruction, InstructionAnswer
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.network import Network
 from geminga_runtime.service import Service
-from geminga_server.control import ControlServer, PartSession
+from geminga_server.control.server import ControlServer, PartSession
 from geminga_server.errors import ControlError
 from geminga_server.logging import set_log_level
 from geminga_server.run import stop_signals
@@ -54,7 +53,8 @@ METRICS_HOST = "127.0.0.1"
 # How often a part is asked for a sign of life within the time in which it must give one.
 LOOKS_PER_LIMIT = 10
 STATUS = "status"
-# How often logs are looked at: in the meantime not even DEBUG writes more than some tens of MB.
+# How often the sizes of logs are checked. In that time not even DEBUG writes more than some tens of
+# megabytes.
 LOG_LOOK_S = 30.0
 
 OnReady = Callable[[Mapping[str, PartEndpoints]], None]
@@ -62,7 +62,7 @@ AddPart = Callable[[str], Part]
 
 
 def add_nothing(kind: str) -> Part:
-    """A supervisor whose parts are those it began with."""
+    """The ``add_part`` of a supervisor whose parts are fixed."""
     raise CannotObey(f"no {kind} can be added here")
 
 
@@ -77,10 +77,12 @@ class Launched:
 class Supervisor(Service):
     """Keeps the parts running until it is told to stop; ``run`` returns when all have ended.
 
-    ``on_ready`` is called with every part's endpoints when everything is ready, and again each
-    time a restarted part is. A part that serves and then gives no sign of life for
-    ``hang_limit_s`` is killed and started again; 0 is never. ``log_level`` is that of all of us.
-    ``add_part`` makes another part of a kind and adds it to ``parts``, for operators.
+    - ``on_ready`` is called with every part's endpoints when all parts are ready for the first
+      time, and again whenever a restarted part is ready.
+    - ``add_part`` makes one more part of a kind and adds it to ``parts``, for operators.
+    - A part that was ready and then gives no sign of life for ``hang_limit_s`` is killed and
+      started again; 0 switches this off.
+    - ``log_level`` is that of the supervisor and of its parts.
     """
 
     def __init__(
@@ -106,13 +108,19 @@ class Supervisor(Service):
         self._add_part = add_part
         self._hang_limit_s = hang_limit_s
         self._log_level = log_level
+        # The running process of each part; a part without one is missing.
         self._processes = dict(launched.processes)
+        # How the last process of each part ended.
         self._returncodes: dict[str, int] = {}
+        # The control connection of each part whose process has connected.
         self._sessions: dict[str, PartSession] = {}
+        # The addresses of each part that was ready at least once, also while it is restarted.
         self._endpoints: dict[str, PartEndpoints] = {}
         self._restarts: Counter[str] = Counter()
+        # Whether all parts have been ready at once.
         self._is_announced = False
         self._is_debugging = False
+        # Calls the fleet when time has something to decide.
         self._timer: asyncio.TimerHandle | None = None
         self._finished: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._control = ControlServer(control_socket, self._greet, self._obey)
@@ -137,7 +145,7 @@ class Supervisor(Service):
         return self._finished.done()
 
     def returncode(self, name: str) -> int | None:
-        """How the part's last process ended, as ``subprocess`` says it; None where none has."""
+        """How the part's last process ended, as in ``subprocess``; None if none has ended."""
         return self._returncodes.get(name)
 
     async def run(self) -> str | None:
@@ -145,18 +153,22 @@ class Supervisor(Service):
         return await self._finished
 
     def stop(self) -> None:
-        """End every part in order; asked again, at once."""
+        """Stop every part in order; asked again, kill them all."""
         self._carry_out(self._fleet.stop(self._clock.monotonic()))
 
     def add(self, kind: str) -> str:
-        """Start one more part of a kind; its name. Raises ``CannotObey``, ``UnusablePort``."""
+        """Start one more part of a kind; returns its name.
+
+        Raises ``CannotObey``, ``UnusablePort``.
+        """
+        # Before the part is made: making it reserves ports and writes files.
         self._fleet.require_going_on()
         name = self._add_part(kind).rules.name
         self._carry_out(self._fleet.add(self._parts[name].rules, self._clock.monotonic()))
         return name
 
     def change_log_level(self) -> None:
-        """Have all of us log from DEBUG on; asked again, as before."""
+        """Let the supervisor and all parts log from DEBUG on; asked again, as before."""
         self._is_debugging = not self._is_debugging
         set_log_level(self._current_log_level)
         for session in self._sessions.values():
@@ -170,7 +182,8 @@ class Supervisor(Service):
 
     def _ready(self, name: str, pid: int, addresses: Mapping[str, str]) -> None:
         process = self._processes.get(name)
-        if process is None or process.pid != pid:  # it ended before we heard that it was ready
+        # The report may arrive after the process has ended, and even after its successor started.
+        if process is None or process.pid != pid:
             return
         log.debug("part is ready", extra={"child": name, "pid": process.pid})
         self._endpoints[name] = PartEndpoints(process.pid, addresses)
@@ -178,28 +191,32 @@ class Supervisor(Service):
         if self._is_announced:
             self._on_ready(self._endpoints)
 
-    def _exited(self, name: str, returncode: int) -> None:
-        process = self._processes.pop(name)
-        self._returncodes[name] = returncode
-        self._sessions.pop(name, None)
-        if not self._fleet.is_stopping:
-            log.warning(
-                "part ended unasked",
-                extra={"child": name, "pid": process.pid, "how": exit_words(returncode)},
-            )
-        self._carry_out(self._fleet.exited(name, returncode, self._clock.monotonic()))
-        if self._fleet.phase(name) is Phase.DOWN:
-            self._endpoints.pop(name, None)
-            self._on_ready(self._endpoints)
+    def _watch(self, name: str, process: Process) -> None:
+        """Report the end of the process to the fleet, once it has ended."""
 
-    def _tick(self) -> None:
-        self._carry_out(self._fleet.tick(self._clock.monotonic()))
+        def exited(future: asyncio.Future[int]) -> None:
+            returncode = future.result()
+            del self._processes[name]
+            self._returncodes[name] = returncode
+            self._sessions.pop(name, None)
+            if not self._fleet.is_stopping:
+                how = exit_words(returncode)
+                words = {"child": name, "pid": process.pid, "how": how}
+                log.warning("part ended unexpectedly", extra=words)
+            self._carry_out(self._fleet.exited(name, returncode, self._clock.monotonic()))
+            if self._fleet.phase(name) is Phase.DOWN:
+                # The endpoints file leaves a part out that an operator keeps down.
+                self._endpoints.pop(name, None)
+                self._on_ready(self._endpoints)
+
+        exit_of(process).add_done_callback(exited)
 
     # --- orders -------------------------------------------------------------------------------
 
     def _carry_out(self, orders: Sequence[Order]) -> None:
         to_do = deque(orders)
         while to_do:
+            # An order that fails is a fact, too: what the fleet orders because of it comes last.
             to_do.extend(self._carry_out_one(to_do.popleft()))
         if self._timer is not None:
             self._timer.cancel()
@@ -207,10 +224,12 @@ class Supervisor(Service):
         next_tick_s = self._fleet.next_tick_s()
         if next_tick_s is not None:
             delay_s = max(0.0, next_tick_s - self._clock.monotonic())
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
+            self._timer = asyncio.get_running_loop().call_later(
+                delay_s, lambda: self._carry_out(self._fleet.tick(self._clock.monotonic()))
+            )
 
     def _carry_out_one(self, order: Order) -> Sequence[Order]:
-        """Do it; returns what is to be done because of it."""
+        """Carry out one order; returns the orders that follow from it."""
         match order:
             case Start(name):
                 return self._start(name)
@@ -218,12 +237,13 @@ class Supervisor(Service):
                 self._release(name)
             case Terminate(name):
                 self._signal(name, signal.SIGTERM)
-                self._signal(name, signal.SIGCONT)  # one that stands still would not hear it
+                # A paused process gets the first signal only when it continues.
+                self._signal(name, signal.SIGCONT)
             case Freeze(name):
                 log.warning("part is paused", extra={"child": name})
                 self._signal(name, signal.SIGSTOP)
             case Thaw(name):
-                log.warning("part goes on", extra={"child": name})
+                log.warning("part continues", extra={"child": name})
                 self._signal(name, signal.SIGCONT)
             case Kill(name, reason):
                 log.warning("part is killed", extra={"child": name, "reason": reason})
@@ -247,22 +267,33 @@ class Supervisor(Service):
         self._watch(name, process)
         return ()
 
+    def _release(self, name: str) -> None:
+        process = self._processes.get(name)
+        if process is None:  # its launch was ordered together with this, and failed
+            return
+        part = self._parts[name]
+        part.release()
+        if isinstance(part, ZooKeeperPart):
+            # ZooKeeper knows no control channel: whether it is ready, it is asked.
+            self.spawn(self._wait_for_zookeeper(name, process.pid, part), name="wait for zookeeper")
+
+    async def _wait_for_zookeeper(self, name: str, pid: int, part: ZooKeeperPart) -> None:
+        settings = part.settings
+        is_ready = await wait_until_ready(
+            settings.local_host, settings.port, self._clock, START_TIMEOUT_S
+        )
+        if is_ready:
+            metrics = f"http://{METRICS_HOST}:{self._page.port}/metrics/"
+            self._ready(name, pid, {"address": settings.address, "metrics": metrics})
+
     def _signal(self, name: str, number: signal.Signals) -> None:
         process = self._processes.get(name)
         if process is not None:
             process.signal(number)
 
-    def _release(self, name: str) -> None:
-        if name not in self._processes:  # its launch failed, among the same orders
-            return
-        part = self._parts[name]
-        part.release()
-        if isinstance(part, ZooKeeperPart):
-            self.spawn(self._wait_for_zookeeper(name, part), name="wait for zookeeper")
-
     async def _shorten_logs(self) -> None:
-        """Here and not in a thread, which the supervisor has none of (``process``): the copy takes
-        some ten milliseconds, every few days."""
+        # Not in a thread: the supervisor must have none (``process``). Copying a long log takes
+        # some ten milliseconds, every few days.
         for name, part in self._parts.items():
             try:
                 if part.log_file is not None and shorten_log(part.log_file):
@@ -274,40 +305,41 @@ class Supervisor(Service):
     # --- operators ----------------------------------------------------------------------------
 
     def _obey(self, instruction: Instruction) -> InstructionAnswer:
-        """Do what ``geminga cluster`` asks for. What takes longer is only begun: ``status`` tells
-        how far it is."""
-        words = {"action": instruction.action, "child": instruction.part or "all"}
+        """Do what ``geminga cluster`` asks for.
+
+        The answer comes at once: what takes longer has only begun, and ``status`` shows how far it
+        is. It is the part's status, or a refusal.
+        """
+        name, now_s = instruction.part, self._clock.monotonic()
         log.log(
+            # Operators poll it.
             logging.DEBUG if instruction.action == STATUS else logging.INFO,
             "operator asks",
-            extra=words,
+            extra={"action": instruction.action, "child": name or "all"},
         )
         try:
-            told = self._instructed(instruction)
+            match instruction.action:
+                case "status":
+                    every = {part: self._status_of(part) for part in self._parts}
+                    return InstructionAnswer(is_done=True, text=json.dumps(every))
+                case "kill":
+                    keep_down = "keep_down" in instruction.options
+                    self._carry_out(self._fleet.kill(name, keep_down=keep_down))
+                case "pause":
+                    self._carry_out(self._fleet.pause(name))
+                case "resume":
+                    self._carry_out(self._fleet.resume(name, now_s))
+                case "add":
+                    name = self.add(name)
+                case "stop":
+                    # After the answer was sent: stopping closes this connection.
+                    asyncio.get_running_loop().call_soon(self.stop)
+                case _:
+                    raise CannotObey(f"this supervisor does not know {instruction.action!r}")
+            answer = self._status_of(name) if name else {}
         except GemingaError as error:
             return InstructionAnswer(is_done=False, text=str(error))
-        return InstructionAnswer(is_done=True, text=json.dumps(told))
-
-    def _instructed(self, instruction: Instruction) -> object:
-        """What is to be told of it, as JSON. Raises ``CannotObey``, ``UnusablePort``."""
-        name, now_s = instruction.part, self._clock.monotonic()
-        match instruction.action:
-            case "status":
-                return {part: self._status_of(part) for part in self._parts}
-            case "kill":
-                keep_down = "keep_down" in instruction.options
-                self._carry_out(self._fleet.kill(name, keep_down=keep_down))
-            case "pause":
-                self._carry_out(self._fleet.pause(name))
-            case "resume":
-                self._carry_out(self._fleet.resume(name, now_s))
-            case "add":
-                name = self.add(name)
-            case "stop":
-                asyncio.get_running_loop().call_soon(self.stop)  # after the answer was sent
-            case _:
-                raise CannotObey(f"this supervisor does not know {instruction.action!r}")
-        return self._status_of(name) if name else {}
+        return InstructionAnswer(is_done=True, text=json.dumps(answer))
 
     def _status_of(self, name: str) -> dict[str, object]:
         """A part as operators see it."""
@@ -323,52 +355,35 @@ class Supervisor(Service):
             "addresses": dict(endpoints.addresses) if endpoints else {},
         }
 
-    # --- finding out --------------------------------------------------------------------------
-
-    def _watch(self, name: str, process: Process) -> None:
-        exit_of(process).add_done_callback(lambda exited: self._exited(name, exited.result()))
-
-    async def _wait_for_zookeeper(self, name: str, part: ZooKeeperPart) -> None:
-        pid = self._processes[name].pid
-        settings = part.settings
-        is_ready = await wait_until_ready(
-            settings.local_host, settings.port, self._clock, START_TIMEOUT_S
-        )
-        if is_ready:
-            metrics = f"http://{METRICS_HOST}:{self._page.port}/metrics/"
-            self._ready(name, pid, {"address": settings.address, "metrics": metrics})
+    # --- the control channel ------------------------------------------------------------------
 
     def _greet(self, session: PartSession) -> None:
-        """A process said hello on the control channel: believed if it is one that we started."""
+        """A process has connected: accept it if it is one that we started."""
         for name, process in self._processes.items():
             if process.pid == session.pid:
                 self._sessions[name] = session
                 if self._is_debugging:
                     session.set_log_level(self._current_log_level)
-                self.spawn(self._hear(name, session), name=f"hear {name}")
+                self.spawn(self._follow(name, session), name=f"follow {name}")
                 return
         log.warning("stranger on the control channel", extra={"pid": session.pid})
         session.close()
 
-    async def _hear(self, name: str, session: PartSession) -> None:
+    async def _follow(self, name: str, session: PartSession) -> None:
+        """Report when the part is ready, and later if it hangs."""
         try:
             addresses = await session.wait_ready()
         except ControlError:
-            return  # it ended; its process tells the rest
+            return  # it ended, which its process reports
         self._ready(name, session.pid, addresses)
-        if self._hang_limit_s:
-            await self._listen(name, session, self._hang_limit_s)
-
-    async def _listen(self, name: str, session: PartSession, limit_s: float) -> None:
-        """Return when the part has ended, or gave no sign of life for ``limit_s``, which ends it.
-
-        What counts is our looks in vain, not the clock: after a laptop slept, or a debugger held
-        all of us, everybody has been silent for long and nobody hangs.
-        """
+        if not self._hang_limit_s:
+            return
+        # Silent looks are counted, not seconds: after a laptop slept, or a debugger stopped all of
+        # these processes, every part has been silent for long and none of them hangs.
         silent_looks = 0
         while session.is_open and silent_looks < LOOKS_PER_LIMIT:
             session.ping()
-            await asyncio.sleep(limit_s / LOOKS_PER_LIMIT)
+            await asyncio.sleep(self._hang_limit_s / LOOKS_PER_LIMIT)
             is_silent = session.is_silent and not self._fleet.is_paused(name)
             silent_looks = silent_looks + 1 if is_silent else 0
         process = self._processes.get(name)
@@ -376,7 +391,7 @@ class Supervisor(Service):
             self._carry_out(self._fleet.hangs(name))
 
     async def render_metrics(self) -> str:
-        """What /metrics/ shows: our own counters, and ZooKeeper's measurements."""
+        """The content of /metrics/: the supervisor's own counters, and ZooKeeper's measurements."""
         lines = ["# TYPE geminga_supervisor_restarts_total counter"]
         lines += [
             f'geminga_supervisor_restarts_total{{part="{name}"}} {self._restarts[name]}'

@@ -1,4 +1,4 @@
-"""Tells the event loop when a child process ends, without a thread and without waiting for it."""
+"""Reports the end of a child process to the event loop, without a thread and without blocking."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 
 from geminga_cli.supervisor.process import Process
 
-# Where the system cannot wake us: how often we look.
+# How often the process is checked where the kernel cannot report its end.
 POLL_S = 0.05
 
 
@@ -15,7 +15,14 @@ def exit_of(process: Process) -> asyncio.Future[int]:
     """A future of the process's return code, as ``Process.poll`` gives it."""
     loop = asyncio.get_running_loop()
     exited: asyncio.Future[int] = loop.create_future()
-    descriptor = _open_pidfd(process.pid)
+    # A descriptor that becomes readable when the process ends. Python may know the call where the
+    # kernel does not (before Linux 5.3), or where a container's filter forbids it.
+    descriptor: int | None = None
+    if hasattr(os, "pidfd_open"):
+        try:
+            descriptor = os.pidfd_open(process.pid)
+        except OSError:
+            descriptor = None
     if descriptor is None:
         _poll(process, exited)
         return exited
@@ -23,34 +30,21 @@ def exit_of(process: Process) -> asyncio.Future[int]:
     def ended() -> None:
         loop.remove_reader(descriptor)
         os.close(descriptor)
-        _look(process, exited)
+        _settle(process, exited)
 
     loop.add_reader(descriptor, ended)
     return exited
 
 
-def _open_pidfd(pid: int) -> int | None:
-    """A descriptor that becomes readable when the process ends; None where there is no such thing.
-
-    Python may know the call where the kernel does not (before Linux 5.3), or a container's filter
-    forbids it.
-    """
-    if not hasattr(os, "pidfd_open"):
-        return None
-    try:
-        return os.pidfd_open(pid)
-    except OSError:
-        return None
-
-
 def _poll(process: Process, exited: asyncio.Future[int]) -> None:
-    if not _look(process, exited):
+    if not _settle(process, exited):
         asyncio.get_running_loop().call_later(POLL_S, _poll, process, exited)
 
 
-def _look(process: Process, exited: asyncio.Future[int]) -> bool:
-    """Settle the future if the process has ended; whether there is nothing more to look for."""
+def _settle(process: Process, exited: asyncio.Future[int]) -> bool:
+    """Set the result if the process has ended; returns whether the future is done."""
     returncode = process.poll()
+    # The future is done early where the waiting side was cancelled.
     if returncode is not None and not exited.done():
         exited.set_result(returncode)
     return exited.done()

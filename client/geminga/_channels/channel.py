@@ -1,201 +1,42 @@
-"""A channel: a producer or consumer as brokers see it, kept attached to the owner of its topic.
+"""Channels: producers and consumers as brokers see them, kept attached to the owner of their topic.
 
 One task for each channel: look the owner up, connect, attach, wait until detached, and again.
-What a broker is told when a channel attaches, and what happens then, its two kinds know.
+``ProducerChannel`` and ``ConsumerChannel`` know the command by which they attach, and what happens
+once a broker has accepted it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import math
-import string
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
-from random import Random
-from typing import TypeVar
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
-from geminga._transport.connection import Connection, ConnectionOptions
-from geminga._transport.connection_pool import ConnectionPool
-from geminga._transport.http_lookup import HttpLookup, WebOptions
-from geminga._transport.lookup import REDIRECTS_MAX, Lookup, TopicLookup
-from geminga._transport.service_urls import Route, ServiceUrl
-from geminga.authentication import Authentication
+from geminga._channels.registry import Channels
+from geminga._transport.connection import Connection
+from geminga._transport.service_urls import Route
 from geminga.errors import (
     BrokerRefused,
     ClientError,
     Closed,
-    InvalidServiceUrl,
     NotConnected,
     RequestTimedOut,
 )
-from geminga.tls import Tls
-from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
-from geminga_protocol.pulsar.topics.topic_names import PARTITION_INDEX_MAX, TopicName
-from geminga_runtime.backoff import Backoff
-from geminga_runtime.network import Network
-from geminga_runtime.service import Service
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 
 log = logging.getLogger(__name__)
-
-NAME_LETTERS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class ClientOptions:
-    """Times of a client, in seconds, and how many brokers a lookup is sent on to.
-
-    Between attempts to attach a producer or consumer again, ``reconnect_first_s`` doubles up to
-    ``reconnect_limit_s``. One that no broker accepted again for ``reconnect_timeout_s`` is given up
-    (``None``: never).
-    """
-
-    connection: ConnectionOptions = field(default_factory=ConnectionOptions)
-    reconnect_first_s: float = 0.1
-    # Short, because a broker or bookie that was killed is back within seconds.
-    reconnect_limit_s: float = 5.0
-    reconnect_timeout_s: float | None = None  # as upstream's clients, which never give up
-    lookup_redirects_max: int = REDIRECTS_MAX
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """How a client gets in: what secures it, who it says it is, which addresses it wants."""
-
-    tls: Tls | None = None
-    authentication: Authentication | None = None
-    listener_name: str | None = None
-
-
-OPEN = Access()
-
-AnswerT = TypeVar("AnswerT")
-
-
-class Channels(Service):
-    """The channels of one client, and what they share: connections, lookup, ids.
-
-    Closing it closes what stands on the channels (``add_owner``) and every open channel (by
-    ``on_close``, for its owner may have more to send), then the connections. Raises
-    ``InvalidServiceUrl``.
-    """
-
-    def __init__(
-        self,
-        service_url: str,
-        options: ClientOptions,
-        *,
-        network: Network,
-        random: Random,
-        access: Access = OPEN,
-    ) -> None:
-        super().__init__()
-        self.options = options
-        url = ServiceUrl.parse(service_url)
-        tls, method = access.tls, access.authentication
-        if tls is not None and not url.is_tls:
-            wanted = "https://" if url.is_web else "pulsar+ssl://"
-            raise InvalidServiceUrl(service_url, f"with tls= it has to begin with {wanted}")
-        self.pool = ConnectionPool(network, options.connection, tls, method)
-        timeout_s = options.connection.operation_timeout_s
-        redirects_max = options.lookup_redirects_max
-        web = WebOptions(tls or Tls(), method, access.listener_name, timeout_s, redirects_max)
-        self.lookup: TopicLookup = (
-            HttpLookup(url.web_urls, web, random)
-            if url.is_web
-            else Lookup(self.pool, url.addresses, random, access.listener_name, redirects_max)
-        )
-        self._random = random
-        self._ids = itertools.count()
-        self._channels: dict[int, Channel] = {}
-        self._owners: dict[object, Callable[[], Awaitable[None]]] = {}
-
-    def add_owner(self, owner: object, close: Callable[[], Awaitable[None]]) -> None:
-        """Have ``close`` called when the client closes: ``owner`` has several channels, or none."""
-        self._owners[owner] = close
-
-    def remove_owner(self, owner: object) -> None:
-        """The owner is closed; it need not be one."""
-        self._owners.pop(owner, None)
-
-    def next_id(self) -> int:
-        """A number that no other producer or consumer of this client has."""
-        return next(self._ids)
-
-    def random_name(self) -> str:
-        """A name for a consumer that was given none."""
-        return "".join(self._random.choices(string.ascii_lowercase, k=NAME_LETTERS))
-
-    def random_number(self) -> int:
-        """A number to choose partitions by: other producers get others."""
-        return self._random.randrange(PARTITION_INDEX_MAX)
-
-    async def partitions(self, topic: TopicName, *, creates: bool = True) -> int:
-        """How many partitions a topic has, 0 without; asks again while that may help. A topic that
-        is not there may be made, as its namespace says; without ``creates`` it is not.
-
-        Raises ``TopicNotFound``, or the ``ClientError`` for which it is not known within the time
-        of an operation.
-        """
-        return await self._patiently(lambda: self.lookup.partitions(str(topic), creates=creates))
-
-    async def schema(self, topic: TopicName, version: bytes | None = None) -> api.Schema:
-        """That version of a topic's schema, or the newest one; asks again while that may help.
-
-        Raises ``TopicNotFound`` where there is none, or the ``ClientError`` for which it is not
-        known within the time of an operation.
-        """
-        return await self._patiently(lambda: self.lookup.schema(str(topic), version))
-
-    async def _patiently(self, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + self.options.connection.operation_timeout_s
-        backoff = self.backoff()
-        while True:
-            try:
-                return await ask()
-            except ClientError as error:
-                if not error.retry or loop.time() >= deadline_s:
-                    raise
-            await asyncio.sleep(backoff.next_s())
-
-    def backoff(self) -> Backoff:
-        """The delays between attempts to attach one channel."""
-        options = self.options
-        return Backoff(options.reconnect_first_s, options.reconnect_limit_s, self._random)
-
-    def run(self, channel: Channel, work: Coroutine[object, None, None]) -> asyncio.Task[object]:
-        """Run the task of ``channel``; the channel is one of ours until it ends."""
-        task = self.spawn(work, name=f"{channel.title}, {channel.id}")
-        self._channels[channel.id] = channel
-        task.add_done_callback(lambda _: self._channels.pop(channel.id, None))
-        return task
-
-    async def _open(self, stack: AsyncExitStack) -> None:
-        await stack.enter_async_context(self.pool)
-
-    async def _close(self) -> None:
-        # Before the tasks end that keep them attached: what was sent may need a new connection.
-        # All at a time, since each may wait for a broker that does not answer.
-        closes = [*self._owners.values(), *[each.on_close for each in self._channels.values()]]
-        await asyncio.gather(*[close() for close in closes])
-        await super()._close()
 
 
 class Channel(ABC):
     """The life of one producer or consumer.
 
-    Until the first success, an error that asking again cannot mend ends it, and so does the time
-    for an operation. Afterwards it attaches again until a broker's error is final (``is_final``),
-    until it has tried for ``reconnect_timeout_s``, or until it is closed. ``error`` then says why
-    it ended.
-
-    Its owner sets ``on_end`` to hear of that, and ``on_close`` to be asked to close the channel
-    when the client closes; both before ``open``.
+    Until a broker has accepted it once, the channel ends with an error that asking again cannot
+    mend, and when the time for an operation is over. Afterwards it attaches again until a broker's
+    error is final (``is_final``), until it has tried for ``reconnect_timeout_s``, or until it is
+    closed. ``error`` then says why it ended.
 
     A client may have ten thousand. Of more than 30 attributes a dictionary would take 1.6 KB, and
     each event 0.8 KB, so that there are slots, and events only where something waits.
@@ -227,25 +68,34 @@ class Channel(ABC):
         self, channels: Channels, topic: TopicName, title: str, close_timeout_s: float
     ) -> None:
         self.topic = topic
-        self.id = channels.next_id()
+        # What brokers call the channel by, on whatever connection.
+        self.id = next(channels.ids)
+        # What logs and errors call it by.
         self.title = title
+        # Why the channel ended; ``None`` until then.
         self.error: ClientError | None = None
         # How often a broker has accepted the channel.
         self.attachments = 0
-        self.on_end: Callable[[ClientError], None] = _ignore
+        # Both are set by the owner, before ``open``. The first is called with the reason when the
+        # channel ends, the second when the client closes, to close the channel.
+        self.on_end: Callable[[ClientError], None] = lambda _: None
         self.on_close: Callable[[], Awaitable[None]] = self.close
         self._channels = channels
         self._close_timeout_s = close_timeout_s
         self._backoff = channels.backoff()
         self._loop = asyncio.get_running_loop()
+        # The task that keeps the channel attached.
         self._run: asyncio.Task[object] | None = None
+        # Done once a broker has accepted the channel for the first time, or it has ended.
         self._first: asyncio.Future[None] = self._loop.create_future()
-        # Set while a broker has accepted the channel; ``_asked`` is set before, while one is asked.
+        # Set while a broker has accepted the channel; ``_asked`` is set before that, as soon as the
+        # channel asks a broker to accept it.
         self._connection: Connection | None = None
         self._asked: Connection | None = None
-        # What requests that need a connection wait for, and what the task that attaches does.
+        # Requests wait for the first, the task that keeps the channel attached for the second.
         self._attached: asyncio.Event | None = None
         self._detached: asyncio.Future[None] | None = None
+        # The next owner, where the last one named it: it needs no lookup, and no delay.
         self._next_broker_url: str | None = None
         self._route: Route | None = None  # on which the last broker was reached
 
@@ -257,27 +107,25 @@ class Channel(ABC):
 
     @abstractmethod
     def _unregister(self, connection: Connection) -> None:
-        """Have the connection hand over nothing more."""
+        """Have the connection hand over nothing more; the channel need not be registered."""
 
     @abstractmethod
     def _attach_command(self) -> BaseCommand:
-        """What asks a broker to accept the channel."""
+        """The command that asks a broker to accept the channel."""
 
     @abstractmethod
     def _close_command(self) -> BaseCommand:
-        """What tells a broker that the channel is over, or leaves for a while."""
-
-    @abstractmethod
-    def _accepted(self, answer: BaseCommand) -> None:
-        """Remember what the broker told when it accepted the channel."""
+        """The command that tells a broker that the channel is over, or leaves for a while."""
 
     @abstractmethod
     def _resume(self, connection: Connection) -> None:
         """Go on over ``connection``, with what was interrupted first."""
 
-    @abstractmethod
-    def _ended(self, error: ClientError) -> None:
-        """The channel is over, and the connection is gone: fail what waits."""
+    def _accepted(self, answer: BaseCommand) -> None:  # noqa: B027  # not all answers say more
+        """Remember what the broker said when it accepted the channel."""
+
+    def _ended(self, error: ClientError) -> None:  # noqa: B027  # not all channels have waiters
+        """Fail what still waits: the channel is over, and the connection is gone."""
 
     # ---- life
 
@@ -296,7 +144,7 @@ class Channel(ABC):
 
         Raises the ``ClientError`` for which no broker accepted it.
         """
-        self._run = self._channels.run(self, self._keep_attached())
+        self._run = self._channels.run(self.id, self.title, self.on_close, self._keep_attached())
         # The task may be cancelled before its first step: only its end is certain.
         self._run.add_done_callback(lambda _: self.end(Closed(self.title)))
         try:
@@ -326,7 +174,7 @@ class Channel(ABC):
         if self._connection is not None:
             self._unregister(self._connection)
         self._connection = self._asked = None
-        self._wake_requests()  # they must hear that there will be no connection
+        self._wake_requests()  # so that they fail: there will be no connection
         if not self._first.done():
             self._first.set_exception(error)
             self._first.exception()  # the caller of ``open`` may be gone, which is no error
@@ -336,7 +184,7 @@ class Channel(ABC):
         self.on_end(error)
 
     def leave(self) -> None:
-        """Leave the broker; the channel comes back, and the broker then begins anew."""
+        """Leave the broker and attach again: the broker then begins anew."""
         connection = self._connection
         if connection is not None:
             self._unregister(connection)
@@ -345,6 +193,7 @@ class Channel(ABC):
 
     def detached(self, connection: Connection, broker_url: str | None) -> None:
         """The broker let go of the channel (and may name the next one), or the connection broke."""
+        # Else it is an old connection, which the channel has left already.
         if connection is self._asked:
             self._connection = self._asked = None
             self._next_broker_url = broker_url
@@ -376,7 +225,7 @@ class Channel(ABC):
     # ---- attaching
 
     async def _keep_attached(self) -> None:
-        """Attach, and attach again, until that is of no use any more."""
+        """Attach, wait until detached, and attach again, until the channel ends."""
         options = self._channels.options
         deadline_s = self._loop.time() + options.connection.operation_timeout_s
         while True:
@@ -395,7 +244,8 @@ class Channel(ABC):
                     await self._detached
                 log.info("detached", extra={"topic": str(self.topic)})
                 now_s = self._loop.time()
-                # A broker that accepts everything and fails at once is not to be asked without end.
+                # Delays grow on while attachments last only for a moment: a broker that accepts
+                # everything and fails at once must not be asked without end.
                 if now_s >= attached_s + options.reconnect_limit_s:
                     self._backoff.reset()
                 timeout_s = options.reconnect_timeout_s
@@ -410,7 +260,9 @@ class Channel(ABC):
         if isinstance(error, Closed):
             return error
         if not self._first.done():
+            # The caller of ``open`` waits, and can mend a wrong name or a missing permission.
             return error if is_late or not error.retry else None
+        # An open channel outlasts errors that may be mended meanwhile, a revoked permission too.
         if isinstance(error, BrokerRefused) and error.is_final:
             return error
         if not is_late:
@@ -424,6 +276,7 @@ class Channel(ABC):
         return given_up
 
     async def _attach(self) -> None:
+        """Find the topic's owner and have it accept the channel. Raises ``ClientError``."""
         url, self._next_broker_url = self._next_broker_url, None
         if url is None or self._route is None:
             route = await self._channels.lookup.owner(str(self.topic))
@@ -451,7 +304,3 @@ class Channel(ABC):
             self._wake_requests()
             if not self._first.done():
                 self._first.set_result(None)
-
-
-def _ignore(_: ClientError) -> None:
-    """Until the owner of a channel says what it wants to hear."""

@@ -1,4 +1,8 @@
-"""Receives the entries of one topic for a subscription, and acknowledges them."""
+"""Receives the entries of one topic for a subscription, and acknowledges them.
+
+The channel counts permits, collects acknowledgements and moves the subscription. What an entry
+holds, its owner knows.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,8 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from geminga._channels.ack_group import (
+from geminga._channels.channel import Channel
+from geminga._channels.pending.acks import (
     ACK_IDS_MAX,
     AckGroup,
     Acks,
@@ -14,7 +19,7 @@ from geminga._channels.ack_group import (
     Position,
     ack_set,
 )
-from geminga._channels.channel import Channel, Channels
+from geminga._channels.registry import Channels
 from geminga._transport.connection import Connection
 from geminga.errors import ClientError, Closed
 from geminga_protocol.pulsar import api_pb2 as api
@@ -30,18 +35,22 @@ from geminga_protocol.pulsar.enums import InitialPosition, SubscriptionType
 from geminga_protocol.pulsar.messages.integers import UINT64_MAX, unsigned
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 
-# Hashes of keys lie below; ranges of a sticky consumer are told in them.
+# Key_Shared subscriptions hash keys to 0..65535; ranges of a sticky consumer are given in these.
 KEY_HASHES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class KeySharedPolicy:
-    """How the consumers of a Key_Shared subscription share its keys.
+    """How the consumers of a Key_Shared subscription share its keys (``key_shared`` of
+    ``ConsumerOptions``).
 
-    Without ``ranges`` the broker shares the keys out; with them a consumer gets the keys whose hash
-    (0 to 65535) lies in one of the ``(first, last)``, both included. ``allow_out_of_order`` lets a
-    consumer that joins have messages of a key while another still holds earlier ones. Raises
-    ``ValueError`` for a range that is none.
+    With ``ranges`` the consumer gets the keys whose hash (0 to 65535) lies in one of the
+    ``(first, last)``, both included: ``KeySharedPolicy([(0, 32767)])`` is half of the keys. The
+    ranges of all consumers must not overlap. Without ranges the broker divides the keys.
+    ``allow_out_of_order`` lets a consumer that joins receive messages of a key while another
+    consumer still holds earlier ones of it.
+
+    Raises ``ValueError`` for a range that is empty or lies outside of the hashes.
     """
 
     ranges: Sequence[tuple[int, int]] = ()
@@ -55,27 +64,27 @@ class KeySharedPolicy:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerChannelOptions:
-    """What a broker is told of a consumer, and how much it sends ahead.
-
-    Up to ``receiver_queue_size`` messages are sent before the consumer takes them. Of the consumers
-    of a Shared subscription those with a lower ``priority_level`` are served first. ``name`` is
-    made up if it is ``None``.
-    """
+    """What SUBSCRIBE says about a consumer, and how much is sent to it ahead."""
 
     type: SubscriptionType = SubscriptionType.EXCLUSIVE
+    # Chosen at random if it is ``None``.
     name: str | None = None
+    # Where a new subscription begins.
     initial_position: InitialPosition = InitialPosition.LATEST
+    # What brokers show of the consumer, and of the subscription.
     properties: Mapping[str, str] | None = None
     subscription_properties: Mapping[str, str] | None = None
+    # Of the consumers of a Shared subscription those with a lower one are served first.
     priority_level: int = 0
     # Of a compacted topic only the newest message of every key.
     read_compacted: bool = False
     # Whether subscribing makes the topic, where brokers make topics by their being used.
     create_topic: bool = True
     replicate_subscription_state: bool = False
-    # Only of a Key_Shared subscription: who gets which keys.
+    # Only of a Key_Shared subscription: which consumer gets which keys.
     key_shared: KeySharedPolicy | None = None
-    # As upstream's: enough to keep a consumer busy over a distance.
+    # So many messages are sent before the consumer takes them. As upstream's: enough to keep a
+    # consumer busy over a distance.
     receiver_queue_size: int = 1000
     # Acknowledgements are collected for so long, and until there are so many; as upstream's.
     ack_group_s: float = 0.1
@@ -84,7 +93,7 @@ class ConsumerChannelOptions:
     operation_timeout_s: float = 30.0
 
 
-# Gets an entry: the command, and the buffer in which its payload stands from start to end.
+# Called with an entry: its command, and the buffer that has its payload from start to end.
 EntryHandler = Callable[[CommandMessage, bytes, int, int], None]
 
 
@@ -95,11 +104,7 @@ class ConsumerChannel(Channel):
     each message that it is done with, and half a queue of them is granted at once. Delivery is at
     least once: whenever the broker begins anew, everything not acknowledged comes again.
 
-    The owner sets, before ``open``: ``on_entry``, which gets the entries; and ``on_reset``, which
-    forgets what came and was not taken yet, because it comes again or is past, and says how many
-    messages that were. A subscription that is not durable ends with its connection: ``start`` is
-    asked at each attachment behind which message it begins. ``schema`` is what the broker is told
-    of the schema.
+    The owner sets ``on_entry``, ``on_reset``, ``start`` and ``schema`` before ``open``.
     """
 
     __slots__ = (
@@ -143,17 +148,25 @@ class ConsumerChannel(Channel):
         self.activations = 0
         # Is the topic terminated, and everything delivered?
         self.has_reached_end = False
-        # Is the subscription being moved? What is delivered meanwhile is past.
+        # Is the subscription being moved? What is delivered meanwhile is from before the move.
         self.is_seeking = False
+        # Says, at each attachment, behind which message a subscription begins that is not durable:
+        # the broker forgets it with the connection.
         self.start: Callable[[], MessageIdData | None] = lambda: None
+        # The schema that SUBSCRIBE carries.
         self.schema: api.Schema | None = None
-        self.on_entry: EntryHandler = _ignore
+        # Gets the entries.
+        self.on_entry: EntryHandler = lambda _, __, ___, ____: None
+        # Forgets what came and was not taken yet, because it comes again or is past; says how many
+        # messages that were.
         self.on_reset: Callable[[], int] = lambda: 0
         self._options = options
         self._is_durable = is_durable
+        # Permits that the owner returned and the broker was not granted yet.
         self._permits_returned = 0
         self._permits_max = options.receiver_queue_size
-        # What is returned of these is not granted again: there were more than there may be now.
+        # So many of the permits that come back are not granted again: ``limit_permits`` lowered
+        # the limit while more messages were on their way.
         self._permits_withheld = 0
         self._is_paused = False
         self._acks = AckGroup()
@@ -162,23 +175,24 @@ class ConsumerChannel(Channel):
     # ---- permits and acknowledgements
 
     def return_permits(self, permits: int) -> None:
-        """So many messages have left the owner, or never got in: others may come instead."""
+        """Let the broker send so many more: the owner is done with as many, or never took them."""
         self._permits_returned += permits
         if self._permits_returned * 2 >= self._permits_max:
             self.grant_permits()
 
     def grant_permits(self) -> None:
-        """Tell the broker of the permits that were returned, however few."""
+        """Grant the broker the permits that were returned, however few."""
         if self._is_paused or self._connection is None:
             return
         withheld = min(self._permits_withheld, self._permits_returned)
         self._permits_withheld -= withheld
         permits, self._permits_returned = self._permits_returned - withheld, 0
         if permits:
-            self._connection.write(self._flow(permits))
+            flow = api.CommandFlow(consumer_id=self.id, messagePermits=permits)
+            self._connection.write(encode_command(BaseCommand(type=BaseCommand.FLOW, flow=flow)))
 
     def limit_permits(self, permits_max: int) -> None:
-        """From now on at most so many messages may come ahead; more may be there already."""
+        """Have at most so many messages sent ahead from now on; more may be there already."""
         assert permits_max >= 1
         more, self._permits_max = permits_max - self._permits_max, permits_max
         if more < 0:
@@ -194,15 +208,16 @@ class ConsumerChannel(Channel):
         self._is_paused = True
 
     def resume(self) -> None:
-        """Grant what was returned since ``pause``, and go on."""
+        """Grant what was returned since ``pause``, and go on granting."""
         self._is_paused = False
         self.grant_permits()
 
     def acknowledge(self, position: Position, open_indexes: OpenIndexes | None = None) -> None:
-        """Say that an entry is done with, or that those of its messages are that are not open.
+        """Acknowledge an entry, or those of its messages that are not open.
 
-        The broker is told with others, by the options' ``ack_group_s`` and ``ack_group_max``, and
-        does not confirm it (see ``acknowledge_confirmed``); without a broker, when there is one.
+        The broker is told together with others, after ``ack_group_s`` or once there are
+        ``ack_group_max``, and does not confirm it (see ``acknowledge_confirmed``). While there is
+        no broker the acknowledgement is kept.
         """
         self._acks.acknowledge(position, open_indexes)
         self._schedule_acks()
@@ -210,12 +225,12 @@ class ConsumerChannel(Channel):
     def acknowledge_up_to(
         self, position: Position, open_indexes: OpenIndexes | None = None
     ) -> None:
-        """Say that an entry and all before it are done with; told as by ``acknowledge``."""
+        """Acknowledge an entry and all before it; told as by ``acknowledge``."""
         self._acks.acknowledge_up_to(position, open_indexes)
         self._schedule_acks()
 
     async def acknowledge_confirmed(self, acks: Acks) -> None:
-        """Say that entries are done with, and wait until the broker has noted it.
+        """Acknowledge entries, and wait until the broker has stored that.
 
         Raises ``ConnectionLost``, ``RequestTimedOut`` or ``BrokerRefused`` when that is not
         known; the broker is then told again later.
@@ -233,7 +248,11 @@ class ConsumerChannel(Channel):
         """Ask for these entries again; without a broker they come again anyway."""
         if self._connection is not None:
             redeliver = api.CommandRedeliverUnacknowledgedMessages(
-                consumer_id=self.id, message_ids=_message_ids(positions)
+                consumer_id=self.id,
+                message_ids=[
+                    MessageIdData(ledgerId=unsigned(ledger_id), entryId=unsigned(entry_id))
+                    for ledger_id, entry_id in positions
+                ],
             )
             command = BaseCommand(
                 type=BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES,
@@ -242,9 +261,9 @@ class ConsumerChannel(Channel):
             self._connection.write(encode_command(command))
 
     def redeliver_all(self) -> None:
-        """Ask for everything again that was delivered and not acknowledged."""
+        """Have everything delivered again that was delivered and not acknowledged."""
         self.return_permits(self.on_reset())
-        self.redeliver([])  # none named: all
+        self.redeliver([])  # the command names none for all
 
     def _schedule_acks(self) -> None:
         if self._ack_timer is None:
@@ -252,11 +271,11 @@ class ConsumerChannel(Channel):
                 self._ack_timer = self._loop.call_later(self._options.ack_group_s, self.send_acks)
         elif len(self._acks) == self._options.ack_group_max:
             self._ack_timer.cancel()
-            # Not at once: what a command brought is often acknowledged in the same turn.
+            # Not at once: all messages of one command are often acknowledged in the same turn.
             self._ack_timer = self._loop.call_soon(self.send_acks)
 
     def send_acks(self) -> None:
-        """Tell the broker what was acknowledged; without one it waits until there is."""
+        """Tell the broker what was acknowledged; without a broker it is kept."""
         if self._ack_timer is not None:
             self._ack_timer.cancel()
             self._ack_timer = None
@@ -287,17 +306,13 @@ class ConsumerChannel(Channel):
                 message_id.ack_set.extend(ack_set(open_indexes))
         return BaseCommand(type=BaseCommand.ACK, ack=ack)
 
-    def _flow(self, permits: int) -> bytes:
-        flow = api.CommandFlow(consumer_id=self.id, messagePermits=permits)
-        return encode_command(BaseCommand(type=BaseCommand.FLOW, flow=flow))
-
     # ---- the subscription
 
     async def seek(self, to: MessageIdData | int, begin: Callable[[], None] = lambda: None) -> None:
-        """Set the subscription to a message id, or to a publish time in milliseconds since 1970.
+        """Move the subscription to a message id, or to a publish time in milliseconds since 1970.
 
-        ``begin`` is called when there is a broker that is asked: what ``start`` gives from then on
-        is to be where the subscription goes. Raises ``ClientError``; when the connection broke,
+        ``begin`` is called just before a broker is asked: from then on ``start`` must name the
+        place to which the subscription moves. Raises ``ClientError``; when the connection broke,
         whether the subscription was moved is not known.
         """
         connection = await self._attached_connection(self._options.operation_timeout_s)
@@ -307,13 +322,15 @@ class ConsumerChannel(Channel):
         else:
             seek.message_id.CopyFrom(to)
         # Most brokers close the consumer before they answer, and it attaches again: ``_resume``
-        # then knows that what comes next is new. The answer may come later than that.
+        # then ends the move, since the answer may come later than the first new messages.
         self.is_seeking = True
         begin()
-        self._backoff.reset()  # being let go for that is no failure, however often it happens
+        self._backoff.reset()  # being closed for a move is no failure, however often it happens
         try:
             await connection.request(BaseCommand(type=BaseCommand.SEEK, seek=seek))
             if self.is_seeking:
+                # This broker moved the subscription without closing the consumer. Acknowledgements
+                # from before the move must not reach the moved subscription.
                 self._acks.take()
                 self.return_permits(self.on_reset())
         finally:
@@ -362,13 +379,21 @@ class ConsumerChannel(Channel):
         super().end(error)
 
     def _register(self, connection: Connection) -> None:
-        connection.register_consumer(self.id, self)
+        connection.consumers[self.id] = self
 
     def _unregister(self, connection: Connection) -> None:
-        connection.unregister_consumer(self.id)
+        connection.consumers.pop(self.id, None)
 
     def _attach_command(self) -> BaseCommand:
         options = self._options
+        key_shared: api.KeySharedMeta | None = None
+        policy = options.key_shared
+        if policy is not None and options.type is SubscriptionType.KEY_SHARED:
+            key_shared = api.KeySharedMeta(
+                keySharedMode=api.STICKY if policy.ranges else api.AUTO_SPLIT,
+                hashRanges=[api.IntRange(start=first, end=last) for first, last in policy.ranges],
+                allowOutOfOrderDelivery=policy.allow_out_of_order,
+            )
         subscribe = CommandSubscribe(
             topic=str(self.topic),
             subscription=self.subscription,
@@ -382,11 +407,11 @@ class ConsumerChannel(Channel):
             start_message_id=self.start(),
             metadata=key_values(options.properties),
             subscription_properties=key_values(options.subscription_properties),
-            # The command's default is that it does.
+            # The command's default is that subscribing makes the topic.
             force_topic_creation=None if options.create_topic else False,
             replicate_subscription_state=options.replicate_subscription_state or None,
             schema=self.schema,
-            keySharedMeta=_key_shared_meta(options),
+            keySharedMeta=key_shared,
             initialPosition=CommandSubscribe.InitialPosition.Value(options.initial_position.label),
         )
         return BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=subscribe)
@@ -395,11 +420,8 @@ class ConsumerChannel(Channel):
         close = api.CommandCloseConsumer(consumer_id=self.id, request_id=0)
         return BaseCommand(type=BaseCommand.CLOSE_CONSUMER, close_consumer=close)
 
-    def _accepted(self, answer: BaseCommand) -> None:
-        """A subscription's answer says nothing more than that."""
-
     def _resume(self, connection: Connection) -> None:
-        del connection  # it is ours already
+        del connection  # it is ``self._connection`` already
         if self.is_seeking:
             # The broker let go of the consumer to move the subscription, and accepts it again when
             # that is done; the answer to the seek may come later than the first new messages.
@@ -411,28 +433,3 @@ class ConsumerChannel(Channel):
         self.send_acks()
         self._permits_returned = self._permits_max
         self.grant_permits()
-
-    def _ended(self, error: ClientError) -> None:
-        """Nothing waits here: messages, and the callers that wait for them, are the owner's."""
-
-
-def _key_shared_meta(options: ConsumerChannelOptions) -> api.KeySharedMeta | None:
-    policy = options.key_shared
-    if policy is None or options.type is not SubscriptionType.KEY_SHARED:
-        return None
-    return api.KeySharedMeta(
-        keySharedMode=api.STICKY if policy.ranges else api.AUTO_SPLIT,
-        hashRanges=[api.IntRange(start=first, end=last) for first, last in policy.ranges],
-        allowOutOfOrderDelivery=policy.allow_out_of_order,
-    )
-
-
-def _message_ids(positions: list[Position]) -> list[MessageIdData]:
-    return [
-        MessageIdData(ledgerId=unsigned(ledger_id), entryId=unsigned(entry_id))
-        for ledger_id, entry_id in positions
-    ]
-
-
-def _ignore(_: CommandMessage, __: bytes, ___: int, ____: int) -> None:
-    """Until the owner of a channel says what it wants to hear."""

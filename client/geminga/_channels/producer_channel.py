@@ -1,4 +1,8 @@
-"""Sends stored payloads to one topic, in order, across reconnections, until each has a receipt."""
+"""Sends payloads to one topic, in order and across reconnections, until each has a receipt.
+
+A payload is complete when it comes here, and numbered: the channel keeps it, sends it, sends it
+again on the next connection, and reports what became of it.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from geminga._channels.channel import Channel, Channels
-from geminga._channels.pending_sends import PendingSend, PendingSends, ReceiptOutOfOrder
+from geminga._channels.channel import Channel
+from geminga._channels.pending.sends import PendingSend, PendingSends, ReceiptOutOfOrder
+from geminga._channels.registry import Channels
 from geminga._transport.connection import Connection
 from geminga._transport.requests import LATE_S
 from geminga.errors import ClientError, SendTimedOut, refusal
@@ -30,20 +35,21 @@ ContextT = TypeVar("ContextT")
 
 @dataclass(frozen=True, slots=True)
 class ProducerChannelOptions:
-    """What a broker is told of a producer, and how long and how much the producer waits.
+    """What PRODUCER says about a producer, and how much may be pending for how long."""
 
-    ``name`` is made by the broker if it is ``None``. The topic gets ``initial_subscription`` if the
-    producer makes it. ``schema`` is what the topic's schema must be compatible with. What has no
-    receipt after ``send_timeout_s`` fails (``None``: never), which does not mean that it will not
-    be stored.
-    """
-
+    # Chosen by the broker if it is ``None``.
     name: str | None = None
+    # What brokers show of the producer.
     properties: Mapping[str, str] | None = None
     access_mode: AccessMode = AccessMode.SHARED
+    # A subscription that the topic gets if the producer makes it.
     initial_subscription: str | None = None
+    # What the topic's schema must be compatible with.
     schema: api.Schema | None = None
+    # Whether payloads are encrypted: a namespace may demand it.
     is_encrypted: bool = False
+    # A payload without a receipt fails after so long (``None``: never), which does not mean that it
+    # will not be stored.
     send_timeout_s: float | None = 30.0
     # As upstream's Java client: enough to keep a broker busy over a distance.
     pending_messages_max: int = 1000
@@ -53,21 +59,18 @@ class ProducerChannelOptions:
     close_timeout_s: float = 5.0
 
 
-# Gets a payload's context, and the id under which it is stored or the error that came instead.
+# Called with a payload's context, and its id once it is stored or the error that came instead.
 SettledCallback = Callable[[ContextT, MessageIdData | None, ClientError | None], None]
 
 
 class ProducerChannel(Channel, Generic[ContextT]):
     """A producer that sends payloads as they are to be stored, numbered by its owner.
 
-    What has no receipt when the connection breaks is sent again on the next one, in the same
-    order with the same sequence ids: it may be stored twice (unless the topic deduplicates), and
-    nothing is left out.
+    Payloads that have no receipt when the connection breaks are sent again on the next one, in the
+    same order with the same sequence ids: they may be stored twice (unless the topic deduplicates),
+    and none is left out.
 
-    The owner sets, before ``open``: ``on_settled``, which is called once for each payload with the
-    context that it was sent with, and either the id of what is stored or an error; and ``on_room``,
-    which is called when less is pending than before. What ``on_settled`` raises goes to the loop's
-    exception handler.
+    The owner sets ``on_settled`` and ``on_room`` before ``open``.
     """
 
     __slots__ = (
@@ -89,23 +92,33 @@ class ProducerChannel(Channel, Generic[ContextT]):
         self, channels: Channels, topic: TopicName, options: ProducerChannelOptions
     ) -> None:
         super().__init__(channels, topic, f"the producer of {topic}", options.close_timeout_s)
-        # Made by the broker if the options have none, known when the channel is open.
+        # Chosen by the broker if the options have none, and then known when the channel is open.
         self.name = options.name or ""
         # Of the last message that the broker stored under this name before; -1 if none is known.
         self.last_sequence_id = -1
         # Of the schema in the topic's registry; None without a schema.
         self.schema_version: bytes | None = None
+        # How large a payload the broker takes, which each broker says when it is connected.
         self.max_message_bytes = MAX_MESSAGE_BYTES_DEFAULT
-        self.on_settled: SettledCallback[ContextT] = _ignore
+        # Called once for each payload, with the context that it was sent with. What it raises goes
+        # to the loop's exception handler.
+        self.on_settled: SettledCallback[ContextT] = lambda _, __, ___: None
+        # Called when less is pending than before.
         self.on_room: Callable[[], None] = lambda: None
         self._options = options
+        # Counts the attachments. A broker that still knows an older one of this name lets the
+        # newer one replace it, instead of refusing it as busy.
         self._epoch = 0
+        # With an exclusive access mode: the term in which this producer has the topic. A broker
+        # with a later one has accepted another producer since, and fences this one.
         self._topic_epoch: int | None = None
         self._pending: PendingSends[ContextT] = PendingSends(
             options.pending_messages_max, options.pending_bytes_max
         )
+        # One timer for all: it runs at the deadline of the oldest payload.
         self._timer: asyncio.TimerHandle | None = None
-        self._drained: asyncio.Event | None = None  # what ``flush`` waits for
+        # What ``flush`` waits for; ``None`` where no caller does.
+        self._drained: asyncio.Event | None = None
 
     # ---- sending
 
@@ -120,7 +133,7 @@ class ProducerChannel(Channel, Generic[ContextT]):
         return self._pending.payload_bytes
 
     def has_room(self, payload_bytes: int) -> bool:
-        """May one more payload, of so many bytes, be sent now? Alone it always may."""
+        """May one more payload be sent now, of so many bytes? The first one always may."""
         return self._pending.has_room(payload_bytes)
 
     def send(
@@ -134,11 +147,11 @@ class ProducerChannel(Channel, Generic[ContextT]):
         highest_sequence_id: int = 0,
         is_chunk: bool = False,
     ) -> None:
-        """Send a payload, be there room or not; without a broker it waits for one.
+        """Send a payload; without a broker it waits for one. ``has_room`` was asked.
 
-        A batch says how many messages are in it, and the sequence id of its last one. A payload
-        may come in two pieces: ``front`` is its beginning. The owner sends nothing once the channel
-        has ended: ``check_open`` raises why it has.
+        ``num_messages`` and ``highest_sequence_id``, that of its last message, describe a batch. A
+        payload may come in two pieces, of which ``front`` is the first: joining them would copy a
+        large one. The owner must not send after the channel has ended (``check_open``).
         """
         assert self.error is None, "what is sent now would never be settled"
         head = encode_send(
@@ -162,14 +175,14 @@ class ProducerChannel(Channel, Generic[ContextT]):
             self._connection.write(head, payload)
 
     async def flush(self) -> None:
-        """Wait until nothing waits for its receipt: all is stored, or has failed."""
+        """Wait until no payload is pending: all are stored, or have failed."""
         if self._pending:
             if self._drained is None:
                 self._drained = asyncio.Event()
             await self._drained.wait()
 
     async def close(self) -> None:
-        """Wait a while for the receipts of what was sent, then leave the broker.
+        """Wait up to ``close_timeout_s`` for the receipts of what was sent, then leave the broker.
 
         What has no receipt by then fails with ``Closed``. Closing twice is harmless.
         """
@@ -189,18 +202,14 @@ class ProducerChannel(Channel, Generic[ContextT]):
         reason = refusal(error.error, error.message)
         if error.error in (api.TopicTerminatedError, api.ProducerFenced):
             self.end(reason)
-        elif error.error == api.NotAllowedError:
-            self._refuse(error.sequence_id, reason)
-        else:
+        elif error.error != api.NotAllowedError:
             self._send_all_again(str(reason))
-
-    def _refuse(self, sequence_id: int, refusal: ClientError) -> None:
-        """A payload is not stored, as it would not be another time. Brokers may say so before those
-        in front of it have their receipts; its sender hears of it in its turn."""
-        if self._pending.refuse(sequence_id, refusal):
+        elif self._pending.refuse(error.sequence_id, reason):
+            # This payload would be refused another time, too. The broker may refuse it before those
+            # in front of it have their receipts: its sender is told in its turn.
             self._answer_refused()
         else:
-            self._settle(sequence_id, None)
+            self._settle(error.sequence_id, None)
 
     def _settle(self, sequence_id: int, message_id: MessageIdData | None) -> None:
         try:
@@ -213,9 +222,13 @@ class ProducerChannel(Channel, Generic[ContextT]):
             self._answer_refused()
 
     def _answer_refused(self) -> None:
+        """Report the refused payloads whose turn has come, then that there is more room."""
         for send in self._pending.take_refused():
             self._answer(send, None, send.refusal)
-        self._made_room()
+        # The owner before ``flush``: what it sends now keeps ``flush`` waiting.
+        self.on_room()
+        if not self._pending:
+            self._wake_flushes()
 
     def _send_all_again(self, reason: str) -> None:
         """Leave the broker and come back: everything pending is then sent again, in order."""
@@ -235,12 +248,6 @@ class ProducerChannel(Channel, Generic[ContextT]):
                 {"message": f"a send callback of {self.topic} raised", "exception": raised}
             )
 
-    def _made_room(self) -> None:
-        # The owner first: what it sends now keeps ``flush`` waiting.
-        self.on_room()
-        if not self._pending:
-            self._wake_flushes()
-
     def _wake_flushes(self) -> None:
         if self._drained is not None:
             self._drained.set()
@@ -249,7 +256,7 @@ class ProducerChannel(Channel, Generic[ContextT]):
     # ---- timeouts
 
     def _set_timer(self) -> None:
-        """One timer, for the oldest payload."""
+        """Set the timer to the deadline of the oldest payload, if it has one."""
         deadline_s = self._pending.deadline_s
         self._timer = None
         if deadline_s is not None and deadline_s < math.inf:
@@ -272,10 +279,10 @@ class ProducerChannel(Channel, Generic[ContextT]):
     # ---- attaching
 
     def _register(self, connection: Connection) -> None:
-        connection.register_producer(self.id, self)
+        connection.producers[self.id] = self
 
     def _unregister(self, connection: Connection) -> None:
-        connection.unregister_producer(self.id)
+        connection.producers.pop(self.id, None)
 
     def _attach_command(self) -> BaseCommand:
         options = self._options
@@ -307,6 +314,7 @@ class ProducerChannel(Channel, Generic[ContextT]):
         if success.HasField("topic_epoch"):
             self._topic_epoch = success.topic_epoch
         if self._epoch == 0:
+            # Later on the owner has numbered messages itself, and the broker knows some of them.
             self.last_sequence_id = success.last_sequence_id
 
     def _resume(self, connection: Connection) -> None:
@@ -322,7 +330,3 @@ class ProducerChannel(Channel, Generic[ContextT]):
         for send in self._pending.take_all():
             self._answer(send, None, send.refusal or error)
         self._wake_flushes()
-
-
-def _ignore(_: object, __: MessageIdData | None, ___: ClientError | None) -> None:
-    """Until the owner of a channel says what it wants to hear."""

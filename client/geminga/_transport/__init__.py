@@ -1,7 +1,8 @@
 """The lowest floor of the client: connections to brokers, and which broker serves a topic.
 
-``connection_pool`` keeps one connection to each broker, ``lookup`` finds the broker that serves a
-topic. A ``Connection`` shakes hands, notices silence, matches answers with requests, and hands
-what a broker sends of its own accord to the producer or consumer that registered for it. Nothing
-here reconnects, and nothing looks into a payload.
+In reading order: ``service_urls`` are addresses and routes; a ``Connection`` shakes hands, pings,
+matches answers with requests (``requests``), and hands what else a broker sends to the producer or
+consumer that registered for it; ``connection_pool`` keeps one connection to each broker; ``lookup``
+and ``http_lookup`` find the broker that serves a topic. A connection never reconnects, and no
+module here looks into a payload.
 """

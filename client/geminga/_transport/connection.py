@@ -1,7 +1,7 @@
 """One connection to a broker: handshake, keep-alive, requests, and dispatch of what arrives.
 
-Producers and consumers register themselves here under their ids; what they do with receipts and
-messages is theirs. Nothing reconnects here: a connection lives once.
+Producers and consumers register themselves under their ids, and handle receipts and messages
+themselves. A connection never reconnects: it lives once, and the pool makes the next one.
 """
 
 from __future__ import annotations
@@ -53,88 +53,105 @@ class ConnectionOptions:
     ping_interval_s: float = 30.0
     # For a request and its answer, as upstream.
     operation_timeout_s: float = 30.0
-    # Whether what is sent comes from another cluster's log: receipts may then tell positions there.
+    # Whether messages come from another cluster's log: receipts may then name positions there.
     replicates: bool = False
 
 
 class ProducerHandler(Protocol):
-    """What a connection tells a producer."""
+    """A producer as its connection knows it."""
 
     def receipt(self, receipt: api.CommandSendReceipt) -> None:
-        """A message is stored."""
+        """Take the receipt of a message that is stored."""
         ...
 
     def send_error(self, error: api.CommandSendError) -> None:
-        """A message is not stored."""
+        """Take the error of a message that is not stored."""
         ...
 
     def detached(self, connection: Connection, broker_url: str | None) -> None:
-        """The broker let go of it (and may name the next one), or the connection broke."""
+        """Note that the broker closed the producer, and which broker is next if it named one; or
+        that the connection broke."""
         ...
 
 
 class ConsumerHandler(Protocol):
-    """What a connection tells a consumer."""
+    """A consumer as its connection knows it."""
 
     def delivered(self, command: api.CommandMessage, buffer: bytes, start: int, end: int) -> None:
-        """An entry came; its payload is ``buffer[start:end]``."""
+        """Take an entry, whose payload is ``buffer[start:end]``."""
         ...
 
     def active_changed(self, *, is_active: bool) -> None:
-        """A Failover subscription chose this consumer, or another."""
+        """Note whether a Failover subscription chose this consumer or another one."""
         ...
 
     def reached_end(self) -> None:
-        """The topic is terminated, and everything was delivered."""
+        """Note that the topic is terminated, and everything was delivered."""
         ...
 
     def detached(self, connection: Connection, broker_url: str | None) -> None:
-        """The broker let go of it (and may name the next one), or the connection broke."""
+        """Note that the broker closed the consumer, and which broker is next if it named one; or
+        that the connection broke."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Who connects: the method's name, what CONNECT carries, and what answers challenges."""
+    """How a connection shows a broker who the client is."""
 
+    # The name of the method of authentication.
     method: str
+    # What CONNECT carries.
     credentials: bytes
+    # Answers challenges.
     exchange: AuthenticationExchange
-    # Runs what takes time for the owner of the connection.
+    # Runs what takes time as a task of the connection's owner.
     spawn: Callable[[Coroutine[Any, Any, None]], object]
 
 
 class Connection(asyncio.Protocol):
     """A connection to one broker, as an asyncio protocol.
 
-    What is written in one turn of the loop leaves in one piece at its end.
+    Frames that are written in one turn of the loop leave together at its end: one system call for
+    all of them.
     """
 
     def __init__(
         self, route: Route, options: ConnectionOptions, login: Login | None = None
     ) -> None:
         self.address = route.address
-        self._login = login
-        self._is_challenged = False
+        # How large a payload, or a request, the broker takes: known after the handshake.
         self.max_message_bytes = MAX_MESSAGE_BYTES_DEFAULT
+        # By their ids: what the broker sends to an id is handed to the one that is registered.
+        # Commands for other ids are dropped, since their producer or consumer was closed.
+        self.producers: dict[int, ProducerHandler] = {}
+        self.consumers: dict[int, ConsumerHandler] = {}
+        # What is called when a list of topics may have changed: one that is watched, or all of
+        # them when the connection breaks.
+        self.watchers: dict[int, Callable[[], None]] = {}
+        # What the broker can do, by the handshake: report changes of lists of topics, and name
+        # positions of the source cluster in the receipts of a replicator.
+        self.watches_topics = False
+        self.tells_source_positions = False
+        self._login = login
+        # Is a challenge being answered?
+        self._is_challenged = False
         self._options = options
         self._proxy_target = route.proxy_target
         self._loop = asyncio.get_running_loop()
+        # ``None`` before the stream is open and after it is closed.
         self._transport: asyncio.Transport | None = None
         self._frames = FrameReader(MAX_MESSAGE_BYTES_DEFAULT + FRAME_OVERHEAD_BYTES)
         self._requests = Requests()
-        self._producers: dict[int, ProducerHandler] = {}
-        self._consumers: dict[int, ConsumerHandler] = {}
-        # What is called when a list of topics may have changed: one that is watched, or all of
-        # them when the connection breaks.
-        self._watchers: dict[int, Callable[[], None]] = {}
-        self.watches_topics = False  # can the broker?
-        self.tells_source_positions = False  # in the receipts of a replicator?
+        # Frames that leave at the end of this turn of the loop.
         self._outgoing: list[bytes | memoryview] = []
+        # Done when the handshake is, and when the stream is closed.
         self._connected: asyncio.Future[None] = self._loop.create_future()
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._ping_timer: asyncio.TimerHandle | None = None
+        # Did the broker send anything since the last ping?
         self._is_heard = False
+        # Why this side closed the connection, if it did.
         self._end_reason: str | None = None
 
     # ---- life
@@ -169,7 +186,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The stream is open, and secured where it has to be: begin the handshake."""
         if self._closed.done():
-            return  # with TLS, the stream may break between securing it and this
+            return  # with TLS, the stream may break after it is secured and before this call
         self._transport = cast(asyncio.Transport, transport)
         connect = api.CommandConnect(
             client_version=features.CLIENT_VERSION,
@@ -198,20 +215,22 @@ class Connection(asyncio.Protocol):
         # ``ready`` raises it where it is awaited; elsewhere asyncio must not report it as lost.
         self._connected.exception()
         self._requests.fail_all(error)
-        producers, self._producers = self._producers, {}
-        consumers, self._consumers = self._consumers, {}
+        # Swapped for empty ones first: a handler that is told may register with another connection,
+        # and one that unregisters here must not change the dict while it is gone through.
+        producers, self.producers = self.producers, {}
+        consumers, self.consumers = self.consumers, {}
         for producer in producers.values():
             producer.detached(self, None)
         for consumer in consumers.values():
             consumer.detached(self, None)
-        watchers, self._watchers = self._watchers, {}
+        watchers, self.watchers = self.watchers, {}
         for changed in watchers.values():
             changed()
         if not self._closed.done():
             self._closed.set_result(None)
 
     def _unsecured(self, exc: Exception | None) -> ClientError | None:
-        """Why a broker with TLS closed the connection before it said anything, if it was that.
+        """Why a broker with TLS closed the connection before it said anything, if that happened.
 
         With TLS 1.3 a broker refuses a client's certificate only when the client's handshake is
         over. Often its alert is lost, because the connection is reset while CONNECT is written; but
@@ -229,7 +248,8 @@ class Connection(asyncio.Protocol):
     # ---- writing
 
     def write(self, *frames: bytes | memoryview) -> None:
-        """Send whole frames, at the end of this turn of the loop; lost if the connection is."""
+        """Send whole frames at the end of this turn of the loop. On a connection that breaks or is
+        closed they are lost: the channel of a producer keeps its own, and sends them again."""
         if self._transport is None:
             return
         if not self._outgoing:
@@ -247,10 +267,10 @@ class Connection(asyncio.Protocol):
         frames.clear()
 
     async def request(self, command: BaseCommand) -> BaseCommand:
-        """Send a command that is answered, and wait for the answer.
+        """Send a command with a request id, which is set here, and wait for its answer.
 
-        Sets the command's request id. Raises ``BrokerRefused``, ``RequestTimedOut``,
-        ``RequestTooLarge``, ``TooManyRequests`` or ``ConnectionLost``.
+        Raises ``BrokerRefused``, ``RequestTimedOut``, ``RequestTooLarge``, ``TooManyRequests`` or
+        ``ConnectionLost``.
         """
         if self._transport is None:
             raise ConnectionLost(f"the connection to {self.address} is closed")
@@ -264,6 +284,7 @@ class Connection(asyncio.Protocol):
             self.write(encoded)
             return await answer
         finally:
+            # A caller that is cancelled leaves nothing behind; an answer that comes is dropped.
             self._requests.forget(request_id)
 
     def tell(self, command: BaseCommand) -> None:
@@ -277,37 +298,12 @@ class Connection(asyncio.Protocol):
         getattr(command, PART_NAMES[command.type]).request_id = request_id
         return request_id
 
-    # ---- producers and consumers
-
-    def register_producer(self, producer_id: int, producer: ProducerHandler) -> None:
-        """From now on ``producer`` is told what concerns its id."""
-        self._producers[producer_id] = producer
-
-    def unregister_producer(self, producer_id: int) -> None:
-        """Tell the producer nothing more; it need not be registered."""
-        self._producers.pop(producer_id, None)
-
-    def register_consumer(self, consumer_id: int, consumer: ConsumerHandler) -> None:
-        """From now on ``consumer`` is told what concerns its id."""
-        self._consumers[consumer_id] = consumer
-
-    def unregister_consumer(self, consumer_id: int) -> None:
-        """Tell the consumer nothing more; it need not be registered."""
-        self._consumers.pop(consumer_id, None)
-
-    def register_watcher(self, watcher_id: int, changed: Callable[[], None]) -> None:
-        """From now on ``changed`` is called when this list of topics may have changed."""
-        self._watchers[watcher_id] = changed
-
-    def unregister_watcher(self, watcher_id: int) -> None:
-        """Call it no more; it need not be registered."""
-        self._watchers.pop(watcher_id, None)
-
     # ---- reading
 
     def data_received(self, data: bytes) -> None:
-        """Handle every frame that is whole now."""
+        """Handle every frame that is complete now."""
         self._is_heard = True
+        # Payloads are not cut out here: a handler takes what it needs of the buffer.
         try:
             buffer, bounds = self._frames.feed(data)
             for start, end in bounds:
@@ -317,14 +313,16 @@ class Connection(asyncio.Protocol):
             self._give_up(f"it speaks no Pulsar: {error}")
 
     def _dispatch(self, command: BaseCommand, buffer: bytes, start: int, end: int) -> None:
+        """Handle one command; the payload of a MESSAGE is ``buffer[start:end]``."""
+        # HOT: nearly all commands are the first two kinds.
         kind = command.type
         if kind == _MESSAGE:
             message = command.message
-            consumer = self._consumers.get(message.consumer_id)
+            consumer = self.consumers.get(message.consumer_id)
             if consumer is not None:
                 consumer.delivered(message, buffer, start, end)
         elif kind == _SEND_RECEIPT:
-            producer = self._producers.get(command.send_receipt.producer_id)
+            producer = self.producers.get(command.send_receipt.producer_id)
             if producer is not None:
                 producer.receipt(command.send_receipt)
         elif kind == BaseCommand.PING:
@@ -339,19 +337,19 @@ class Connection(asyncio.Protocol):
             self._dispatch_event(command)
 
     def _dispatch_event(self, command: BaseCommand) -> None:
-        """Hand on what a broker sends of its own accord; unknown ids were closed before."""
+        """Hand on a command that answers no request."""
         kind = command.type
         if kind == BaseCommand.SEND_ERROR:
-            producer = self._producers.get(command.send_error.producer_id)
+            producer = self.producers.get(command.send_error.producer_id)
             if producer is not None:
                 producer.send_error(command.send_error)
         elif kind == BaseCommand.CLOSE_PRODUCER:
             closing = command.close_producer
-            producer = self._producers.pop(closing.producer_id, None)
+            producer = self.producers.pop(closing.producer_id, None)
             if producer is not None:
                 producer.detached(self, self._assigned(closing))
         elif kind == BaseCommand.WATCH_TOPIC_UPDATE:
-            changed = self._watchers.get(command.watchTopicUpdate.watcher_id)
+            changed = self.watchers.get(command.watchTopicUpdate.watcher_id)
             if changed is not None:
                 changed()
         elif kind != BaseCommand.PONG:
@@ -361,28 +359,29 @@ class Connection(asyncio.Protocol):
         kind = command.type
         if kind == BaseCommand.CLOSE_CONSUMER:
             close = command.close_consumer
-            consumer = self._consumers.pop(close.consumer_id, None)
+            consumer = self.consumers.pop(close.consumer_id, None)
             if consumer is not None:
                 consumer.detached(self, self._assigned(close))
         elif kind == BaseCommand.ACTIVE_CONSUMER_CHANGE:
             change = command.active_consumer_change
-            consumer = self._consumers.get(change.consumer_id)
+            consumer = self.consumers.get(change.consumer_id)
             if consumer is not None:
                 consumer.active_changed(is_active=change.is_active)
         elif kind == BaseCommand.REACHED_END_OF_TOPIC:
-            consumer = self._consumers.get(command.reachedEndOfTopic.consumer_id)
+            consumer = self.consumers.get(command.reachedEndOfTopic.consumer_id)
             if consumer is not None:
                 consumer.reached_end()
         else:
             log.debug("command ignored", extra={"command": BaseCommand.Type.Name(kind)})
 
     def _assigned(self, close: api.CommandCloseProducer | api.CommandCloseConsumer) -> str | None:
-        """The broker that a broker names as the next one, if it does: with TLS as we came here."""
+        """The next owner that a closing broker names, if any: by TLS if this connection is."""
         if self.address.is_tls:
             return close.assignedBrokerServiceUrlTls or None
         return close.assignedBrokerServiceUrl or None
 
     def _shake_hands(self, command: BaseCommand) -> None:
+        """Take the answer to CONNECT: the end of the handshake, unless a challenge came first."""
         if command.type == BaseCommand.ERROR:
             self._connected.set_exception(refusal(command.error.error, command.error.message))
             self.close()
@@ -399,10 +398,11 @@ class Connection(asyncio.Protocol):
             self._connected.set_result(None)
 
     def _challenged(self, question: bytes) -> None:
-        """The broker asks who we are: in a step of the handshake, or at any time afterwards."""
+        """Answer a broker that asks who the client is: in the handshake, or when what it was shown
+        expires."""
         if self._login is None:
             if self._connected.done():
-                return  # it took us as we are
+                return  # it has accepted a client without credentials
             self._give_up("it asks who the client is, and there is no authentication=")
         elif self._is_challenged:
             self._give_up("it asks for credentials before it has those that it asked for")
@@ -430,7 +430,7 @@ class Connection(asyncio.Protocol):
         )
 
     def _ping(self) -> None:
-        """Ask for a sign of life; any frame since the last ping is one."""
+        """Check that the broker lives, and ping it again; any frame since the last ping will do."""
         assert self._ping_timer is not None
         # A loop that was blocked may run its timers before it reads: what came meanwhile counts.
         is_punctual = self._loop.time() <= self._ping_timer.when() + LATE_S
@@ -442,7 +442,7 @@ class Connection(asyncio.Protocol):
         self._ping_timer = self._loop.call_later(self._options.ping_interval_s, self._ping)
 
     def _give_up(self, reason: str) -> None:
-        """Abort a connection that is of no use any more, and remember why."""
+        """Abort the connection, and keep the reason for those that wait for it."""
         log.warning("broker given up", extra={"broker": str(self.address), "reason": reason})
         self._end_reason = reason
         self.abort()

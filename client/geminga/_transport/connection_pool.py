@@ -1,4 +1,8 @@
-"""The connections of one client: one to each broker, shared by all its producers and consumers."""
+"""The connections of one client: one to each broker, shared by all its producers and consumers.
+
+Connecting happens here, with and without TLS, and so does the pace of it: a broker that is away is
+not asked by each of ten thousand producers.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +12,21 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from geminga._transport.connection import Connection, ConnectionOptions, Login
-from geminga._transport.service_urls import BrokerAddress, Route
+from geminga._transport.service_urls import Route
 from geminga.authentication import Authentication, credentials_of
 from geminga.errors import ClientError, Closed, ConnectionLost, NotConnected
 from geminga.tls import Tls, handshake_failed
 from geminga_runtime.network import Network
 from geminga_runtime.service import Service
 
-# For what is still to be written when the client closes; a broker that does not read may not hold
-# the closing up for longer.
+# For what is still to be written when the client closes: a broker that does not read must not hold
+# up closing for longer.
 CLOSE_TIMEOUT_S = 1.0
 
-# Producers and consumers try again each in its own time. Of ten thousand there is one at any moment
-# that does, so that a broker which is away, or accepts and fails, would be asked without end.
-# Attempts at one address are therefore so far apart, twice as far each time up to the limit; the
-# first delay counts again when there was none for a while.
+# Each producer and consumer retries by its own timer. Of ten thousand there is always one that
+# does, so that a broker which is away, or accepts and fails, would be asked without a pause.
+# Attempts at one address are therefore at least so far apart: the delay doubles from the first to
+# the limit, and is the first again when no attempt was made for a while.
 PACE_FIRST_S = 0.1
 PACE_LIMIT_S = 1.0
 PACE_FORGOTTEN_S = 5.0
@@ -30,10 +34,13 @@ PACE_FORGOTTEN_S = 5.0
 
 @dataclass(slots=True)
 class _Pace:
-    """The last attempt to connect: when it began, why it failed, and how long no other begins."""
+    """The last attempt to connect to one address."""
 
+    # When it began, in seconds of the loop's clock.
     begun_s: float
+    # No other attempt begins for so long.
     delay_s: float = PACE_FIRST_S
+    # What is raised meanwhile: why the attempt failed, or that its connection did not last.
     failure: str = "the connection to it broke a moment ago"
 
 
@@ -53,7 +60,9 @@ class ConnectionPool(Service):
         self._options = options
         self._tls = tls or Tls()
         self._by_route: dict[Route, Connection] = {}
+        # Connections that are being opened, each for all callers that want it.
         self._opening: dict[Route, asyncio.Future[Connection]] = {}
+        # Of addresses where an attempt was made within ``PACE_FORGOTTEN_S``.
         self._paces: dict[Route, _Pace] = {}
         self._is_closed = False
 
@@ -63,7 +72,8 @@ class ConnectionPool(Service):
     async def get(self, route: Route) -> Connection:
         """An open connection to the broker at ``route``, made now if there is none.
 
-        Where another attempt has just failed, or its connection just broken, none is made.
+        Raises the last error instead where another attempt has just failed, or the connection that
+        it made has just broken.
 
         Raises ``NotConnected``, ``TlsFailed``, ``CredentialsUnavailable``, ``BrokerRefused`` or
         ``Closed``.
@@ -75,7 +85,7 @@ class ConnectionPool(Service):
         if opening is None:
             if self._is_closed:
                 raise Closed("the client")
-            self._check_pace(route)
+            self._begin_attempt(route)
             opening = asyncio.get_running_loop().create_future()
             self._opening[route] = opening
             task = self.spawn(self._connect(route, opening), name=f"connect {route.address}")
@@ -83,7 +93,7 @@ class ConnectionPool(Service):
         # Several callers share the attempt: one that is cancelled must not end it for the others.
         return await asyncio.shield(opening)
 
-    def _check_pace(self, route: Route) -> None:
+    def _begin_attempt(self, route: Route) -> None:
         """Note that an attempt begins. Raises ``NotConnected`` where it is too early for one."""
         now_s = asyncio.get_running_loop().time()
         last = self._paces.get(route)
@@ -114,18 +124,31 @@ class ConnectionPool(Service):
             opening.set_result(connection)
 
     def _connect_ended(self, route: Route, opening: asyncio.Future[Connection]) -> None:
-        """The task that opens a connection has ended; cancelled, it may not even have begun."""
+        """Clear up after the task that opens a connection. A task that is cancelled early may not
+        even have begun, so that no ``finally`` in it would run."""
         del self._opening[route]
         if not opening.done():
             opening.set_exception(Closed("the client"))
             opening.exception()
 
     async def _shake_hands(self, route: Route) -> Connection:
+        """Open a stream to a broker and wait for the end of Pulsar's handshake."""
         address = route.address
         connection: Connection | None = None
+        login: Login | None = None
         try:
             async with asyncio.timeout(self._options.connect_timeout_s):
-                connection = made = Connection(route, self._options, await self._login(address))
+                if (method := self._authentication) is not None:
+                    # Anew for each connection: credentials expire, and an exchange has steps.
+                    exchange = method.exchange(address.host)
+                    shown = await credentials_of(method.name, exchange.begin())
+                    login = Login(
+                        method.name,
+                        shown,
+                        exchange,
+                        lambda work: self.spawn(work, name="challenge"),
+                    )
+                connection = made = Connection(route, self._options, login)
                 if address.is_tls:
                     await self._connect_tls(connection)
                 else:
@@ -147,17 +170,8 @@ class ConnectionPool(Service):
             raise
         return connection
 
-    async def _login(self, address: BrokerAddress) -> Login | None:
-        """Begin to show a broker who the client is, anew for each connection."""
-        method = self._authentication
-        if method is None:
-            return None
-        exchange = method.exchange(address.host)
-        shown = await credentials_of(method.name, exchange.begin())
-        return Login(method.name, shown, exchange, lambda work: self.spawn(work, name="challenge"))
-
     async def _connect_tls(self, connection: Connection) -> None:
-        """Open a stream, secure it, and only then give it to ``connection``.
+        """Open a stream, secure it, and only then hand it to ``connection``.
 
         Raises ``OSError``, ``TlsFailed`` or ``ConnectionLost``.
         """
@@ -165,19 +179,19 @@ class ConnectionPool(Service):
         context = await asyncio.to_thread(self._tls.context)  # it reads files
         stream, _ = await self._network.connect(asyncio.Protocol, address.host, address.port)
         try:
-            # Brokers say nothing before CONNECT, so that no byte can come too early.
+            # Brokers send nothing before CONNECT, so that no byte can come too early.
             secured = await asyncio.get_running_loop().start_tls(
                 stream, connection, context, server_hostname=address.host
             )
         except ConnectionError:
-            secured = None  # how a broker's port without TLS takes a handshake
+            secured = None  # a broker's port without TLS closes the connection on a handshake
         except BaseException:
             stream.abort()
             raise
         if secured is None:
             raise ConnectionLost(
-                f"the connection to {address} broke during its TLS handshake: if no TLS is spoken "
-                "there, use its TLS port, or a URL without TLS"
+                f"the connection to {address} broke during its TLS handshake: if the broker has no "
+                "TLS there, use its TLS port, or a URL without TLS"
             )
         connection.connection_made(secured)
 

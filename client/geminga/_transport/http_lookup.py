@@ -1,6 +1,7 @@
 """Lookups over HTTP, for service URLs that begin with ``http://`` or ``https://``.
 
-Brokers themselves are always reached by Pulsar's binary protocol: with TLS where lookups are.
+Topics themselves are always reached by Pulsar's binary protocol, with TLS where the lookups have
+it. ``HttpLookup`` has the methods of ``Lookup``, and promises what that promises.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 from geminga._http import HttpAnswer, HttpRequest, fetch
 from geminga._transport.connection import Connection
-from geminga._transport.lookup import REDIRECTS_MAX, TopicsMode, may_another_do_better
+from geminga._transport.lookup import REDIRECTS_MAX, Lookup, TopicsMode, may_another_do_better
 from geminga._transport.service_urls import Route, parse_service_url
 from geminga.authentication import Authentication
 from geminga.errors import (
@@ -35,8 +36,8 @@ from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import SchemaType
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 
-# What a status means, by the error that the binary protocol has for it; others of the 4xx are
-# requests that no broker takes, and of the 5xx what may pass.
+# The errors of the binary protocol that a status stands for. Any other 4xx is a request that no
+# broker accepts, any other 5xx a failure that may pass.
 _REFUSALS: dict[int, tuple[type[BrokerRefused], str]] = {
     401: (NotAuthenticated, "AuthenticationError"),
     403: (NotAuthorized, "AuthorizationError"),
@@ -59,7 +60,9 @@ class WebOptions:
 
     tls: Tls
     authentication: Authentication | None
+    # Which of its addresses a broker is to name; its usual ones where it is ``None``.
     listener_name: str | None
+    # For each request.
     timeout_s: float
     redirects_max: int = REDIRECTS_MAX
 
@@ -73,35 +76,48 @@ class HttpLookup:
     def __init__(self, urls: tuple[str, ...], options: WebOptions, random: Random) -> None:
         self._urls = urls
         self._options = options
-        # Many clients with the same URL begin at different brokers.
+        # The index of the URL that is asked next. Many clients with the same URLs begin at
+        # different brokers.
         self._turn = random.randrange(len(urls))
 
     async def partitions(self, topic: str, *, creates: bool = True) -> int:
-        """How many partitions the topic has; 0 if it is not partitioned. One that is not there may
-        be made, as its namespace says; without ``creates`` it is not.
-
-        Raises ``TopicNotFound``, or another ``ClientError``.
-        """
+        """How many partitions the topic has, as ``Lookup.partitions``."""
         path = f"/admin/v2/{TopicName.parse(topic).url_path}/partitions"
         query = {"checkAllowAutoCreation": "true"} if creates else {}
         found = _object(await self._get(path, query))
         return int(found.get("partitions", 0))
 
     async def schema(self, topic: str, version: bytes | None = None) -> api.Schema:
-        """That version of the topic's schema, or the newest one.
-
-        Raises ``TopicNotFound`` where there is none, or another ``ClientError``.
-        """
+        """That version of the topic's schema, as ``Lookup.schema``."""
         name = TopicName.parse(topic)
         path = f"/admin/v2/schemas/{name.namespace}/{quote(name.local, safe='')}/schema"
         if version is not None:
             path += f"/{int.from_bytes(version, 'big', signed=True)}"
-        return _schema(name.local, _object(await self._get(path)))
+        found = _object(await self._get(path))
+        kind = SchemaType.__members__.get(str(found.get("type")), SchemaType.NONE)  # BYTES is NONE
+        text = str(found.get("data") or "")
+        definition = text.encode()
+        if kind is SchemaType.KEY_VALUE:
+            # The binary protocol has a pair's two definitions as bytes, HTTP as an object of both.
+            halves: Mapping[str, object] = json.loads(text)
+            definition = b""
+            for half in (halves.get("key", ""), halves.get("value", "")):
+                encoded = b"" if half == "" else json.dumps(half, separators=(",", ":")).encode()
+                definition += _SIZE.pack(len(encoded)) + encoded
+        properties = _object(found.get("properties") or {})
+        return api.Schema(
+            name=name.local,
+            schema_data=definition,
+            type=api.Schema.Type.ValueType(kind),
+            properties=[
+                api.KeyValue(key=str(key), value=str(value)) for key, value in properties.items()
+            ],
+        )
 
     async def topics(
         self, namespace: str, mode: TopicsMode, known_hash: str
     ) -> tuple[list[str] | None, str]:
-        """The whole names of a namespace's topics, partitions each by itself; web services tell no
+        """The whole names of a namespace's topics, each partition by itself. Web services have no
         hash of them. Raises ``ClientError``."""
         del known_hash
         words = {"mode": mode.upper().replace("-", "_")}
@@ -113,7 +129,7 @@ class HttpLookup:
     async def watch_topics(
         self, watcher_id: int, namespace: str, pattern: str, changed: Callable[[], None]
     ) -> Connection | None:
-        """A web service cannot tell when topics come and go."""
+        """``None``: a web service cannot report when topics come and go."""
         del watcher_id, namespace, pattern, changed
         return None
 
@@ -137,8 +153,8 @@ class HttpLookup:
     # ---- HTTP
 
     async def _get(self, path: str, words: Mapping[str, str] | None = None) -> object:
-        """The JSON value at ``path``, of the first broker that knows, from the one whose turn it is
-        on."""
+        """The JSON value at ``path``, from the first broker that knows it, beginning with the one
+        in turn."""
         target = f"{path}?{urlencode(words)}" if words else path
         method = self._options.authentication
         headers = {"Accept": "application/json"}
@@ -160,7 +176,7 @@ class HttpLookup:
         raise error
 
     async def _ask(self, url: str, headers: Mapping[str, str]) -> object:
-        """The same, of one broker and those that it sends us on to."""
+        """The JSON value at ``url``, or where the broker there redirects to."""
         path = urlsplit(url).path
         for _ in range(self._options.redirects_max):
             request = HttpRequest(url, headers)
@@ -169,7 +185,7 @@ class HttpLookup:
                 return _value(url, answer)
             following = urljoin(url, answer.location)
             if urlsplit(following).scheme != urlsplit(url).scheme:
-                # Above all from https to http, where everybody on the way reads the credentials.
+                # From https to http, every host on the way could read the credentials.
                 raise NotConnected(f"{url} leads to {following}, which is not secured as it is")
             url = following
         raise TooManyRedirects(path, self._options.redirects_max)
@@ -201,27 +217,5 @@ def _object(value: object) -> dict[str, Any]:
     return value
 
 
-def _schema(name: str, found: dict[str, Any]) -> api.Schema:
-    """A schema as the binary protocol has it; over HTTP a pair is an object of its halves."""
-    kind = SchemaType.__members__.get(str(found.get("type")), SchemaType.NONE)  # BYTES is NONE
-    text = str(found.get("data") or "")
-    definition = _pair(json.loads(text)) if kind is SchemaType.KEY_VALUE else text.encode()
-    properties = _object(found.get("properties") or {})
-    return api.Schema(
-        name=name,
-        schema_data=definition,
-        type=api.Schema.Type.ValueType(kind),
-        properties=[
-            api.KeyValue(key=str(key), value=str(value)) for key, value in properties.items()
-        ],
-    )
-
-
-def _pair(halves: Mapping[str, object]) -> bytes:
-    """The definition of a KEY_VALUE schema; "" stands for a half without a definition."""
-    encoded = b""
-    for name in ("key", "value"):
-        half = halves.get(name, "")
-        text = b"" if half == "" else json.dumps(half, separators=(",", ":")).encode()
-        encoded += _SIZE.pack(len(text)) + text
-    return encoded
+# Either way of asking brokers.
+TopicLookup = Lookup | HttpLookup

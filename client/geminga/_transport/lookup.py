@@ -1,11 +1,14 @@
-"""Lookups, which any broker answers: which broker serves a topic, how many partitions it has."""
+"""Lookups, which any broker answers: which broker serves a topic, how many partitions it has.
+
+``HttpLookup`` asks the same over HTTP; the two have the same methods.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from random import Random
-from typing import Literal, Protocol
+from typing import Literal
 
 from geminga._transport.connection import Connection
 from geminga._transport.connection_pool import ConnectionPool
@@ -26,51 +29,12 @@ _MODES: dict[TopicsMode, api.CommandGetTopicsOfNamespace.Mode.ValueType] = {
 }
 
 
-class TopicLookup(Protocol):
-    """What clients ask of any broker, in the binary protocol (``Lookup``) or over HTTP."""
-
-    async def partitions(self, topic: str, *, creates: bool = True) -> int:
-        """How many partitions the topic has; 0 if it is not partitioned. One that is not there may
-        be made, as its namespace says; without ``creates`` it is not.
-
-        Raises ``TopicNotFound``, or another ``ClientError``.
-        """
-        ...
-
-    async def schema(self, topic: str, version: bytes | None = None) -> api.Schema:
-        """That version of the topic's schema, or the newest one. Raises ``TopicNotFound`` where
-        there is none, or another ``ClientError``."""
-        ...
-
-    async def topics(
-        self, namespace: str, mode: TopicsMode, known_hash: str
-    ) -> tuple[list[str] | None, str]:
-        """The whole names of a namespace's topics, and their hash. ``None`` where the hash is the
-        known one. Raises ``ClientError``."""
-        ...
-
-    async def watch_topics(
-        self, watcher_id: int, namespace: str, pattern: str, changed: Callable[[], None]
-    ) -> Connection | None:
-        """Have ``changed`` called when topics that match come or go; ``None`` if that cannot be
-        told. Raises ``ClientError``."""
-        ...
-
-    def unwatch_topics(self, connection: Connection, watcher_id: int) -> None:
-        """Watch no more on the connection that ``watch_topics`` gave."""
-        ...
-
-    async def owner(self, topic: str) -> Route:
-        """How to reach the broker that serves the topic. Raises ``ClientError``."""
-        ...
-
-
 class Lookup:
     """Asks one broker of the service URL for as long as it answers, then the next one.
 
-    Which one is asked next is decided by how the last lookup ended: a broker that cannot be
-    reached, is silent, or cannot tell at the moment is left for the next in the URL. (Upstream's
-    clients ask the next one each time; staying keeps a client at one connection.)
+    The client moves on from a broker that cannot be reached, is silent, or cannot answer at the
+    moment. (Upstream's clients ask the next broker each time; staying keeps a client at one
+    connection.)
     """
 
     def __init__(
@@ -86,14 +50,15 @@ class Lookup:
         self._listener_name = listener_name
         self._addresses = addresses
         self._redirects_max = redirects_max
-        # Many clients with the same URL begin at different brokers.
+        # The index of the address that is asked next. Many clients with the same URL begin at
+        # different brokers.
         self._turn = random.randrange(len(addresses))
 
     async def partitions(self, topic: str, *, creates: bool = True) -> int:
-        """How many partitions the topic has; 0 if it is not partitioned. One that is not there may
-        be made, as its namespace says; without ``creates`` it is not.
+        """How many partitions the topic has; 0 if it is not partitioned.
 
-        Raises ``TopicNotFound``, or another ``ClientError``.
+        A topic that does not exist may be made, as its namespace says; without ``creates`` it is
+        not. Raises ``TopicNotFound``, or another ``ClientError``.
         """
         connection = await self._service_connection()
         with self._leaving_on_failure(connection.address):
@@ -126,10 +91,9 @@ class Lookup:
     async def topics(
         self, namespace: str, mode: TopicsMode, known_hash: str
     ) -> tuple[list[str] | None, str]:
-        """The whole names of a namespace's topics, partitions each by itself, and their hash.
+        """The whole names of a namespace's topics, each partition by itself, and their hash.
 
-        ``None`` where the hash is the known one, so that nothing has changed. Raises
-        ``ClientError``.
+        The names are ``None`` where the hash is still ``known_hash``. Raises ``ClientError``.
         """
         connection = await self._service_connection()
         with self._leaving_on_failure(connection.address):
@@ -147,14 +111,16 @@ class Lookup:
         self, watcher_id: int, namespace: str, pattern: str, changed: Callable[[], None]
     ) -> Connection | None:
         """Have ``changed`` called, once or more, when topics that match come or go, or when the
-        broker can tell of that no longer. ``None`` if the broker cannot tell.
+        connection to the broker that reports them breaks.
 
-        Raises ``ClientError``.
+        Gives that connection, or ``None`` if the broker cannot report changes. Raises
+        ``ClientError``.
         """
         connection = await self._service_connection()
         if not connection.watches_topics:
             return None
-        connection.register_watcher(watcher_id, changed)
+        # Before the broker is asked: it may report a change right behind its answer.
+        connection.watchers[watcher_id] = changed
         watch = api.CommandWatchTopicList(
             request_id=0, watcher_id=watcher_id, namespace=namespace, topics_pattern=pattern
         )
@@ -163,14 +129,14 @@ class Lookup:
                 BaseCommand(type=BaseCommand.WATCH_TOPIC_LIST, watchTopicList=watch)
             )
         except BaseException:
-            connection.unregister_watcher(watcher_id)
+            connection.watchers.pop(watcher_id, None)
             raise
         return connection
 
     @staticmethod
     def unwatch_topics(connection: Connection, watcher_id: int) -> None:
-        """Watch no more on the connection that ``watch_topics`` gave."""
-        connection.unregister_watcher(watcher_id)
+        """Stop watching on the connection that ``watch_topics`` gave."""
+        connection.watchers.pop(watcher_id, None)
         close = api.CommandWatchTopicListClose(request_id=0, watcher_id=watcher_id)
         connection.tell(
             BaseCommand(type=BaseCommand.WATCH_TOPIC_LIST_CLOSE, watchTopicListClose=close)
@@ -180,31 +146,30 @@ class Lookup:
         """How to reach the broker that serves the topic. Raises ``ClientError``."""
         connection = await self._service_connection()
         with self._leaving_on_failure(connection.address):
-            return await self._owner(topic, connection)
-
-    async def _owner(self, topic: str, connection: Connection) -> Route:
-        """The same, beginning with the broker at ``connection``."""
-        is_authoritative = False
-        for _ in range(self._redirects_max):
-            asked = api.CommandLookupTopic(
-                topic=topic,
-                request_id=0,
-                authoritative=is_authoritative,
-                advertised_listener_name=self._listener_name,
-            )
-            answer = await connection.request(
-                BaseCommand(type=BaseCommand.LOOKUP, lookupTopic=asked)
-            )
-            response = answer.lookupTopicResponse
-            route = self._route(connection, response)
-            if response.response == api.CommandLookupTopicResponse.Connect:
-                return route
-            is_authoritative = response.authoritative
-            connection = await self._pool.get(route)
-        raise TooManyRedirects(topic, self._redirects_max)
+            # A broker that has to decide who serves the topic says so when it redirects, and the
+            # broker that it names then must not redirect again (``authoritative``).
+            is_authoritative = False
+            for _ in range(self._redirects_max):
+                asked = api.CommandLookupTopic(
+                    topic=topic,
+                    request_id=0,
+                    authoritative=is_authoritative,
+                    advertised_listener_name=self._listener_name,
+                )
+                answer = await connection.request(
+                    BaseCommand(type=BaseCommand.LOOKUP, lookupTopic=asked)
+                )
+                response = answer.lookupTopicResponse
+                route = self._route(connection, response)
+                if response.response == api.CommandLookupTopicResponse.Connect:
+                    return route
+                is_authoritative = response.authoritative
+                connection = await self._pool.get(route)
+            raise TooManyRedirects(topic, self._redirects_max)
 
     @staticmethod
     def _route(connection: Connection, response: api.CommandLookupTopicResponse) -> Route:
+        """The route to the broker that an answer names, from the one at ``connection``."""
         if response.response == api.CommandLookupTopicResponse.Failed:
             raise _failed_without_reason()
         is_tls = connection.address.is_tls
@@ -218,11 +183,11 @@ class Lookup:
         return Route(owner)
 
     async def _service_connection(self) -> Connection:
-        """A connection to the first broker that takes one, from the one whose turn it is on."""
+        """A connection to the first broker that accepts one, beginning with the one in turn."""
         error: ClientError = NotConnected("there is no broker to ask")
         first = self._turn
         for step in range(len(self._addresses)):
-            # Other lookups may move the turn on meanwhile: each goes round all brokers by itself.
+            # Other lookups may move the turn on during the wait: each tries all brokers by itself.
             address = self._addresses[(first + step) % len(self._addresses)]
             try:
                 with self._leaving_on_failure(address):
@@ -235,7 +200,8 @@ class Lookup:
 
     @contextmanager
     def _leaving_on_failure(self, address: BrokerAddress) -> Generator[None]:
-        """If what is asked within fails in a way that may pass, it is the next broker's turn."""
+        """Move the turn on to the next broker if a request within the block fails at ``address`` in
+        a way that another broker may not."""
         try:
             yield
         except ClientError as error:
@@ -246,8 +212,8 @@ class Lookup:
 
 
 def may_another_do_better(error: ClientError) -> bool:
-    """Whether another broker may answer what this one did not; each has its own certificate."""
-    return error.retry or isinstance(error, TlsFailed)
+    """May another broker answer what this one did not?"""
+    return error.retry or isinstance(error, TlsFailed)  # each broker has its own certificate
 
 
 def _failed_without_reason() -> BrokerFailed:

@@ -1,23 +1,29 @@
-"""Requests to a broker that wait for their answers: numbered, bounded, each with a deadline."""
+"""Requests to a broker that wait for their answers: numbered, bounded, each with a deadline.
+
+Which command answers which request is known here alone: the protocol has a dozen kinds of answers,
+with the error in one of two places.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
 
+from google.protobuf.message import Message
+
 from geminga.errors import ClientError, RequestTimedOut, TooManyRequests, refusal
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, ServerError
 from geminga_protocol.pulsar.commands import PART_NAMES
 
-# Far more than producers and consumers open at a time, few enough to hold.
+# Ten thousand producers and consumers may attach at the same time, each with a request or two.
 REQUESTS_MAX = 50_000
 
-# A timer that runs later than this says that the loop was blocked, not that a broker was silent.
+# A timer that runs so late says that the loop was blocked, not that a broker was silent.
 LATE_S = 1.0
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenRequest:
     answer: asyncio.Future[BaseCommand]
     deadline: asyncio.TimerHandle
 
@@ -30,7 +36,7 @@ class Requests:
 
     def __init__(self, requests_max: int = REQUESTS_MAX) -> None:
         self._requests_max = requests_max
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, _OpenRequest] = {}
         self._next_id = 0
 
     def next_id(self) -> int:
@@ -48,7 +54,7 @@ class Requests:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[BaseCommand] = loop.create_future()
         deadline = loop.call_later(timeout_s, self._time_out, request_id, name, timeout_s)
-        self._open[request_id] = _Open(answer, deadline)
+        self._open[request_id] = _OpenRequest(answer, deadline)
         return answer
 
     def answered(self, command: BaseCommand) -> bool:
@@ -56,23 +62,26 @@ class Requests:
 
         An answer to a request that is no longer open is dropped.
         """
-        request_id, error = _answer_to(command)
-        if request_id is None:
+        if command.type not in _ANSWERS:
             return False
-        if _is_waiting(command):
-            if request_id in self._open:
-                self._open[request_id].deadline.cancel()
+        part = getattr(command, PART_NAMES[command.type])
+        is_success = command.type == BaseCommand.PRODUCER_SUCCESS
+        if is_success and not command.producer_success.producer_ready:
+            # The producer waits to be the exclusive one, which takes as long as it takes: the same
+            # request is answered once more when its turn has come.
+            if part.request_id in self._open:
+                self._open[part.request_id].deadline.cancel()
             return True
-        request = self._open.pop(request_id, None)
+        request = self._open.pop(part.request_id, None)
         if request is None:
             return True
         request.deadline.cancel()
-        if request.answer.done():
-            return True
-        if error is None:
-            request.answer.set_result(command)
-        else:
-            request.answer.set_exception(error)
+        if not request.answer.done():
+            error = _error_in(part)
+            if error is None:
+                request.answer.set_result(command)
+            else:
+                request.answer.set_exception(error)
         return True
 
     def forget(self, request_id: int) -> None:
@@ -82,7 +91,7 @@ class Requests:
             request.deadline.cancel()
 
     def fail_all(self, error: ClientError) -> None:
-        """No answer will come any more."""
+        """Fail all requests: no answer will come any more."""
         requests, self._open = self._open, {}
         for request in requests.values():
             request.deadline.cancel()
@@ -101,29 +110,17 @@ class Requests:
             request.answer.set_exception(RequestTimedOut(name, timeout_s))
 
 
-def _is_waiting(command: BaseCommand) -> bool:
-    """Is it a producer's first answer while it waits to be the exclusive one?
-
-    That takes as long as it takes; the same request is answered once more when its turn comes.
-    """
-    is_success = command.type == BaseCommand.PRODUCER_SUCCESS
-    return is_success and not command.producer_success.producer_ready
-
-
-def _answer_to(command: BaseCommand) -> tuple[int | None, ClientError | None]:
-    """Which request ``command`` answers, if any, and the error that it reports, if any."""
-    if command.type not in _ANSWERS:
-        return None, None
-    part = getattr(command, PART_NAMES[command.type])
+def _error_in(part: Message) -> ClientError | None:
+    """The error that an answer reports, if any: each kind has it in one of two pairs of fields."""
     fields = part.DESCRIPTOR.fields_by_name
-    request_id: int = part.request_id
     for error_field, message_field in (("error", "message"), ("error_code", "error_message")):
         if error_field in fields and part.HasField(error_field):
             error: ServerError.ValueType = getattr(part, error_field)
-            return request_id, refusal(error, getattr(part, message_field))
-    return request_id, None
+            return refusal(error, getattr(part, message_field))
+    return None
 
 
+# The commands that answer a request, by whose id they do. AUTH_RESPONSE is the client's own.
 _ANSWERS = frozenset(
     value
     for name, value in BaseCommand.Type.items()

@@ -1,5 +1,8 @@
-"""Where brokers are: ``pulsar://host:port``, several of them in one URL, or behind a proxy;
-``pulsar+ssl://`` with TLS. ``http://`` and ``https://`` name the web services of brokers."""
+"""Service URLs, and the addresses and routes of brokers that they lead to.
+
+``pulsar://host:port`` names brokers, ``pulsar+ssl://`` brokers with TLS, ``http://`` and
+``https://`` their web services; more hosts follow after commas.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +33,15 @@ class BrokerAddress:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How to reach a broker: where to connect, and behind a proxy which broker is meant."""
+    """How to reach a broker."""
 
+    # Where to connect: the broker itself, or a proxy in front of it.
     address: BrokerAddress
+    # Behind a proxy: ``host:port`` of the broker, which CONNECT tells the proxy.
     proxy_target: str | None = None
 
     def to(self, broker_url: str) -> Route:
-        """How to reach a broker that the one at this route named: through the same proxy, if any.
+        """The route to a broker that the one at this route named: through the same proxy, if any.
 
         Raises ``InvalidServiceUrl``.
         """
@@ -48,9 +53,10 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class ServiceUrl:
-    """Where a client begins: brokers, or with ``is_web`` their web services."""
+    """Where a client begins."""
 
     addresses: tuple[BrokerAddress, ...]
+    # Are they those of web services, and not of brokers?
     is_web: bool
 
     @classmethod
@@ -61,12 +67,12 @@ class ServiceUrl:
 
     @property
     def is_tls(self) -> bool:
-        """Whether everything goes over TLS: a URL has one scheme."""
+        """Is everything secured by TLS? A URL has one scheme for all addresses."""
         return self.addresses[0].is_tls
 
     @property
     def web_urls(self) -> tuple[str, ...]:
-        """``http://host:port`` of each."""
+        """``http://host:port`` of each address, or ``https://host:port``."""
         scheme = "https" if self.is_tls else "http"
         return tuple(f"{scheme}://{address}" for address in self.addresses)
 
@@ -84,19 +90,15 @@ def _parse_addresses(url: str, ports: Mapping[str, int]) -> tuple[BrokerAddress,
     if not separator or scheme not in ports:
         known = ", ".join(f"{each}://" for each in ports)
         raise InvalidServiceUrl(url, f"it begins with none of {known}")
-    is_tls = scheme in TLS_SCHEMES
-    return tuple(
-        _parse_address(url, host, ports[scheme], is_tls=is_tls)
-        for host in hosts.rstrip("/").split(",")
-    )
-
-
-def _parse_address(url: str, address: str, default_port: int, *, is_tls: bool) -> BrokerAddress:
-    try:
-        split = urlsplit(f"//{address}")
-        port = split.port
-    except ValueError as error:
-        raise InvalidServiceUrl(url, str(error)) from error
-    if not split.hostname or split.path or split.username is not None or split.query:
-        raise InvalidServiceUrl(url, f"{address!r} is not host:port")
-    return BrokerAddress(split.hostname, default_port if port is None else port, is_tls=is_tls)
+    addresses: list[BrokerAddress] = []
+    for host in hosts.rstrip("/").split(","):
+        try:
+            split = urlsplit(f"//{host}")
+            port = split.port
+        except ValueError as error:  # of a port that is no number, or an IPv6 address left open
+            raise InvalidServiceUrl(url, str(error)) from error
+        if not split.hostname or split.path or split.username is not None or split.query:
+            raise InvalidServiceUrl(url, f"{host!r} is not host:port")
+        port = ports[scheme] if port is None else port
+        addresses.append(BrokerAddress(split.hostname, port, scheme in TLS_SCHEMES))
+    return tuple(addresses)

@@ -1,6 +1,6 @@
 """Payloads of one schema as a column, and columns as payloads: bytes, text, numbers and times.
 
-A codec takes many payloads at a time: a value that cannot be read does no harm to the others.
+A codec takes many payloads at a time, and reports those that cannot be read beside the column.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from geminga.schemas.schema import SchemaInfo
 from geminga_protocol.pulsar.enums import SchemaType
 
 Payloads = Sequence[bytes | None]
-# What is wrong with the payloads of some rows.
+# Why payloads cannot be read, by their rows.
 Errors = MutableMapping[int, str]
-# So many rows in a row are of that version of the topic's schema.
+# How many rows follow each other that have this version of the topic's schema.
 VersionRun = tuple[int, bytes | None]
 
 # What Arrow and the libraries of schemas raise for values of the wrong type, size or range.
@@ -28,30 +28,34 @@ UNFIT = (pa.ArrowException, TypeError, ValueError, OverflowError, error)
 
 
 class Codec(ABC):
-    """Reads and writes the payloads of one schema. ``column`` is the type of its column."""
+    """Reads and writes the payloads of one schema."""
 
+    # The type of the column.
     column: pa.DataType
 
     @abstractmethod
     def decode(
         self, payloads: Payloads, errors: Errors, versions: Sequence[VersionRun], /
     ) -> pa.Array:
-        """The column of payloads; null for those that are, and for those that ``errors`` names."""
+        """The column of these payloads. Null payloads are null in it, and so are those that cannot
+        be read, for which ``errors`` gets the reason."""
 
     def wants(self, _: bytes | None, /) -> bool:
-        """Whether payloads of that version of the schema are only read once it was learned."""
+        """Must this version of the schema be learned before payloads of it can be read?"""
         return False
 
     def learn(self, version: bytes, writer: SchemaInfo | None, /) -> None:  # noqa: B027 - most need not
-        """That is what the version was written with; ``None`` if there is no such version."""
+        """Learn the schema of a version; ``None`` if there is no such version."""
 
     @abstractmethod
     def encode(self, column: pa.Array) -> list[bytes | None]:
-        """The payloads of a column; none for a row that is null. Raises ``ValueError``."""
+        """The payloads of a column, ``None`` for a null row. Raises ``ValueError``."""
 
 
 def column_of(kind: Kind, values: Sequence[Any], errors: Errors, first: int = 0) -> pa.Array:
-    """The column of values as they are stored. Those that do not fit are found by halving."""
+    """The column of stored values. Values that do not fit are null, with a reason in ``errors``,
+    by their rows from ``first`` on."""
+    # Arrow converts all values at once, or none: those that do not fit are found by halving.
     try:
         return kind.from_values(values)
     except UNFIT as wrong:
@@ -107,11 +111,11 @@ _TEXT = Kind("string", pa.binary(), pa.string(), pa.string())
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """How a value stands in a payload, and which number Arrow makes its value of."""
+    """How a value is stored in a payload, and which number Arrow makes of it."""
 
     form: Struct
     kind: Kind
-    # Makes the number of what the form unpacks, and back.
+    # Make one number of those that the form unpacks, and back.
     load: Callable[..., Any] = lambda value: value
     dump: Callable[[Any], tuple[Any, ...]] = lambda value: (value,)
 
@@ -139,10 +143,10 @@ PRIMITIVES: Mapping[SchemaType, Primitive] = {
     SchemaType.INT64: _number(">q", pa.int64()),
     SchemaType.FLOAT: _number(">f", pa.float32()),
     SchemaType.DOUBLE: _number(">d", pa.float64()),
-    # A day, as Pulsar's connector for Spark has it, though its values have a time of day.
+    # A date, as in Pulsar's connector for Spark, though the values have a time of day.
     SchemaType.DATE: _time(">q", (_INT64, pa.timestamp("ms"), pa.date32())),
     SchemaType.TIMESTAMP: _time(">q", (_INT64, pa.timestamp("ms", tz="UTC"), UTC_US)),
-    # Java's values have a day more or less.
+    # Java's values are points in time: whole days are left out.
     SchemaType.TIME: _time(
         ">q",
         (_INT64, pa.time64("us"), TIME),

@@ -1,7 +1,7 @@
-"""Columns of what messages say besides their payloads: ids, keys, times and properties.
+"""Columns of the metadata of messages: ids, keys, times and properties.
 
-Most messages of a batch say nothing of their own but their size: what they have in common is noted
-once for each entry, and only messages that say more are looked at one by one.
+Most messages of a batch have no metadata of their own but their size: what they share is noted once
+for each entry, and only messages with more are handled one by one.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from itertools import accumulate
 import pyarrow as pa
 
 from geminga.arrow.layout import BatchLayout
-from geminga.messages import MessageId
+from geminga.message_ids import MessageId
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata, SingleMessageMetadata
 from geminga_protocol.pulsar.messages.integers import encode_varint
 
-Said = MessageMetadata | SingleMessageMetadata
+# Both have the same names for the fields that they share.
+Metadata = MessageMetadata | SingleMessageMetadata
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 KEY, TOPIC, MESSAGE_ID = "__key", "__topic", "__messageId"
@@ -33,28 +34,32 @@ METADATA_FIELDS: Mapping[str, pa.Field] = {
 }
 
 US_A_MS = 1000
-# Batch indexes as message ids have them; batches of more messages are rare, and made one by one.
+# Batch indexes as message ids have them. Larger batches are rare: their indexes are encoded one by
+# one.
 VARINTS = [encode_varint(index) for index in range(1 << 12)]
 TWO_BYTES_FROM = 1 << 7
-assert len(VARINTS) <= 1 << 14  # which have no third byte
+assert len(VARINTS) <= 1 << 14  # numbers from there on have three bytes
 
 
 class MetadataRows:
-    """What the rows of one record batch say besides their payloads."""
+    """The metadata of the rows of one record batch."""
 
     def __init__(self, topic: str, partition: int) -> None:
+        # How many rows there are.
+        self.count = 0
         self._topic = topic
+        # The field of message ids for the partition, if there is one.
         self._partition = b"" if partition < 0 else b"\x18" + encode_varint(partition)
+        # The encoded message ids, in pieces that need not be whole ids, and the size of each id.
         self._id_parts: list[bytes] = []
         self._id_bytes: list[int] = []
         self._publish_times_us = array("q")
-        # Of the rows that say something of their own.
-        self._said: dict[int, Said] = {}
-        # Of the rows that say no more than a key.
+        # The metadata of rows that have more than a size and a key, and the keys of rows that have
+        # just these; by row.
+        self._metadata: dict[int, Metadata] = {}
         self._keys: dict[int, bytes] = {}
         # Rows of entries whose metadata cannot be read.
         self._without: list[int] = []
-        self.count = 0
         self._columns: Mapping[str, Callable[[], pa.Array]] = {
             KEY: self._key_column,
             TOPIC: lambda: pa.repeat(pa.scalar(self._topic, pa.string()), self.count),
@@ -67,7 +72,7 @@ class MetadataRows:
     # ---- rows
 
     def add_single(self, message_id: MessageId, metadata: MessageMetadata | None) -> None:
-        """A message that is an entry by itself, or several, if it came in chunks."""
+        """Add a message that is an entry by itself, or several in chunks."""
         encoded = message_id.to_bytes()
         self._id_parts.append(encoded)
         self._id_bytes.append(len(encoded))
@@ -76,7 +81,7 @@ class MetadataRows:
             self._without.append(self.count)
         else:
             self._publish_times_us.append(metadata.publish_time * US_A_MS)
-            self._said[self.count] = metadata
+            self._metadata[self.count] = metadata
         self.count += 1
 
     def add_batch(
@@ -86,8 +91,9 @@ class MetadataRows:
         batch_indexes: Sequence[int],
         layout: BatchLayout,
     ) -> None:
-        """Messages of one batch; the ``layout`` is that of these messages."""
-        # MessageIdData{ledgerId=1, entryId=2, partition=3, batch_index=4, batch_size=6}
+        """Add messages of one batch; ``layout`` is that of these messages alone."""
+        # MessageIdData{ledgerId=1, entryId=2, partition=3, batch_index=4, batch_size=6}: the ids
+        # of a batch differ in their indexes alone, which are joined by what is around them.
         before = b"\x08" + encode_varint(entry[0]) + b"\x10" + encode_varint(entry[1])
         before += self._partition + b"\x20"
         behind = b"\x30" + encode_varint(metadata.num_messages_in_batch)
@@ -103,8 +109,8 @@ class MetadataRows:
         if size:
             self._id_parts += (before, (behind + before).join(varints), behind)
         self._publish_times_us += array("q", (metadata.publish_time * US_A_MS,)) * size
-        for place, single in layout.said.items():
-            self._said[self.count + place] = single
+        for place, single in layout.singles.items():
+            self._metadata[self.count + place] = single
         for place, key in layout.keys.items():
             self._keys[self.count + place] = key
         self.count += size
@@ -116,19 +122,19 @@ class MetadataRows:
         return self._columns[name]()
 
     def keys(self) -> list[bytes | None]:
-        """The keys of all rows."""
+        """The keys of all rows, as bytes; ``None`` without one."""
         keys: list[bytes | None] = [None] * self.count
         for row, short_key in self._keys.items():
             keys[row] = short_key
-        for row, said in self._said.items():
-            if said.HasField("partition_key"):
-                key = said.partition_key
-                is_bytes = said.partition_key_b64_encoded
+        for row, metadata in self._metadata.items():
+            if metadata.HasField("partition_key"):
+                key = metadata.partition_key
+                is_bytes = metadata.partition_key_b64_encoded
                 keys[row] = base64.b64decode(key) if is_bytes else key.encode()
         return keys
 
     def _key_column(self) -> pa.Array:
-        if not self._keys and not self._said:
+        if not self._keys and not self._metadata:
             return pa.nulls(self.count, pa.binary())
         return pa.array(self.keys(), pa.binary())
 
@@ -147,24 +153,28 @@ class MetadataRows:
         return pa.Array.from_buffers(pa.binary(), self.count, buffers)
 
     def _event_times(self) -> pa.Array:
-        # Protobuf's 0 stands for none.
-        times = {row: s.event_time * US_A_MS for row, s in self._said.items() if s.event_time}
+        # 0 is the default of the field, and means that there is no event time.
+        times = {
+            row: each.event_time * US_A_MS
+            for row, each in self._metadata.items()
+            if each.event_time
+        }
         if not times:
             return pa.nulls(self.count, TIMESTAMP)
         return pa.array([times.get(row) for row in range(self.count)], TIMESTAMP)
 
     def _properties(self) -> pa.Array:
-        if not self._said:
+        if not self._metadata:
             none = pa.array([], pa.string())
             starts = [None, pa.py_buffer(bytes(4 * (self.count + 1)))]
             offsets = pa.Array.from_buffers(pa.int32(), self.count + 1, starts)
             return pa.MapArray.from_arrays(offsets, none, none)
         sizes = [0] * self.count
         pairs: list[tuple[str, str]] = []
-        for row, said in self._said.items():
-            if said.properties:
-                # A key may be there twice; the last one counts, as in every client.
-                properties = {pair.key: pair.value for pair in said.properties}
+        for row, metadata in self._metadata.items():
+            if metadata.properties:
+                # A name may be there twice: the last one counts, as in every client.
+                properties = {pair.key: pair.value for pair in metadata.properties}
                 sizes[row] = len(properties)
                 pairs += properties.items()
         keys, values = [key for key, _ in pairs], [value for _, value in pairs]

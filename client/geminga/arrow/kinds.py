@@ -1,4 +1,4 @@
-"""Types of Avro as Arrow has them, and back: what the definitions of AVRO and JSON schemas name.
+"""Avro's types as Arrow's, for the definitions of AVRO and JSON schemas.
 
 ==============================  =================================================================
 null in a union                 the column may be null (all of them may, for messages without value)
@@ -11,8 +11,8 @@ union of int and long           int64; of float and double: double
 another union                   struct of member0, member1, ...: one of them is not null
 ==============================  =================================================================
 
-These are the types that Pulsar's connector for Spark has, which are those of Spark's for Avro. A
-record that holds itself has no such type.
+These are the types of Pulsar's connector for Spark, which are those of Spark's own for Avro. A
+record that contains itself has no type in Arrow.
 """
 
 from __future__ import annotations
@@ -25,35 +25,36 @@ from typing import Any
 
 import pyarrow as pa
 
+# Makes one value of another.
 Convert = Callable[[Any], Any]
 Definition = Any  # JSON
 
 UTC_US, LOCAL_US = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
+# Of Arrow's decimal128, and of Spark's decimals.
 DECIMAL_DIGITS_MAX = 38
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What one type of Avro is in Arrow.
+    """What one type of Avro is in Arrow."""
 
-    ``definition`` is the type as the Avro library is told. Dates and times have lost there what
-    makes them so: Arrow makes them of plain numbers, many at a time. ``stored`` is the type of
-    those numbers, ``unit`` has the definition's resolution, ``column`` is what tables have. The
-    converters make of JSON's and Avro's values those that Arrow takes, and back; ``None`` where
-    they are the same.
-    """
-
+    # As the Avro library is given it. Dates and times are plain numbers there: Arrow makes dates
+    # and times of these, many at a time.
     definition: Definition
+    # Three types of Arrow: of the plain numbers, with the resolution of the definition, and of
+    # columns in tables. Most are alike.
     stored: pa.DataType
     unit: pa.DataType
     column: pa.DataType
+    # Make of JSON's and Avro's values those that Arrow takes, and back; ``None`` where they are the
+    # same.
     from_json: Convert | None = None
     to_json: Convert | None = None
     from_avro: Convert | None = None
     to_avro: Convert | None = None
 
     def from_values(self, values: Sequence[Any]) -> pa.Array:
-        """The column of values that are as they are stored. Raises ``pa.ArrowException``,
+        """The column of stored values, which may be ``None``. Raises ``pa.ArrowException``,
         ``TypeError`` or ``ValueError``."""
         return self.from_stored(pa.array(values, self.stored))
 
@@ -64,7 +65,8 @@ class Kind:
         return stored.cast(self.unit).cast(self.column, safe=False)
 
     def to_values(self, column: pa.Array) -> list[Any]:
-        """Values as they are stored. Raises ``pa.ArrowException`` for other types than these."""
+        """The stored values of a column. Raises ``pa.ArrowException`` for a column of another
+        type that cannot be cast."""
         if column.type != self.column:
             column = column.cast(self.column)
         if self.stored != self.column:
@@ -73,12 +75,12 @@ class Kind:
 
 
 def kind_of(definition: Definition) -> Kind:
-    """The kind of a definition. Raises ``ValueError`` for what is no definition, or has no type."""
+    """The kind of a definition. Raises ``ValueError`` for one that cannot be used."""
     return _Kinds().of(definition, "")
 
 
 def fields_of(definition: Definition) -> tuple[dict[str, Kind], Definition]:
-    """The kinds of a record's fields, and the record as the Avro library is told.
+    """The kinds of a record's fields, and the record as the Avro library is given it.
 
     Raises ``ValueError``, also for a definition that is no record.
     """
@@ -91,10 +93,6 @@ def fields_of(definition: Definition) -> tuple[dict[str, Kind], Definition]:
 
 def _plain(name: str, kind: pa.DataType) -> Kind:
     return Kind(name, kind, kind, kind)
-
-
-def _as(name: str, stored: pa.DataType, unit: pa.DataType, column: pa.DataType) -> Kind:
-    return Kind(name, stored, unit, column)
 
 
 # Spark's type of times has nanoseconds.
@@ -115,17 +113,17 @@ _PRIMITIVES: Mapping[str, Kind] = {
     ),
 }
 _LOGICAL: Mapping[tuple[str, str], Kind] = {
-    ("int", "date"): _as("int", pa.int32(), pa.date32(), pa.date32()),
-    ("int", "time-millis"): _as("int", pa.int32(), pa.time32("ms"), TIME),
-    ("long", "time-micros"): _as("long", pa.int64(), _TIME_US, TIME),
-    ("long", "timestamp-millis"): _as("long", pa.int64(), pa.timestamp("ms", tz="UTC"), UTC_US),
-    ("long", "timestamp-micros"): _as("long", pa.int64(), UTC_US, UTC_US),
-    ("long", "timestamp-nanos"): _as("long", pa.int64(), pa.timestamp("ns", tz="UTC"), UTC_US),
-    ("long", "local-timestamp-millis"): _as("long", pa.int64(), pa.timestamp("ms"), LOCAL_US),
-    ("long", "local-timestamp-micros"): _as("long", pa.int64(), LOCAL_US, LOCAL_US),
-    ("long", "local-timestamp-nanos"): _as("long", pa.int64(), pa.timestamp("ns"), LOCAL_US),
+    ("int", "date"): Kind("int", pa.int32(), pa.date32(), pa.date32()),
+    ("int", "time-millis"): Kind("int", pa.int32(), pa.time32("ms"), TIME),
+    ("long", "time-micros"): Kind("long", pa.int64(), _TIME_US, TIME),
+    ("long", "timestamp-millis"): Kind("long", pa.int64(), pa.timestamp("ms", tz="UTC"), UTC_US),
+    ("long", "timestamp-micros"): Kind("long", pa.int64(), UTC_US, UTC_US),
+    ("long", "timestamp-nanos"): Kind("long", pa.int64(), pa.timestamp("ns", tz="UTC"), UTC_US),
+    ("long", "local-timestamp-millis"): Kind("long", pa.int64(), pa.timestamp("ms"), LOCAL_US),
+    ("long", "local-timestamp-micros"): Kind("long", pa.int64(), LOCAL_US, LOCAL_US),
+    ("long", "local-timestamp-nanos"): Kind("long", pa.int64(), pa.timestamp("ns"), LOCAL_US),
 }
-# Unions of numbers that one type holds.
+# Unions of numbers, all of which one type holds.
 _WIDER: Mapping[frozenset[str], str] = {
     frozenset({"int", "long"}): "long",
     frozenset({"float", "double"}): "double",
@@ -133,15 +131,18 @@ _WIDER: Mapping[frozenset[str], str] = {
 
 
 class _Kinds:
-    """Makes kinds, and knows the types that were named on the way."""
+    """Makes kinds of a definition, which defines a named type once and names it from then on."""
 
     def __init__(self) -> None:
+        # By full names, with namespaces.
         self._named: dict[str, Kind] = {}
+        # The records around the type that is being made: none may contain itself.
         self._open: set[str] = set()
-        # The fields of the record that was made last, which is the one that holds all others.
+        # The fields of the record that was made last: in the end that is the outermost one.
         self.outermost: dict[str, Kind] = {}
 
     def of(self, definition: Definition, namespace: str) -> Kind:
+        """The kind of a definition in this namespace. Raises ``ValueError``."""
         if isinstance(definition, str):
             return self._by_name(definition, namespace)
         if isinstance(definition, list):
@@ -162,6 +163,7 @@ class _Kinds:
         return self.of(kind, namespace)
 
     def _by_name(self, name: str, namespace: str) -> Kind:
+        """The kind of a primitive type, or of a type that was defined before."""
         if name in _PRIMITIVES:
             return _PRIMITIVES[name]
         for full in (f"{namespace}.{name}", name):
@@ -172,6 +174,7 @@ class _Kinds:
         raise ValueError(f"{name!r} is no type of Avro, and the schema defines none of this name")
 
     def _named_type(self, definition: Mapping[str, Any], namespace: str) -> Kind:
+        """Define an enum, a fixed number of bytes, or a record."""
         name = str(definition.get("name", ""))
         namespace = str(definition.get("namespace", namespace))
         full = name if "." in name else f"{namespace}.{name}"
@@ -186,42 +189,45 @@ class _Kinds:
                 made = _decimal(definition, {**definition, **plain})
         else:
             self._open.add(full)
-            made = self._record(definition, full.rpartition(".")[0])
+            kinds: dict[str, Kind] = {}
+            fields: list[Mapping[str, Any]] = []
+            for field in definition["fields"]:
+                kind = kinds[field["name"]] = self.of(field["type"], full.rpartition(".")[0])
+                fields.append({**field, "type": kind.definition})
+            self.outermost = kinds
+            made = record_of(kinds, {**definition, "fields": fields})
             self._open.remove(full)
         self._named[full] = made
         return made
 
-    def _record(self, definition: Mapping[str, Any], namespace: str) -> Kind:
-        kinds: dict[str, Kind] = {}
-        fields: list[Mapping[str, Any]] = []
-        for field in definition["fields"]:
-            kind = kinds[field["name"]] = self.of(field["type"], namespace)
-            fields.append({**field, "type": kind.definition})
-        self.outermost = kinds
-        return record_of(kinds, {**definition, "fields": fields})
-
     def _union(self, definitions: Sequence[Definition], namespace: str) -> Kind:
+        """The kind of a union: of its only member, of a wider number, or a struct of members."""
         kinds = [self.of(each, namespace) for each in definitions]
         members = [kind for kind in kinds if kind.definition != "null"]
-        union = [kind.definition for kind in kinds]
         if not members:
-            return replace(_PRIMITIVES["null"], definition=union)
-        if len(members) == 1:
-            return _optional(members[0], union)
-        names = [kind.definition for kind in members if isinstance(kind.definition, str)]
-        wider = _WIDER.get(frozenset(names)) if len(names) == len(members) else None
-        if wider is not None and all(kind.stored == kind.column for kind in members):
-            return _optional(_PRIMITIVES[wider], union)
-        return _optional(_members(members), union)
+            made = _PRIMITIVES["null"]
+        elif len(members) == 1:
+            made = members[0]
+        else:
+            names = [kind.definition for kind in members if isinstance(kind.definition, str)]
+            wider = _WIDER.get(frozenset(names)) if len(names) == len(members) else None
+            if wider is not None and all(kind.stored == kind.column for kind in members):
+                made = _PRIMITIVES[wider]
+            else:
+                made = _members(members)
+        # Null needs no type of its own: every type of Arrow has it, and containers leave null
+        # values to no converter.
+        return replace(made, definition=[kind.definition for kind in kinds])
 
 
 def record_of(kinds: Mapping[str, Kind], definition: Definition) -> Kind:
-    """A record of such fields."""
+    """The kind of a record with fields of these kinds."""
 
     def struct(which: Callable[[Kind], pa.DataType]) -> pa.DataType:
         return pa.struct([(name, which(kind)) for name, kind in kinds.items()])
 
     def each(which: Callable[[Kind], Convert | None]) -> Convert | None:
+        # Only the fields that need it are converted, and no record is copied where none does.
         converts = {name: convert for name, kind in kinds.items() if (convert := which(kind))}
         if not converts:
             return None
@@ -251,6 +257,8 @@ def record_of(kinds: Mapping[str, Kind], definition: Definition) -> Kind:
 
 
 def _list_of(items: Kind) -> Kind:
+    """The kind of an array: its converters convert each item that is not null."""
+
     def each(convert: Convert | None) -> Convert | None:
         if convert is None:
             return None
@@ -266,6 +274,8 @@ def _list_of(items: Kind) -> Kind:
 
 
 def _map_of(values: Kind) -> Kind:
+    """The kind of a map: its converters convert each value that is not null."""
+
     def load(convert: Convert | None) -> Convert | None:
         if convert is None:
             return None
@@ -273,7 +283,7 @@ def _map_of(values: Kind) -> Kind:
 
     def dump(convert: Convert | None) -> Convert:
         if convert is None:
-            return dict  # Arrow gives pairs
+            return dict  # Arrow has pairs, JSON and Avro want a mapping
         return lambda pairs: {k: None if v is None else convert(v) for k, v in pairs}
 
     return Kind(
@@ -288,12 +298,8 @@ def _map_of(values: Kind) -> Kind:
     )
 
 
-def _optional(kind: Kind, union: Definition) -> Kind:
-    """Arrow has nulls in every type; those who convert ask for nulls first."""
-    return replace(kind, definition=union)
-
-
 def _decimal(definition: Mapping[str, Any], told: Definition) -> Kind:
+    """The kind of a decimal, which the Avro library is given as ``told``."""
     digits, scale = int(definition.get("precision", 0)), int(definition.get("scale", 0))
     if not 0 < digits <= DECIMAL_DIGITS_MAX:
         raise ValueError(f"a decimal of {digits} digits has no type: 1 to {DECIMAL_DIGITS_MAX}")
@@ -302,10 +308,12 @@ def _decimal(definition: Mapping[str, Any], told: Definition) -> Kind:
 
 
 def _members(kinds: Sequence[Kind]) -> Kind:
-    """A union of several types: of the members the one that a value is of."""
+    """The kind of a union of several types: a struct, in which the member of a value's type has the
+    value and all others are null."""
     names = [f"member{number}" for number in range(len(kinds))]
     tests = [_accepts(kind) for kind in kinds]
 
+    # From a value to the struct, and back.
     def load(which: Callable[[Kind], Convert | None]) -> Convert:
         converts = [which(kind) for kind in kinds]
 
@@ -339,7 +347,7 @@ def _members(kinds: Sequence[Kind]) -> Kind:
 
 
 def _accepts(kind: Kind) -> Callable[[Any], bool]:
-    """Whether a value, of JSON or of the Avro library, can be of this member of a union."""
+    """A test whether a value, of JSON or of the Avro library, is of this member of a union."""
     stored = kind.stored
     if pa.types.is_boolean(stored):
         return lambda value: isinstance(value, bool)
@@ -358,65 +366,3 @@ def _accepts(kind: Kind) -> Callable[[Any], bool]:
     if pa.types.is_map(stored):
         return lambda value: isinstance(value, dict)
     return lambda value: isinstance(value, list)
-
-
-# ---- of columns, definitions
-
-_NAMES: Mapping[pa.DataType, Definition] = {
-    pa.bool_(): "boolean",
-    pa.int8(): "int",
-    pa.int16(): "int",
-    pa.int32(): "int",
-    pa.int64(): "long",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.string(): "string",
-    pa.large_string(): "string",
-    pa.binary(): "bytes",
-    pa.large_binary(): "bytes",
-    pa.date32(): {"type": "int", "logicalType": "date"},
-    TIME: {"type": "long", "logicalType": "time-micros"},
-    UTC_US: {"type": "long", "logicalType": "timestamp-micros"},
-    LOCAL_US: {"type": "long", "logicalType": "local-timestamp-micros"},
-}
-
-
-def definition_of(fields: pa.Schema | pa.StructType, name: str) -> Definition:
-    """A record of such columns, as Avro defines it; its nested records have their columns' names.
-
-    Columns that may be null become unions with null, which is their default: so are columns that
-    are added later to what was written before. Raises ``ValueError`` for a type that Avro has not.
-    """
-    described: list[Definition] = []
-    for field in fields:
-        kind = _type_of(field.type, f"{name}.{field.name}")
-        if field.nullable:
-            described.append({"name": field.name, "type": ["null", kind], "default": None})
-        else:
-            described.append({"name": field.name, "type": kind})
-    space, _, last = name.rpartition(".")
-    made = {"type": "record", "name": last, "fields": described}
-    return {**made, "namespace": space} if space else made
-
-
-def _type_of(kind: pa.DataType, where: str) -> Definition:
-    def may_be_null(field: pa.Field) -> Definition:
-        inner = _type_of(field.type, where)
-        return ["null", inner] if field.nullable else inner
-
-    if kind in _NAMES:
-        return _NAMES[kind]
-    if pa.types.is_timestamp(kind):
-        return _NAMES[LOCAL_US if kind.tz is None else UTC_US]
-    if pa.types.is_time(kind):
-        return _NAMES[TIME]
-    if pa.types.is_decimal(kind):
-        logical = {"precision": kind.precision, "scale": kind.scale}
-        return {"type": "bytes", "logicalType": "decimal", **logical}
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return {"type": "array", "items": may_be_null(kind.value_field)}
-    if pa.types.is_map(kind) and kind.key_type in (pa.string(), pa.large_string()):
-        return {"type": "map", "values": may_be_null(kind.item_field)}
-    if pa.types.is_struct(kind):
-        return definition_of(kind, where)
-    raise ValueError(f"the column {where.partition('.')[2]} is of type {kind}, which Avro has not")

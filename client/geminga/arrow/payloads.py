@@ -1,4 +1,4 @@
-"""The codec of a schema, whatever it is, and the columns of what it describes."""
+"""The codec of any schema, and the columns of the payloads that it describes."""
 
 from __future__ import annotations
 
@@ -29,22 +29,23 @@ KEY_VALUE = ("key", "value")
 class KeyValueCodec(Codec):
     """Pairs of a key and a value, each with a schema of its own: a struct of both.
 
-    Where the key stands in the message's metadata (``is_separated``), payloads are ``join``ed.
+    Where the keys are in the metadata of messages (``is_separated``), the owner joins them with the
+    payloads (``key_value.join``) before it decodes these.
     """
 
     def __init__(self, info: SchemaInfo) -> None:
-        """Raises ``ValueError`` for a schema that does not say what its key and value are."""
+        """Raises ``ValueError`` for a schema without those of its key and value."""
         self.is_separated = info.properties.get("kv.encoding.type") == KeyValueEncoding.SEPARATED
         self._parts = [codec_of(part) for part in parts_of(info)]
         columns = [part.column for part in self._parts]
         self.column = pa.struct(list(zip(KEY_VALUE, columns, strict=True)))
 
     def wants(self, version: bytes | None, /) -> bool:
-        """Whether the key or the value wants it."""
+        """Must this version be learned, for the key or for the value?"""
         return any(part.wants(version) for part in self._parts)
 
     def learn(self, version: bytes, writer: SchemaInfo | None, /) -> None:
-        """How keys and values of that version are read."""
+        """Learn how keys and values of a version are read."""
         infos: Sequence[SchemaInfo | None] = (None, None)
         if writer is not None and writer.type is SchemaType.KEY_VALUE:
             infos = parts_of(writer)
@@ -74,7 +75,7 @@ class KeyValueCodec(Codec):
         return pa.StructArray.from_arrays(columns, fields=list(self.column), mask=is_null)
 
     def encode(self, column: pa.Array) -> list[bytes | None]:
-        """Pairs in one payload. Raises ``ValueError``, also where the key stands elsewhere."""
+        """Pairs as one payload each. Raises ``ValueError``, also where keys are in the metadata."""
         if self.is_separated:
             raise ValueError("keys that stand apart from their values are not written")
         names = {field.name for field in column.type}
@@ -88,10 +89,11 @@ class KeyValueCodec(Codec):
 
 
 def codec_of(info: SchemaInfo | None, columns: Iterable[str] | None = None) -> Codec:
-    """The codec of a schema, of a record only those ``columns``; without a schema that of bytes.
+    """The codec of a schema, and of a record only for these ``columns``; without a schema that of
+    bytes.
 
-    Raises ``ValueError`` for a definition that is none, ``MissingExtra`` for Avro without its
-    extra.
+    Raises ``ValueError`` for a definition that cannot be used, ``MissingExtra`` for Avro without
+    its package.
     """
     if info is None or info.type is SchemaType.NONE:
         return RawCodec()
@@ -105,15 +107,15 @@ def codec_of(info: SchemaInfo | None, columns: Iterable[str] | None = None) -> C
         return AvroCodec(info, columns)
     if info.type is SchemaType.KEY_VALUE:
         return KeyValueCodec(info)
-    return RawCodec()  # of Protobuf's messages, say
+    return RawCodec()  # Protobuf's messages are left as they are
 
 
 def payload_fields(info: SchemaInfo | None) -> pa.Schema:
-    """The columns of payloads of that schema: the fields of its records, the ``key`` and ``value``
-    of its pairs, or one ``value``. Without a schema these are bytes, and so are Protobuf's.
+    """The columns of payloads with this schema: the fields of its records, the ``key`` and
+    ``value`` of its pairs, or one ``value``, which is bytes without a schema and for Protobuf.
 
-    Raises ``ValueError`` for a definition that is none, and for records that hold themselves;
-    ``MissingExtra`` for Avro without its extra.
+    Raises ``ValueError`` for a definition that cannot be used, and for records that contain
+    themselves; ``MissingExtra`` for Avro without its package.
     """
     column = codec_of(info).column
     return pa.schema(list(column) if pa.types.is_struct(column) else [(VALUE.name, column)])

@@ -12,17 +12,19 @@ import pyarrow.json as arrow_json
 
 from geminga.arrow.codecs import UNFIT, Codec, Errors, Payloads, VersionRun, column_of
 from geminga.arrow.kinds import fields_of, record_of
-from geminga.consumers.values import VERSIONS_KEPT_MAX
+from geminga.consumers.incoming.values import VERSIONS_KEPT_MAX
 from geminga.schemas.avro import AvroSchema, fastavro, parse
 from geminga.schemas.schema import SchemaInfo
 from geminga_protocol.pulsar.enums import SchemaType
 
 
 class RecordCodec(Codec):
-    """Records. ``columns`` are the fields that are wanted, or that there are; all by default."""
+    """Reads the ``columns`` that are wanted, or writes those that are given; by default all fields
+    of the record."""
 
     def __init__(self, info: SchemaInfo, columns: Iterable[str] | None = None) -> None:
-        """Raises ``ValueError`` for a definition that is none, or for a field that it has not."""
+        """Raises ``ValueError`` for a definition that cannot be used, or a field that it does not
+        have."""
         try:
             self._fields, definition = fields_of(json.loads(info.definition))
         except KeyError as missing:
@@ -43,7 +45,8 @@ class RecordCodec(Codec):
     def _rows(
         self, loaded: Sequence[Any], convert: Callable[[Any], Any] | None, errors: Errors
     ) -> pa.Array:
-        """The column of records as their library has them."""
+        """The column of records that their library has loaded; ``errors`` gets those that do not
+        fit."""
         if convert is None:
             return column_of(self._kind, loaded, errors)
         rows: list[Any] = []
@@ -56,6 +59,7 @@ class RecordCodec(Codec):
         return column_of(self._kind, rows, errors)
 
     def _values(self, column: pa.Array, convert: Callable[[Any], Any] | None) -> list[Any]:
+        """The records of a column, as their library takes them. Raises ``ValueError``."""
         try:
             values = self._kind.to_values(column)
             if convert is None:
@@ -73,17 +77,29 @@ class JsonCodec(RecordCodec):
         self._dump = json.JSONEncoder(
             separators=(",", ":"), ensure_ascii=False, allow_nan=False
         ).encode
+        # Can Arrow read the records? It leaves values as they are, and reads no maps.
         self._is_arrows = self._kind.from_json is None and not _has_map(self._kind.stored)
 
     def decode(self, payloads: Payloads, errors: Errors, _: Sequence[VersionRun], /) -> pa.Array:
-        """Objects; what the schema has no field for is left out, what is missing is null."""
+        """Objects; values for which the schema has no field are left out, missing ones are null."""
         return self._decode(payloads, errors, 0)
 
     def _decode(self, payloads: Payloads, errors: Errors, first: int) -> pa.Array:
-        """By Arrow, where it can: 4 times as fast. Where it fails, by halves, and one by one."""
+        """Read payloads by Arrow, where it can: 4 times as fast. Where it fails, it fails for all,
+        and they are read in halves, down to single ones by Python's ``json``."""
         if len(payloads) < 2 or not self._is_arrows:
             mine: dict[int, str] = {}
-            rows = self._rows(self._loaded(payloads, mine), self._kind.from_json, mine)
+            loaded: list[Any] = []
+            for row, payload in enumerate(payloads):
+                try:
+                    record = None if payload is None else json.loads(payload)
+                except ValueError as wrong:
+                    mine[row], record = f"it is no JSON: {wrong}", None
+                if payload is not None and not isinstance(record, dict):
+                    mine.setdefault(row, "it is no object")
+                    record = None
+                loaded.append(record)
+            rows = self._rows(loaded, self._kind.from_json, mine)
             errors.update({first + row: wrong for row, wrong in mine.items()})
             return rows
         try:
@@ -97,8 +113,9 @@ class JsonCodec(RecordCodec):
             return pa.concat_arrays(halves)
 
     def _arrows(self, payloads: Payloads) -> pa.Array:
+        """Read all payloads by Arrow, which raises for any that it cannot read."""
         objects = [b"{}" if payload is None else payload.strip() for payload in payloads]
-        # Each is one object at least, so that as many rows as payloads are one object of each.
+        # Each is at least one object. If there are as many rows as payloads, each is just one.
         if not all(each[:1] == b"{" and each[-1:] == b"}" for each in objects):
             raise ValueError("a payload is no object")
         lines = b"\n".join(objects)
@@ -122,21 +139,8 @@ class JsonCodec(RecordCodec):
             )
         return self._kind.from_stored(stored)
 
-    def _loaded(self, payloads: Payloads, errors: Errors) -> list[Any]:
-        rows: list[Any] = []
-        for row, payload in enumerate(payloads):
-            try:
-                record = None if payload is None else json.loads(payload)
-            except ValueError as wrong:
-                errors[row], record = f"it is no JSON: {wrong}", None
-            if payload is not None and not isinstance(record, dict):
-                errors.setdefault(row, "it is no object")
-                record = None
-            rows.append(record)
-        return rows
-
     def encode(self, column: pa.Array) -> list[bytes | None]:
-        """UTF-8. Raises ``ValueError`` for a value that JSON has not."""
+        """JSON in UTF-8. Raises ``ValueError`` for a value that JSON does not have."""
         values = self._values(column, self._kind.to_json)
         return [None if value is None else self._dump(value).encode() for value in values]
 
@@ -154,15 +158,15 @@ class AvroCodec(RecordCodec):
         super().__init__(info, columns)
         self._schema = AvroSchema[Any](object, definition=self._kind.definition)
         self._parsed = parse(self._kind.definition)
-        # How payloads of each version are read; of those that cannot be, what raises why.
+        # What reads payloads of each version, or raises why they cannot be read.
         self._readers: dict[bytes | None, Callable[[bytes], Any]] = {None: self._schema.decode}
 
     def wants(self, version: bytes | None, /) -> bool:
-        """Whether that version was not learned, nor given up."""
+        """Must this version be learned before payloads of it can be read?"""
         return version not in self._readers
 
     def learn(self, version: bytes, writer: SchemaInfo | None, /) -> None:
-        """How that version is read, or why it is not."""
+        """Learn how payloads of a version are read, or why they cannot be."""
         if len(self._readers) > VERSIONS_KEPT_MAX:
             del self._readers[next(version for version in self._readers if version is not None)]
         name = f"its schema, version {version.hex()},"
@@ -196,8 +200,9 @@ class AvroCodec(RecordCodec):
         return self._rows(loaded, self._kind.from_avro, errors)
 
     def encode(self, column: pa.Array) -> list[bytes | None]:
-        """Avro's binary form. Raises ``ValueError`` for a value that the schema has not."""
+        """Avro's binary form. Raises ``ValueError`` for a value that does not fit the schema."""
         values = self._values(column, self._kind.to_avro)
+        # All into one stream, which is cut afterwards: a stream for each row would cost more.
         out, parsed, write = io.BytesIO(), self._parsed, fastavro().schemaless_writer
         bounds = [0]
         for row, value in enumerate(values):

@@ -1,6 +1,7 @@
 """Reads the stored entries of one topic between two positions, without opening them.
 
-What is made of the entries (messages, rows of a table) is the business of those who read them.
+Its users make messages or rows of a table out of the entries. The reader keeps to the range, loses
+no entry when connections break, and bounds the bytes that it fetches ahead.
 """
 
 from __future__ import annotations
@@ -11,14 +12,13 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 
-from geminga._channels.ack_group import Position
-from geminga._channels.channel import Channels
 from geminga._channels.consumer_channel import ConsumerChannel, ConsumerChannelOptions
-from geminga._closing import Closing
-from geminga.consumers.entries import BATCH_MESSAGES_MAX
+from geminga._channels.pending.acks import Position
+from geminga._channels.registry import Channels
+from geminga.consumers.incoming.entries import BATCH_MESSAGES_MAX
 from geminga.errors import ClientError
-from geminga.log_position import LogPosition
-from geminga.messages import EARLIEST, to_proto
+from geminga.lifecycle import AsyncClosable
+from geminga.message_ids import EARLIEST, LogPosition, to_proto
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar.api_pb2 import CommandMessage, MessageIdData, MessageMetadata
 from geminga_protocol.pulsar.messages.integers import signed, unsigned
@@ -27,23 +27,27 @@ from geminga_protocol.pulsar.topics.topic_names import TopicName
 
 log = logging.getLogger(__name__)
 
-# Messages that may come before anything is known of their size: a hundred of the largest kind
+# So many messages may come before anything is known of their size: a hundred of the largest kind
 # (5 MiB by default) are half a gigabyte, which OVERSHOOT cuts short.
 FIRST_PERMITS = 100
-# Sizes differ: what was granted for small messages may be used by large ones. A reader that holds
-# so many times the bytes that it wanted leaves the broker, and asks for fewer when it comes back.
+# Permits that were granted for small messages may be used by large ones. A reader that holds so
+# many times the bytes that it wanted leaves the broker, and grants fewer when it attaches again.
 OVERSHOOT = 4
-# When nothing came for so long, the broker is asked where the topic ends now: what the reader waits
-# for may have been trimmed meanwhile.
+# When no entry came for so long, the broker is asked where the topic ends now: the entries that the
+# reader waits for may have been trimmed since.
 STALL_S = 1.0
 
 
 @dataclass(slots=True)  # not frozen, which takes 0.3 us more for each
 class RawEntry:
-    """One stored entry (``ledger_id``, ``entry_id``): a message, a batch, or a chunk of one.
+    """One stored entry: a message, a batch, or a chunk of a message.
 
-    ``payload`` is what the broker sent of it; from ``body_start`` on it is the body, still
-    compressed and encrypted. ``metadata`` is ``None`` where it cannot be read, for ``error``.
+    - ``ledger_id``, ``entry_id``: its place in the log.
+    - ``payload``: the bytes that the broker sent of it.
+    - ``body_start``: where the body begins in ``payload``; it is still compressed and encrypted.
+    - ``metadata``: what its producer says of it (``MessageMetadata``, PulsarApi.proto); ``None``
+      where it cannot be read.
+    - ``error``: why it cannot be read, else ``None``.
     """
 
     ledger_id: int
@@ -55,25 +59,25 @@ class RawEntry:
 
     @property
     def position(self) -> LogPosition:
-        """Where it stands."""
+        """Its place in the log: the beginning of a range that it is the first of."""
         return LogPosition(self.ledger_id, self.entry_id)
 
     @property
     def next_position(self) -> LogPosition:
-        """Where reading goes on behind it."""
+        """The place behind it, where reading goes on."""
         return LogPosition(self.ledger_id, self.entry_id + 1)
 
     @property
     def message_count(self) -> int:
-        """How many messages it says that it has."""
+        """How many messages it has, by its metadata; at least 1."""
         count = 1 if self.metadata is None else self.metadata.num_messages_in_batch
         return min(max(count, 1), BATCH_MESSAGES_MAX)
 
     @property
     def last_index(self) -> int | None:
-        """The index of its last message: how many the topic had before (PIP-70).
+        """The index of its last message: how many messages the topic had before that (PIP-70).
 
-        ``None`` unless the broker counts messages and shows it to clients.
+        ``None`` unless the broker counts messages and shows the index to clients.
         """
         with suppress(WireError):
             noted = parse_broker_entry(self.payload, 0, len(self.payload))
@@ -84,7 +88,7 @@ class RawEntry:
 
 @dataclass(frozen=True, slots=True)
 class ReadAhead:
-    """How much a reader has brokers send before it is asked for, and how long it waits for it."""
+    """How much a reader fetches ahead, and how long a read waits."""
 
     messages: int
     bytes: int
@@ -92,15 +96,21 @@ class ReadAhead:
 
     def __post_init__(self) -> None:
         if self.messages < 1 or self.bytes < 1 or self.timeout_s <= 0:
-            raise ValueError("read_ahead_messages, read_ahead_bytes and timeout_s are more than 0")
+            raise ValueError(
+                "read_ahead_messages, read_ahead_bytes and timeout_s must be more than 0"
+            )
 
 
-class EntryReader(Closing):
-    """Made by ``Client.entries``; closed by ``close``, by ``async with``, or by the client.
+class EntryReader(AsyncClosable):
+    """Reads the stored entries of a range of one topic. Made by ``Client.entries``; closed by
+    ``close``, by ``async with``, or by the client:
 
-    Each entry between the positions is handed out once, in the order of the log, also when
-    connections break. Ids may have gaps (markers of transactions, entries that were deleted):
-    a gap is no loss.
+        async with client.entries("orders") as reader:
+            while entries := await reader.read():
+                ...
+
+    ``read`` returns each entry of the range once, in the order of the log, also when connections
+    break. Ids may have gaps (markers of transactions, entries that were deleted): a gap is no loss.
     """
 
     def __init__(
@@ -112,9 +122,9 @@ class EntryReader(Closing):
         read_ahead: ReadAhead,
     ) -> None:
         self.first_position: LogPosition | None = None
-        """The first entry at or behind ``start`` that the topic has, once it came; it may lie
-        behind ``end``. In another ledger than ``start`` it tells that entries may have been
-        trimmed."""
+        """The first entry at or behind ``start`` that the topic has, once it has come; it may lie
+        behind ``end``. If it is in another ledger than ``start``, entries between the two may have
+        been trimmed."""
         options = ConsumerChannelOptions(
             receiver_queue_size=min(FIRST_PERMITS, read_ahead.messages)
         )
@@ -126,24 +136,29 @@ class EntryReader(Closing):
         self._channel.on_end = lambda _: self._wake.set()
         self._read_ahead = read_ahead
         self._permits_max = options.receiver_queue_size
+        # ``None`` until the broker has said where the topic ends, if the range has no end.
         self._end = end
-        # What was handed out, or lies before the start: all up to here is left out.
+        # The last entry that was returned, or lies before the start: all up to it is left out.
         self._taken: Position = (-1, -1)
         if start.ledger_id >= 0:
             self._taken = start.ledger_id, start.entry_id - 1
-        # The last entry in the queue, or that was taken from it.
+        # The last entry that came into the queue, whether it is still there or not.
         self._newest = self._taken
-        # The last entry that the topic has, where it lies before the end: no more is waited for.
+        # The last entry that the topic has, if it lies before the end: there is none to wait for
+        # behind it.
         self._last: Position | None = None
-        # Is everything before the end in the queue, or taken?
+        # Has everything before the end come?
         self._is_complete = False
         self._queue: deque[RawEntry] = deque()
         self._queued_bytes = 0
+        # Set when an entry has come, when all have, and when the channel has ended.
         self._wake = asyncio.Event()
 
     async def open(self) -> None:
-        """Have a broker accept it, and tell where the topic ends. Raises ``ClientError``."""
-        self._channel.pause()  # no entry comes before it is known whether it belongs to the range
+        """Have a broker accept the reader; for ``Client.entries``. Raises ``ClientError``."""
+        # No entry may come before the end is known, and with it whether the entry belongs to the
+        # range.
+        self._channel.pause()
         await self._channel.open()
         try:
             await self._find_end()
@@ -156,11 +171,12 @@ class EntryReader(Closing):
     async def read(
         self, max_messages: int = 10_000, max_bytes: int = 8 * 1024 * 1024
     ) -> list[RawEntry]:
-        """The next entries, waited for; an empty list only at the end.
+        """Return the next entries, waiting for the first; an empty list means the end of the range.
 
-        There are as many as have come, up to so many messages and bytes of payloads, but at least
-        one, however large it is. Raises ``TimeoutError`` when nothing came for ``timeout_s``,
-        ``Closed``, or the ``ClientError`` that ended the reader.
+        They are those that have come, with up to ``max_messages`` messages and ``max_bytes`` bytes
+        of payloads together, but at least one entry, however large it is. Raises ``TimeoutError``
+        when nothing came for ``timeout_s``, ``Closed``, or the ``ClientError`` that ended the
+        reader.
         """
         if not self._queue:
             await self._wait()
@@ -178,12 +194,12 @@ class EntryReader(Closing):
         if entries:
             self._taken = entries[-1].position.entry
             self._channel.return_permits(messages)
-            # A broker keeps what a reader that is not durable has not acknowledged in its backlog.
+            # Else the broker would count all of it as the backlog of this reader.
             self._channel.acknowledge_up_to(self._taken)
         return entries
 
     async def _wait(self) -> None:
-        """Until there is an entry, or none comes any more."""
+        """Return when there is an entry, or all have been returned."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._read_ahead.timeout_s
         while not self._queue and not self._is_complete:
@@ -204,11 +220,11 @@ class EntryReader(Closing):
                         await self._find_end()
 
     async def _find_end(self) -> None:
-        """Learn from the broker whether the topic ends before the end of the range."""
+        """Ask the broker whether the topic ends before the end of the range."""
         answer = await self._channel.last_message_id()
         last = signed(answer.last_message_id.ledgerId), signed(answer.last_message_id.entryId)
         if last[1] < 0:
-            last = (-1, -1)  # the topic has no entry, so that nothing is waited for
+            last = (-1, -1)  # the topic has no entry: there is none to wait for
         if self._end is None:
             self._end = LogPosition(last[0], last[1] + 1)
         if last < self._end.entry:
@@ -216,11 +232,11 @@ class EntryReader(Closing):
         self._check_complete(self._newest)
 
     def _check_complete(self, position: Position) -> None:
-        """Does nothing behind this entry, which came, belong to the range?"""
+        """Note that everything has come, if no entry behind this one belongs to the range."""
         if self._end is None or self._is_complete:
             return
         ledger_id, entry_id, batch_index = self._end
-        # Of the entry that the end lies in the midst of, the beginning belongs to the range.
+        # An end within a batch leaves the beginning of that entry in the range.
         last_wanted = entry_id if batch_index > 0 else entry_id - 1
         is_last = self._last is not None and position >= self._last
         if is_last or position >= (ledger_id, last_wanted):
@@ -228,10 +244,10 @@ class EntryReader(Closing):
             self._channel.pause()
             self._wake.set()
 
-    # ---- what the channel asks and tells
+    # ---- what the channel asks and delivers
 
     def _start_message_id(self) -> MessageIdData:
-        """A broker begins behind the entry that it is told, whether there is such an entry."""
+        """The entry behind which a broker begins, whether it still exists or not."""
         if self._taken < (0,):
             return to_proto(EARLIEST)
         ledger_id, entry_id = self._taken
@@ -241,30 +257,32 @@ class EntryReader(Closing):
         entry = _raw_entry(command, buffer[start:end])
         position = entry.position.entry
         if self._is_complete or position <= self._newest:
-            # It came before the connection broke, and was taken while the next one was made.
+            # It had come before the connection broke, and was read before the next one was made.
             self._channel.return_permits(entry.message_count)
             return
         if self.first_position is None:
             self.first_position = entry.position
         self._check_complete(position)
-        if self._end is None or position < self._end.entry or self._holds_end(position):
+        range_end = self._end
+        if (
+            range_end is None
+            or position < range_end.entry
+            or (position == range_end.entry and range_end.batch_index > 0)
+        ):
             self._newest = position
             self._queue.append(entry)
             self._queued_bytes += len(entry.payload)
             self._limit_permits(entry)
             self._wake.set()
 
-    def _holds_end(self, position: Position) -> bool:
-        return self._end is not None and self._end.batch_index > 0 and position == self._end.entry
-
     def _limit_permits(self, entry: RawEntry) -> None:
-        """Have as much sent ahead as is wanted, if all messages were as large as this entry's."""
+        """Fetch so far ahead as is wanted, judging the size of messages by this entry's."""
         ahead = self._read_ahead
         message_bytes = max(1, len(entry.payload) // entry.message_count)
         permits_max = min(ahead.messages, max(1, ahead.bytes // message_bytes))
-        # Down at once, but up step by step: one small message tells little about those behind it.
+        # Down at once, but up step by step: one small message says little about those behind it.
         permits_max = min(permits_max, 2 * self._permits_max)
-        # Sizes vary a little from entry to entry, which is not worth a command.
+        # Sizes vary a little from entry to entry, which is not worth a command to the broker.
         if permits_max == 2 * self._permits_max or permits_max <= self._permits_max // 2:
             self._permits_max = permits_max
             self._channel.limit_permits(permits_max)
@@ -273,9 +291,10 @@ class EntryReader(Closing):
             self._channel.leave()
 
     def _forget_queue(self) -> int:
-        """The broker sends what was not taken once more, unless everything is here already."""
+        """Drop what was not read: the broker sends it again, to the next attachment. Says how many
+        messages that were."""
         if self._is_complete:
-            return 0
+            return 0  # everything is here: what is sent again is not needed
         messages = sum(entry.message_count for entry in self._queue)
         self._queue.clear()
         self._queued_bytes = 0
@@ -287,7 +306,7 @@ class EntryReader(Closing):
     async def close(self) -> None:
         """Leave the broker. Closing twice is harmless."""
         self._queue.clear()
-        self._is_complete = False  # reading raises that it is closed
+        self._is_complete = False  # a read then raises ``Closed``, and does not report the end
         await self._channel.close()
 
 

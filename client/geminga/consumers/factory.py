@@ -1,19 +1,17 @@
-"""Makes consumers: puts together what one consists of, and has brokers accept it."""
+"""Makes consumers, readers and table views: puts their parts together, and opens them."""
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from geminga._channels.channel import Channels
+from geminga._channels.registry import Channels
 from geminga.consumers.consumer import Consumer
-from geminga.consumers.letters import (
-    Letterbox,
-    Letters,
+from geminga.consumers.dead_letters import (
+    LetterPublisher,
     LetterTopic,
     publishes_to,
     with_topics,
@@ -22,33 +20,38 @@ from geminga.consumers.options import ConsumerSettings
 from geminga.consumers.reader import Reader
 from geminga.consumers.receiver_queue import Inbox, ReceiverQueue
 from geminga.consumers.table_view import TableRows, TableView
-from geminga.consumers.topic_consumer import Subscribing
+from geminga.consumers.topic_consumer import SubscriptionSpec
 from geminga.consumers.topic_group import TopicGroup
 from geminga.consumers.topic_sources import NamedTopics, PatternTopics, TopicSource
-from geminga.messages import EARLIEST, LATEST, MessageId
+from geminga.message_ids import EARLIEST, LATEST, MessageId
+from geminga.producers.producer import Producer
 from geminga.schemas.schema import Schema
 from geminga_protocol.pulsar.enums import InitialPosition
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.clock import Clock
 
-# Where a subscription begins that no broker keeps.
+# Where a subscription that is not durable begins: the consumer says it at each attachment.
 START_OF = {InitialPosition.EARLIEST: EARLIEST, InitialPosition.LATEST: LATEST}
 
+# One name, several, or the expression that names match.
 Topics = str | Sequence[str] | re.Pattern[str]
 
 
 class ConsumerFactory:
-    """Makes the consumers of one client. ``open_box`` opens the way to a topic for letters."""
+    """Makes the consumers of one client.
+
+    ``open_letter_producer`` opens the producer that publishes letters to a topic.
+    """
 
     def __init__(
         self,
         channels: Channels,
         clock: Clock,
-        open_box: Callable[[LetterTopic], Awaitable[Letterbox]],
+        open_letter_producer: Callable[[LetterTopic], Awaitable[Producer[bytes]]],
     ) -> None:
         self._channels = channels
         self._clock = clock
-        self._open_box = open_box
+        self._open_letter_producer = open_letter_producer
 
     async def consumer(
         self,
@@ -57,7 +60,7 @@ class ConsumerFactory:
         settings: ConsumerSettings,
         schema: Schema[Any] | None,
     ) -> Consumer[Any]:
-        """A consumer that brokers have accepted for all its topics.
+        """Open a consumer: brokers have accepted it for all its topics.
 
         Raises ``InvalidTopicName``, ``ValueError``, or the ``ClientError`` for which one did not.
         """
@@ -69,8 +72,13 @@ class ConsumerFactory:
                     raise ValueError("retry letters need topics by their names, and no pattern")
                 policy = with_topics(policy, names, subscription)
                 names.append(TopicName.parse(policy.retry_letter_topic or ""))
-            letters = Letters(policy, subscription, self._open_box, self._spawn_posting)
-        subscribing = Subscribing(
+            letters = LetterPublisher(
+                policy,
+                subscription,
+                self._open_letter_producer,
+                lambda work: self._channels.spawn(work, name="publish dead letters"),
+            )
+        spec = SubscriptionSpec(
             subscription,
             self._named(settings),
             schema,
@@ -80,19 +88,20 @@ class ConsumerFactory:
         )
         source: TopicSource = NamedTopics(self._channels.lookup, names)
         if isinstance(topics, re.Pattern):
-            # Else the consumer of a pattern such as ".*" gets its dead letters, and what dies again
-            # goes to one more topic, without end (apache/pulsar#20667).
+            # Without the exception, a consumer of a pattern such as ".*" would get its own dead
+            # letters, and publish those that die again to one more topic, without end
+            # (apache/pulsar#20667).
             source = PatternTopics(
                 self._channels.lookup,
                 topics,
                 settings.topics_mode,
-                self._channels.next_id(),
+                next(self._channels.ids),
                 lambda topic: policy is not None and publishes_to(policy, subscription, topic),
             )
         queue = ReceiverQueue()
-        group = TopicGroup(self._channels, source, subscribing, queue)
+        group = TopicGroup(self._channels, source, spec, queue)
         await group.open()
-        return Consumer(group, queue, subscribing)
+        return Consumer(group, queue, spec)
 
     async def reader(
         self,
@@ -103,16 +112,17 @@ class ConsumerFactory:
         *,
         is_start_inclusive: bool,
     ) -> Reader[Any]:
-        """A reader that brokers have accepted for all its topics.
+        """Open a reader: brokers have accepted it for all its topics.
 
         Raises ``InvalidTopicName``, ``ValueError``, or the ``ClientError`` for which one did not.
         """
         begin = EARLIEST if isinstance(start, datetime) else start
-        subscribing = self._reading(settings, schema, begin, is_start_inclusive=is_start_inclusive)
+        spec = self._reading(settings, schema, begin, is_start_inclusive=is_start_inclusive)
         queue = ReceiverQueue()
-        group = await self._group(topics, subscribing, queue)
-        reader = Reader[Any](group, queue, subscribing)
+        group = await self._group(topics, spec, queue)
+        reader = Reader[Any](group, queue, spec)
         if isinstance(start, datetime):
+            # SUBSCRIBE has a place for an id alone; where a time lies, a broker finds by a seek.
             try:
                 await reader.seek(start)
             except BaseException:
@@ -126,15 +136,17 @@ class ConsumerFactory:
         settings: ConsumerSettings,
         schema: Schema[Any] | None,
     ) -> TableView[Any]:
-        """A view that has everything published until now.
+        """Open a table view: it has everything that was published before.
 
         Raises ``InvalidTopicName``, ``ValueError``, or ``ClientError``.
         """
         is_stored = all(name.is_persistent for name in _names(topics))
+        # Messages that others have replaced are of no use to a table. Brokers refuse to read
+        # non-persistent topics like that, which have no compaction.
         settings = replace(settings, read_compacted=is_stored)
-        subscribing = self._reading(settings, schema, EARLIEST, is_start_inclusive=False)
+        spec = self._reading(settings, schema, EARLIEST, is_start_inclusive=False)
         rows = TableRows()
-        group = await self._group(topics, subscribing, rows)
+        group = await self._group(topics, spec, rows)
         view = TableView[Any](group, rows)
         try:
             await view.refresh()
@@ -150,9 +162,9 @@ class ConsumerFactory:
         start: MessageId,
         *,
         is_start_inclusive: bool,
-    ) -> Subscribing:
+    ) -> SubscriptionSpec:
         name = f"reader-{self._channels.random_name()}"  # as upstream's, seen in statistics
-        return Subscribing(
+        return SubscriptionSpec(
             name,
             self._named(settings),
             schema,
@@ -163,21 +175,18 @@ class ConsumerFactory:
         )
 
     async def _group(
-        self, topics: str | Sequence[str], subscribing: Subscribing, inbox: Inbox
+        self, topics: str | Sequence[str], spec: SubscriptionSpec, inbox: Inbox
     ) -> TopicGroup:
         source = NamedTopics(self._channels.lookup, _names(topics))
-        group = TopicGroup(self._channels, source, subscribing, inbox)
+        group = TopicGroup(self._channels, source, spec, inbox)
         await group.open()
         return group
 
     def _named(self, settings: ConsumerSettings) -> ConsumerSettings:
-        """All topics of a consumer know it by one name."""
+        """The settings with a name, so that all topics of the consumer know it by the same one."""
         if settings.name is not None:
             return settings
         return replace(settings, name=self._channels.random_name())
-
-    def _spawn_posting(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[object]:
-        return self._channels.spawn(work, name="post dead letters")
 
 
 def _names(topics: Topics) -> list[TopicName]:

@@ -1,4 +1,4 @@
-"""What a consumer, a reader and a table view may be told when they are opened."""
+"""The options of consumers, readers and table views, with their defaults and limits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict, get_args
 
 from geminga._channels.consumer_channel import ConsumerChannelOptions, KeySharedPolicy
 from geminga._transport.lookup import TopicsMode
-from geminga.decryption import PrivateKeyReader
+from geminga.crypto.decryption import PrivateKeyReader
 from geminga.producers.options import ProducerOptions
 from geminga_protocol.pulsar.enums import InitialPosition, SubscriptionType
 
@@ -26,23 +26,27 @@ NAMED_VALUES: Mapping[str, Mapping[str, IntEnum]] = {
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterPolicy:
-    """What becomes of messages that are delivered again and again, and never acknowledged.
+    """What becomes of messages that are delivered again and again, and never acknowledged
+    (``dead_letters`` of ``ConsumerOptions``): `DeadLetterPolicy(3)` delivers a message four times.
 
-    A message that was delivered ``max_redeliver_count`` times after the first and is refused, or
-    not acknowledged in time, once more is published to ``dead_letter_topic``
-    (``<topic>-<subscription>-DLQ`` if it is ``None``; of a partitioned topic each partition has
-    one) and acknowledged. ``initial_subscription`` is made on that topic, so that what is published
-    there is kept. A pattern that matches the dead-letter topics of its own subscription leaves them
-    out, else each dead letter would be consumed again; upstream's clients consume them.
+    - ``max_redeliver_count``: how often a message is delivered again. If it is refused, or not
+      acknowledged in time, once more, the consumer publishes it to the dead-letter topic and
+      acknowledges it.
+    - ``dead_letter_topic``: by default ``<topic>-<subscription>-DLQ``, one for each partition of a
+      partitioned topic.
+    - ``initial_subscription``: a subscription that is created on the dead-letter topic first, so
+      that dead letters are kept for it.
+    - ``retry_letters``: whether ``Consumer.reconsume_later`` may be used. The consumer then also
+      receives the retry-letter topic.
+    - ``retry_letter_topic``: by default ``<topic>-<subscription>-RETRY``. With retry letters all
+      topics of the consumer share this topic and the dead-letter topic; the names are made of the
+      first topic in the order of the alphabet, and of a partitioned topic without its partitions.
+    - ``dead_letter_producer``, ``retry_letter_producer``: options of the producers of letters; by
+      default each letter leaves alone, a large one in chunks.
 
-    With ``retry_letters`` the consumer also has ``retry_letter_topic``
-    (``<topic>-<subscription>-RETRY`` if it is ``None``), to which ``Consumer.reconsume_later``
-    publishes. All topics of the consumer then share it and the dead-letter topic, and the first of
-    their names in the order of the alphabet is in both; of a partitioned topic its own.
-
-    Letters have the schema of their messages. ``dead_letter_producer`` and
-    ``retry_letter_producer`` are options of the producers that publish them; by default each letter
-    leaves alone, a large one in chunks.
+    Letters have the schema of their messages. A consumer of a pattern leaves out the dead-letter
+    topics of its own subscription, or it would consume each dead letter again; upstream's clients
+    consume them. Raises ``ValueError`` for a count below 1.
     """
 
     max_redeliver_count: int
@@ -55,50 +59,57 @@ class DeadLetterPolicy:
 
     def __post_init__(self) -> None:
         if self.max_redeliver_count < 1:
-            raise ValueError("max_redeliver_count is 1 at least")
+            raise ValueError("max_redeliver_count must be at least 1")
 
 
 class ConsumerOptions(TypedDict, total=False):
     """The keyword arguments of ``Client.consumer``.
 
-    - ``type``: how consumers of the subscription share its messages, ``"exclusive"`` by default.
-    - ``name``: the consumer's name, made up by default.
-    - ``initial_position``: where a subscription begins that is not there yet: ``"latest"``, the
-      default, or ``"earliest"``.
+    - ``type``: how the consumers of the subscription share its messages. ``"exclusive"``, the
+      default: there is one consumer. ``"failover"``: one receives at a time, in each topic.
+      ``"shared"``: each message goes to one of them. ``"key_shared"``: all messages of a key go to
+      the same one.
+    - ``name``: the consumer's name, random by default.
+    - ``initial_position``: where a new subscription begins: ``"latest"``, the default, or
+      ``"earliest"``.
     - ``durable``: ``False`` for a subscription that ends with the connection, and keeps no backlog
-      meanwhile. It begins at ``initial_position``, and on a new connection behind the message that
-      was received last: what was received before and not acknowledged does not come again. Upstream
-      calls it ``SubscriptionMode.NonDurable``.
+      without one. It begins at ``initial_position``, and on a new connection behind the message
+      that was received last: messages that were received and not acknowledged do not come again.
+      Upstream calls it ``SubscriptionMode.NonDurable``.
     - ``properties``, ``subscription_properties``: what brokers show of the consumer and, if it is
-      made now, of the subscription.
+      new, of the subscription.
     - ``priority_level``: of the consumers of a Shared subscription those with a lower one are
       served first; 0 by default.
-    - ``read_compacted``: of a compacted topic only the newest message of every key.
-    - ``replicate_subscription_state``: other clusters get to know what is acknowledged.
-    - ``key_shared``: who gets which keys of a Key_Shared subscription.
-    - ``receiver_queue_size``: messages of all topics together that are fetched ahead of
-      ``receive``, 1000 by default; one of each topic at least.
-    - ``ack_group_s``, ``ack_group_max``: acknowledgements are told to the broker together, after
+    - ``read_compacted``: whether to receive only the newest message of every key, of a compacted
+      topic.
+    - ``replicate_subscription_state``: whether acknowledgements are replicated to other clusters.
+    - ``key_shared``: which consumer gets which keys of a Key_Shared subscription.
+    - ``receiver_queue_size``: how many messages of all topics together are fetched ahead of
+      ``receive``; 1000 by default, and at least one of each topic.
+    - ``ack_group_s``, ``ack_group_max``: acknowledgements are sent to the broker together, after
       0.1 seconds or when there are 1000.
-    - ``batch_index_acks``: acknowledge messages of a batch one by one, where the broker can.
-    - ``ack_timeout_s``: a message that is not acknowledged so long after it was received is
+    - ``batch_index_acks``: whether messages of a batch are acknowledged one by one, where the
+      broker can do that; by default the batch is, when all its messages are acknowledged.
+    - ``ack_timeout_s``: a message that is not acknowledged so many seconds after it was received is
       delivered again; never by default.
     - ``nack_delay_s``, ``nack_multiplier``, ``nack_delay_max_s``: a refused message is delivered
-      again after 60 seconds; with a multiplier after so many times more at each further refusal,
-      600 seconds at most.
-    - ``dead_letters``: what becomes of messages that nothing can be done with.
-    - ``topics_mode``: which topics a pattern is about, ``"persistent"`` by default.
-    - ``topics_refresh_s``: how often is asked for new partitions, and new topics of a pattern; 60
-      by default.
-    - ``chunked_messages_max``, ``chunk_timeout_s``: of so many messages in chunks some chunks are
-      held until the others come, for so long; 10, and 60 seconds.
+      again after 60 seconds. With a multiplier the delay grows by this factor with each refusal,
+      up to 600 seconds.
+    - ``dead_letters``: what becomes of messages that are never acknowledged.
+    - ``topics_mode``: which topics a pattern is about: ``"persistent"``, the default,
+      ``"non-persistent"`` or ``"all"``.
+    - ``topics_refresh_s``: how often the client asks for new partitions, and for new topics of a
+      pattern; 60 seconds by default.
+    - ``chunked_messages_max``, ``chunk_timeout_s``: the chunks of at most 10 messages are held
+      until the others come, for at most 60 seconds.
     - ``decryption``: the private keys to read encrypted messages with.
     - ``crypto_failure_action``: what becomes of messages that cannot be decrypted. ``"fail"``, the
-      default: they are delivered again after ``nack_delay_s``, to whichever consumer can.
+      default: they are delivered again after ``nack_delay_s``, perhaps to a consumer with the key.
       ``"discard"``: they are acknowledged and never received. ``"consume"``: they are received as
       they are stored, still encrypted and compressed, a batch as one message and each chunk as one;
       ``Message.encryption_context`` says how they were encrypted.
-    - ``operation_timeout_s``: for the consumer's own requests, such as ``seek``; 30 by default.
+    - ``operation_timeout_s``: for the consumer's own requests, such as ``seek``; 30 seconds by
+      default.
     """
 
     type: SubscriptionTypeName | SubscriptionType
@@ -130,7 +141,7 @@ class ConsumerOptions(TypedDict, total=False):
 
 
 class TableViewOptions(TypedDict, total=False):
-    """The keyword arguments of ``Client.table_view``, all explained in ``ConsumerOptions``.
+    """The keyword arguments of ``Client.table_view``. ``ConsumerOptions`` explains all of them.
 
     They are ``name``, ``properties``, ``receiver_queue_size``, ``topics_refresh_s``,
     ``chunked_messages_max``, ``chunk_timeout_s``, ``decryption`` and ``operation_timeout_s``.
@@ -147,12 +158,12 @@ class TableViewOptions(TypedDict, total=False):
 
 
 class ReaderOptions(TableViewOptions, total=False):
-    """The keyword arguments of ``Client.reader``, all explained in ``ConsumerOptions``.
+    """The keyword arguments of ``Client.reader``. ``ConsumerOptions`` explains all but the last.
 
     They are ``name``, ``properties``, ``receiver_queue_size``, ``topics_refresh_s``,
     ``chunked_messages_max``, ``chunk_timeout_s``, ``decryption`` and ``operation_timeout_s``, as of
-    a table view, and ``read_compacted`` and ``crypto_failure_action``; and ``create_topic``, which
-    is by default: a topic that does not exist is made by being read.
+    a table view, ``read_compacted`` and ``crypto_failure_action``; and ``create_topic``: whether a
+    topic that does not exist is created by being read, as its namespace allows. It is by default.
     """
 
     create_topic: bool
@@ -164,7 +175,7 @@ class ReaderOptions(TableViewOptions, total=False):
 class ConsumerSettings(ConsumerChannelOptions):
     """``ConsumerOptions`` with the defaults of those that were not given.
 
-    Raises ``ValueError`` for what cannot be.
+    Raises ``ValueError`` for values that are out of range.
     """
 
     durable: bool = True
@@ -192,9 +203,9 @@ class ConsumerSettings(ConsumerChannelOptions):
         }
         for name, number in at_least_one.items():
             if number < 1:
-                raise ValueError(f"{name} is 1 at least, and not {number}")
+                raise ValueError(f"{name} must be at least 1, not {number}")
         if self.ack_timeout_s is not None and self.ack_timeout_s <= 0:
-            raise ValueError("ack_timeout_s is None or more than 0")
+            raise ValueError("ack_timeout_s must be None or more than 0")
         if self.dead_letters is not None and not self.type.tracks_entries:
             raise ValueError("dead letters need a shared or key_shared subscription")
 
@@ -210,9 +221,9 @@ class ConsumerSettings(ConsumerChannelOptions):
         return cls(**named)
 
     def nack_delay(self, redelivery_count: int) -> float:
-        """Seconds before a message is delivered again that was so often before."""
+        """After how many seconds a refused message is delivered again, by how often it was."""
         if self.nack_multiplier == 1.0:
             return self.nack_delay_s
-        # Bounded before the power is taken: a count of thousands overflows a float.
+        # Bounded before the power is taken: a count of thousands would overflow a float.
         factor = self.nack_multiplier ** min(redelivery_count, 64)
         return min(self.nack_delay_s * factor, max(self.nack_delay_s, self.nack_delay_max_s))

@@ -1,7 +1,7 @@
-"""The messages that have come and were not received yet, and the callers that wait for them.
+"""The messages that have arrived and were not received yet, and the callers that wait for them.
 
-Of a consumer of several topics it has one lane for each: lanes with messages take turns, so that a
-topic with a long backlog does not keep the others waiting.
+The queue of a consumer has a lane for each of its topics: lanes with messages take turns, so that
+a topic with a long backlog does not keep the others waiting.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any, Protocol
 from geminga.errors import ClientError
 from geminga.messages import Message
 
-# After so many messages that were there, a caller lets the event loop turn once. One that does
-# nothing else that waits would empty the whole queue in one turn, and the permits that it returns,
+# After so many messages that were there at once, a caller lets the event loop turn. A caller that
+# never waits for anything else would empty the whole queue in one turn, and permits,
 # acknowledgements and answers to pings leave only when the loop turns.
 TAKEN_IN_A_ROW_MAX = 64
 
 
 class Lane:
-    """The messages of one topic; ``on_taken`` is told of those that leave it together."""
+    """The messages of one topic; ``on_taken`` is called with those that leave it together."""
 
     __slots__ = ("messages", "on_taken")
 
@@ -33,46 +33,51 @@ class Lane:
 
 
 class Inbox(Protocol):
-    """Takes in what comes from the topics of one consumer."""
+    """Takes in the messages of all topics of one consumer: a receiver queue, or a table's rows."""
 
     def put(self, lane: Lane, messages: Sequence[Message[Any]]) -> None:
-        """Take in the messages of an entry that came for a lane, which may be none."""
+        """Take in the messages of an entry that arrived for a lane; there may be none."""
         ...
 
     def clear(self, lane: Lane) -> int:
-        """Forget what a lane holds; says how many messages that were."""
+        """Drop the messages of a lane; says how many they were."""
         ...
 
     def end(self, error: ClientError) -> None:
-        """Nothing more will come."""
+        """Note that nothing more will arrive."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Gathering:
+class _BatchReceive:
     """A caller that waits for several messages."""
 
+    # Done when there are as many messages, or as many bytes of data, or when the time is over.
     enough: asyncio.Future[None]
     messages: int
     data_bytes: int
 
 
 class ReceiverQueue:
-    """Holds what brokers send, which are no more messages than the lanes' topics grant.
+    """Holds what brokers send, which are no more messages than the topics of its lanes grant.
 
-    A message leaves it in the same turn of the loop in which its caller goes on with it: nothing
-    is on the way to a caller that is cancelled, and so nothing can be lost with one.
+    A message leaves the queue in the same turn of the loop in which its caller goes on with it. No
+    message is ever on its way to a caller, so that none is lost with a caller that is cancelled.
     """
 
     def __init__(self) -> None:
-        self._ready: deque[Lane] = deque()  # the lanes with messages, the next one first
+        # The lanes with messages, the next one first.
+        self._ready: deque[Lane] = deque()
+        # Of all lanes together.
         self._messages = 0
         self._data_bytes = 0
-        # A list, of which few wait at a time: an empty deque takes 0.7 KB more.
+        # Callers that wait for one message, in their order: each future is done with whether there
+        # is a message for it, or the queue has ended. A list, because few wait at the same time and
+        # an empty deque takes 0.7 KB more.
         self._waiting: list[asyncio.Future[bool]] = []
         # Callers that were woken and have not run yet; each will take one message.
         self._woken = 0
-        self._gathering: list[_Gathering] = []
+        self._batch_receives: list[_BatchReceive] = []
         self._taken_in_a_row = 0
         self._end: ClientError | None = None
 
@@ -80,12 +85,12 @@ class ReceiverQueue:
         return self._messages
 
     def put(self, lane: Lane, messages: Sequence[Message[Any]]) -> None:
-        """Take in what came for a lane."""
+        """Take in the messages of an entry that arrived for a lane."""
         if not messages:
             return
         if not lane.messages:
             self._ready.append(lane)
-        if len(messages) == 1:  # of one that was sent alone: 0.3 us less
+        if len(messages) == 1:  # for a message that was sent alone: 0.3 us less
             lane.messages.append(messages[0])
             self._messages += 1
             self._data_bytes += len(messages[0].data)
@@ -93,11 +98,11 @@ class ReceiverQueue:
             lane.messages.extend(messages)
             self._messages += len(messages)
             self._data_bytes += sum([len(message.data) for message in messages])
-        if self._waiting or self._gathering:
+        if self._waiting or self._batch_receives:
             self._wake()
 
     def clear(self, lane: Lane) -> int:
-        """Forget what a lane holds; says how many messages that were."""
+        """Drop the messages of a lane; says how many they were."""
         dropped = len(lane.messages)
         if dropped:
             self._messages -= dropped
@@ -107,7 +112,7 @@ class ReceiverQueue:
         return dropped
 
     def get_ready(self) -> Message[Any] | None:
-        """The next message where nothing must be waited for first, else ``None``: ask ``get``."""
+        """The next message if there is one and it needs no wait; ``None``: await ``get``."""
         is_turn_due = self._taken_in_a_row >= TAKEN_IN_A_ROW_MAX - 1
         if is_turn_due or self._messages <= self._woken:
             return None
@@ -128,7 +133,22 @@ class ReceiverQueue:
         while True:
             if self._end is not None and self._messages <= self._woken:
                 raise self._end
-            await self._turn()
+            # Wait for this caller's turn to take a message, or for the end of the queue.
+            turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            try:
+                is_woken = await turn
+            except asyncio.CancelledError:
+                if turn in self._waiting:
+                    # A program that asks again and again for a short while must leave nothing here.
+                    self._waiting.remove(turn)
+                elif not turn.cancelled() and turn.result():
+                    # It was woken and then cancelled: its message is the next caller's.
+                    self._woken -= 1
+                    self._wake()
+                raise
+            if is_woken:
+                self._woken -= 1
             # A seek may have emptied the queue since the caller was woken.
             if self._messages > self._woken:
                 return self._take()
@@ -136,30 +156,33 @@ class ReceiverQueue:
     async def get_many(
         self, messages_max: int, data_bytes_max: int, wait_s: float
     ) -> list[Message[Any]]:
-        """At most so many messages of at most so many bytes (but for the first), as soon as there
-        are as many, and after ``wait_s`` those that there are.
+        """The next messages: as soon as there are ``messages_max`` or ``data_bytes_max``, and after
+        ``wait_s`` as many as there are.
 
-        Raises the error that ended the queue, once it is empty.
+        Their data have at most ``data_bytes_max``, unless the first message alone has more. Raises
+        the error that ended the queue, once it is empty.
         """
         if self._has(messages_max, data_bytes_max):
             await asyncio.sleep(0)  # for the reason of ``TAKEN_IN_A_ROW_MAX``
         elif self._end is None:
             loop = asyncio.get_running_loop()
-            gathering = _Gathering(loop.create_future(), messages_max, data_bytes_max)
-            self._gathering.append(gathering)
-            timer = loop.call_later(wait_s, _finish, gathering.enough)
+            waiting = _BatchReceive(loop.create_future(), messages_max, data_bytes_max)
+            self._batch_receives.append(waiting)
+            timer = loop.call_later(wait_s, _finish, waiting.enough)
             try:
-                await gathering.enough
+                await waiting.enough
             finally:
                 timer.cancel()
-                self._gathering.remove(gathering)
+                self._batch_receives.remove(waiting)
         taken: list[Message[Any]] = []
+        # Callers that were woken have a claim to one message each.
         count = min(messages_max, self._messages - self._woken)
+        # So much must stay in the queue, at least.
         left_bytes = self._data_bytes - data_bytes_max
         while len(taken) < count:
             if taken and self._data_bytes - len(self._ready[0].messages[0].data) < left_bytes:
                 break
-            # Lanes take turns, and the last one gives the rest.
+            # Lanes take turns, message by message; the last one gives all the rest at once.
             is_last = len(self._ready) == 1
             taken += self._take_run(count - len(taken) if is_last else 1, left_bytes)
         if not taken and self._end is not None:
@@ -167,42 +190,26 @@ class ReceiverQueue:
         return taken
 
     def end(self, error: ClientError) -> None:
-        """Nothing more will come: callers get what there is, and then ``error``."""
+        """Note that nothing more will arrive: callers get what there is, and then ``error``."""
         if self._end is None:
             self._end = error
         while self._waiting:
             turn = self._waiting.pop(0)
             if not turn.done():
                 turn.set_result(False)
-        for gathering in self._gathering:
-            _finish(gathering.enough)
-
-    async def _turn(self) -> None:
-        """Wait until it is this caller's turn to take a message, or the queue has ended."""
-        turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        try:
-            is_woken = await turn
-        except asyncio.CancelledError:
-            if turn in self._waiting:
-                # A caller that asks again and again for a short while must leave nothing behind.
-                self._waiting.remove(turn)
-            elif not turn.cancelled() and turn.result():
-                self._woken -= 1
-                self._wake()  # the message that this caller will not take is the next one's
-            raise
-        if is_woken:
-            self._woken -= 1
+        for waiting in self._batch_receives:
+            _finish(waiting.enough)
 
     def _wake(self) -> None:
+        """Wake as many callers as there are messages for, in the order of their calls."""
         while self._waiting and self._messages > self._woken:
             turn = self._waiting.pop(0)
             if not turn.done():
                 turn.set_result(True)
                 self._woken += 1
-        for gathering in self._gathering:
-            if self._has(gathering.messages, gathering.data_bytes):
-                _finish(gathering.enough)
+        for waiting in self._batch_receives:
+            if self._has(waiting.messages, waiting.data_bytes):
+                _finish(waiting.enough)
 
     def _has(self, messages: int, data_bytes: int) -> bool:
         return self._messages - self._woken >= messages or self._data_bytes >= data_bytes
@@ -221,7 +228,10 @@ class ReceiverQueue:
         return message
 
     def _take_run(self, count: int, left_bytes: int) -> list[Message[Any]]:
-        """The next ``count`` of one lane at once, or one and as many as leave ``left_bytes``."""
+        """Take up to ``count`` messages of the next lane at once.
+
+        At least ``left_bytes`` of data stay in the queue, unless the first message takes them.
+        """
         ready = self._ready
         lane = ready[0]
         run = list(islice(lane.messages, count))

@@ -1,6 +1,7 @@
-"""Entries that are to be delivered again, each when its time has come.
+"""Entries that are to be delivered again, each after a delay.
 
-One class for what was refused and for what was received and not acknowledged in time.
+A consumer has one timer for entries that were refused, and another one for those that were received
+and may not be acknowledged in time.
 """
 
 from __future__ import annotations
@@ -10,18 +11,17 @@ import heapq
 import math
 from collections.abc import Callable
 
-from geminga._channels.ack_group import Position
+from geminga._channels.pending.acks import Position
 
-# Beyond it, the oldest are not delayed any further: what is held stays bounded. Some 200 bytes
-# for each.
+# So many entries are held, of some 200 bytes each. Beyond it the oldest are due at once.
 ENTRIES_HELD_MAX = 100_000
 
 
 class DueEntries:
-    """Entries and their times (seconds of the loop's clock), in partitions of time.
+    """Entries with the times at which they are due, in seconds of the loop's clock.
 
-    All entries of one partition, ``granularity_s`` long, are due together at its end: adding and
-    removing cost the same however many there are, and there is nothing to run for each of them.
+    Time has partitions of ``granularity_s``, and all entries of one are due together at its end:
+    adding and removing cost the same however many entries there are, and none has a timer.
     """
 
     def __init__(self, granularity_s: float, held_max: int = ENTRIES_HELD_MAX) -> None:
@@ -29,15 +29,18 @@ class DueEntries:
         self._granularity_s = granularity_s
         self._held_max = held_max
         self._partition_of: dict[Position, int] = {}
-        # Dicts for their order: a set's order would differ from run to run.
+        # The entries of each partition, by its number. Inner dicts for their order: a set's order
+        # would differ from run to run.
         self._partitions: dict[int, dict[Position, None]] = {}
-        self._numbers: list[int] = []  # a heap of the keys of ``_partitions``
+        # A heap of the keys of ``_partitions``: the next one due is the first.
+        self._numbers: list[int] = []
 
     def __len__(self) -> int:
         return len(self._partition_of)
 
     def add(self, position: Position, due_s: float) -> None:
-        """Name this entry at ``due_s`` or a little later; the first time it was given counts."""
+        """Have an entry due at ``due_s`` or up to ``granularity_s`` later. An entry that is here
+        already keeps its time."""
         if position in self._partition_of:
             return
         number = math.ceil(due_s / self._granularity_s)
@@ -49,14 +52,14 @@ class DueEntries:
         partition[position] = None
 
     def remove(self, position: Position) -> None:
-        """Do not name this entry; it need not be there."""
+        """Take an entry out; it need not be here."""
         number = self._partition_of.pop(position, None)
         if number is not None:
             del self._partitions[number][position]
 
     @property
     def next_due_s(self) -> float | None:
-        """When ``take_due`` has something to give; ``None`` if there is nothing."""
+        """When the next entries are due; ``None`` without entries, 0 while there are too many."""
         while self._numbers and not self._partitions[self._numbers[0]]:
             del self._partitions[heapq.heappop(self._numbers)]
         if not self._numbers:
@@ -65,13 +68,13 @@ class DueEntries:
         return 0.0 if is_too_much else self._numbers[0] * self._granularity_s
 
     def take_due(self, now_s: float) -> list[Position]:
-        """The entries whose time has come, the earliest first."""
+        """Take out the entries that are due, the earliest first."""
         due: list[Position] = []
         while (next_s := self.next_due_s) is not None and next_s <= now_s:
             number = self._numbers[0]
             is_due = number * self._granularity_s <= now_s
             taken = list(self._partitions[number])
-            if not is_due:
+            if not is_due:  # too many are held: the oldest of them leave early
                 taken = taken[: len(self._partition_of) - self._held_max]
             for position in taken:
                 self.remove(position)
@@ -79,19 +82,19 @@ class DueEntries:
         return due
 
     def clear(self) -> None:
-        """Forget everything: a broker that we attach to anew delivers it all again."""
+        """Forget everything: a broker to which the consumer attaches anew delivers it again."""
         self._partition_of.clear()
         self._partitions.clear()
         self._numbers.clear()
 
 
 class RedeliveryTimer:
-    """Tells ``on_due`` which entries are due, by one timer for all of them."""
+    """Calls ``on_due`` with the entries that are due, by one timer for all of them."""
 
     def __init__(self, granularity_s: float, on_due: Callable[[list[Position]], None]) -> None:
         self._entries = DueEntries(granularity_s)
-        # Tells of an entry no more. (The timer may fire in vain.) Not a method of its own: each
-        # acknowledgement calls it.
+        # HOT: each acknowledgement calls it, so it is no method of its own. The timer stays as it
+        # is, and may find nothing due.
         self.remove: Callable[[Position], None] = self._entries.remove
         self._on_due = on_due
         self._loop = asyncio.get_running_loop()
@@ -99,16 +102,17 @@ class RedeliveryTimer:
         self._timer_due_s = math.inf
 
     def add(self, position: Position, delay_s: float) -> None:
-        """Tell of this entry after ``delay_s``."""
+        """Have an entry due after ``delay_s``."""
         self._entries.add(position, self._loop.time() + delay_s)
         self._set_timer()
 
     def clear(self) -> None:
-        """Tell of nothing that was added so far."""
+        """Forget all entries."""
         self._entries.clear()
         self._stop_timer()
 
     def _set_timer(self) -> None:
+        """Have the timer run when the next entries are due; it may run earlier already."""
         due_s = self._entries.next_due_s
         if due_s is None:
             self._stop_timer()

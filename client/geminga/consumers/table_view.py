@@ -1,4 +1,7 @@
-"""A topic as a table: the newest value of every key, kept up to date."""
+"""A topic as a table: the newest value of every key, kept up to date.
+
+``TableView`` is what users hold, ``TableRows`` applies messages as they arrive.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,10 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, Self, TypeVar, cast
 from weakref import WeakSet
 
-from geminga._closing import Closing
 from geminga.consumers.receiver_queue import Lane
 from geminga.consumers.topic_group import TopicGroup
 from geminga.errors import ClientError, Closed
+from geminga.lifecycle import AsyncClosable
 from geminga.messages import Message
 
 log = logging.getLogger(__name__)
@@ -19,12 +22,17 @@ log = logging.getLogger(__name__)
 ValueT = TypeVar("ValueT")
 
 
-class TableView(Closing, Mapping[str, ValueT], Generic[ValueT]):
-    """Made by ``Client.table_view``; closed by ``close``, by ``async with``, or by the client.
+class TableView(AsyncClosable, Mapping[str, ValueT], Generic[ValueT]):
+    """A mapping of the keys of topics to the values of their newest messages. Made by
+    ``Client.table_view``; closed by ``close``, by ``async with``, or by the client:
 
-    A mapping of the keys to the values of their newest messages. A message without a value takes
-    its key out of the table; one without a key is left out. ``async for key, value in view`` gives
-    what changes from now on. Values are held in memory, all of them.
+        async with client.table_view("prices", schema=geminga.JsonSchema(Price)) as prices:
+            print(prices["apples"])
+            async for key, price in prices:  # what changes from now on
+                ...
+
+    A message without a value deletes its key; a message without a key is ignored. All values are
+    held in memory.
     """
 
     def __init__(self, topics: TopicGroup, rows: TableRows) -> None:
@@ -33,11 +41,11 @@ class TableView(Closing, Mapping[str, ValueT], Generic[ValueT]):
 
     @property
     def topics(self) -> list[str]:
-        """The whole names of its topics at this moment, partitions each by itself."""
+        """The whole names of its current topics, each partition by itself."""
         return sorted(name for name, topic in self._topics.by_topic.items() if topic.is_open)
 
     def __getitem__(self, key: str) -> ValueT:
-        """The newest value of ``key``, as far as it has come. Raises ``KeyError``."""
+        """The newest value of ``key`` that has arrived. Raises ``KeyError``."""
         return cast(ValueT, self._rows.values[key])
 
     def __iter__(self) -> Iterator[str]:
@@ -47,10 +55,11 @@ class TableView(Closing, Mapping[str, ValueT], Generic[ValueT]):
         return len(self._rows.values)
 
     def __aiter__(self) -> AsyncIterator[tuple[str, ValueT | None]]:
-        """What changes from now on: keys and their new values, ``None`` for a key that is gone.
+        """Iterate over changes from now on: keys and their new values, ``None`` for a deleted key.
 
-        Of a key that changes more often than is asked for, the newest value is given. Ends when
-        the view is closed, and raises the ``ClientError`` that ended it otherwise.
+        A key that changes several times before the iterator gets to it comes once, with its newest
+        value. Iteration ends when the view is closed, and raises the ``ClientError`` that ended it
+        otherwise.
         """
         changes = _Changes(self._rows.error)
         self._rows.watchers.add(changes)
@@ -59,12 +68,14 @@ class TableView(Closing, Mapping[str, ValueT], Generic[ValueT]):
     async def refresh(self) -> None:
         """Wait until the table has everything that was published before this call.
 
-        Raises ``ClientError``. Limit the wait with ``asyncio.timeout``.
+        Limit the wait with ``asyncio.timeout``. Raises ``ClientError``.
         """
         self._topics.check_open()
         last = await self._topics.last_message_ids()
         targets = {topic: each.position for topic, each in last.items() if each.entry_id >= 0}
 
+        # By entries, not by messages: the last entry of a topic may have none, when compaction or
+        # an earlier acknowledgement took all of them.
         def is_there() -> bool:
             return all(
                 topic.last_position is not None and topic.last_position >= targets[name]
@@ -80,22 +91,23 @@ class TableView(Closing, Mapping[str, ValueT], Generic[ValueT]):
 
 
 class TableRows:
-    """Takes messages in where a consumer has its receiver queue: nothing waits to be received."""
+    """Applies messages as they arrive, in the place of a receiver queue: no message waits."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
+        # Why no more will come.
         self.error: ClientError | None = None
-        # What iterates over changes, for as long as it is in use.
+        # The iterators over changes, as long as they are in use.
         self.watchers: WeakSet[_Changes] = WeakSet()
         self._arrived = asyncio.Event()
 
     def put(self, lane: Lane, messages: Sequence[Message[Any]]) -> None:
-        """Apply what came for a lane, in its order."""
+        """Apply the messages of an entry, in their order."""
         if messages:
             lane.on_taken(messages)
         for message in messages:
             self._apply(message)
-        # Also without a message: an entry has come, and ``refresh`` counts entries.
+        # Also without a message: ``refresh`` waits for entries.
         self._arrived.set()
 
     def _apply(self, message: Message[Any]) -> None:
@@ -106,7 +118,7 @@ class TableRows:
         if not message.is_null and message.data:
             try:
                 value = message.value
-            except Exception as error:  # noqa: BLE001  # a schema's, of whatever kind
+            except Exception as error:  # noqa: BLE001  # a schema of the user's may raise anything
                 log.error(  # noqa: TRY400  # the reason is in the error, the place says nothing
                     "unreadable value",
                     extra={"key": key, "id": str(message.id), "reason": str(error)},
@@ -120,19 +132,19 @@ class TableRows:
             watcher.changed(key, value)
 
     def clear(self, lane: Lane) -> int:
-        """Nothing is held of what comes again."""
+        """Nothing is dropped: messages that come again are applied again."""
         del lane
         return 0
 
     def end(self, error: ClientError) -> None:
-        """Nothing more will come."""
+        """Note that nothing more will arrive."""
         self.error = error
         self._arrived.set()
         for watcher in self.watchers:
             watcher.end(error)
 
     async def wait_for(self, is_there: Callable[[], bool]) -> None:
-        """Wait until something has come that makes it true. Raises the error of the end."""
+        """Wait until ``is_there()`` is true, or raise the error that ended the view."""
         while not is_there():
             if self.error is not None:
                 raise self.error
@@ -141,9 +153,10 @@ class TableRows:
 
 
 class _Changes:
-    """The changes of a table that were not given yet; never more than it has keys."""
+    """An iterator over the changes of a table; at most one change of each key waits in it."""
 
     def __init__(self, error: ClientError | None) -> None:
+        # By keys, in the order in which they first changed.
         self._changed: dict[str, object] = {}
         self._error = error
         self._arrived = asyncio.Event()

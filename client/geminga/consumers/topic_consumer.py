@@ -1,7 +1,7 @@
-"""One topic of a consumer, or one partition: what comes from it, and what becomes of that.
+"""One topic of a consumer, or one partition: its messages, from delivery to acknowledgement.
 
-The lane of the topic in the receiver queue, its channel, and the entries that are to be delivered
-again are kept in step here.
+The topic's channel, its lane in the receiver queue, and its entries that are to be delivered again
+are kept in step here.
 """
 
 from __future__ import annotations
@@ -11,27 +11,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from geminga._channels.ack_group import AckGroup, OpenIndexes, Position, ack_set
-from geminga._channels.channel import Channels
 from geminga._channels.consumer_channel import ConsumerChannel
-from geminga.consumers.chunks import PendingChunks
-from geminga.consumers.entries import Entry, EntryOpener
-from geminga.consumers.letters import Letters
+from geminga._channels.pending.acks import AckGroup, OpenIndexes, Position, ack_set
+from geminga._channels.registry import Channels
+from geminga.consumers.dead_letters import LetterPublisher
+from geminga.consumers.incoming.chunks import PendingChunks
+from geminga.consumers.incoming.entries import Entry, EntryOpener
+from geminga.consumers.incoming.read_position import ReadPosition
+from geminga.consumers.incoming.values import ValueReader
 from geminga.consumers.options import ConsumerSettings
-from geminga.consumers.read_position import ReadPosition
 from geminga.consumers.receiver_queue import Inbox, Lane
 from geminga.consumers.redelivery import RedeliveryTimer
-from geminga.consumers.values import ValueReader
-from geminga.decryption import Decryptor
-from geminga.errors import (
-    ClientError,
-    DecryptionFailed,
-    NotAcknowledgeable,
-    UnreadableMessage,
-)
-from geminga.messages import Message, MessageId, from_proto, to_proto
+from geminga.crypto.decryption import Decryptor
+from geminga.errors import ClientError, DecryptionFailed, NotAcknowledgeable
+from geminga.message_ids import MessageId, from_proto, to_proto
+from geminga.messages import Message
 from geminga.schemas.schema import Schema, proto_of
-from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import CommandMessage, MessageIdData
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.clock import Clock
@@ -39,80 +34,68 @@ from geminga_runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 # A batch may bring more messages than were asked for, the largest batch at most. A broker that
-# sends still more does not count, and is left.
+# sends still more ignores permits, and the consumer leaves it.
 OVERSHOOT_MESSAGES_MAX = 1 << 20
 
-# How much later than asked for a refused message may be asked for again.
+# A refused message is delivered again at most so much later than ``nack_delay_s`` says.
 NACK_GRANULARITY_S = 0.1
-# The same for one that was not acknowledged in time, as a part of that time.
+# The same for a message that was not acknowledged in time: ``ack_timeout_s`` has so many parts.
 ACK_TIMEOUT_PARTITIONS = 10
 
-# Entries kept because they become dead letters when they are refused once more. The oldest beyond
-# it are delivered again instead, and are dead when they come.
+# So many entries are kept because they become dead letters when they are refused once more. The
+# oldest ones beyond it are delivered again instead, and are dead when they come.
 LAST_CHANCES_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Subscribing:
-    """What the topics of one consumer have in common.
-
-    A reader, and a consumer whose subscription is not durable, has a ``start`` of its own instead
-    of a subscription that a broker keeps.
-    """
+class SubscriptionSpec:
+    """What the topics of one consumer have in common."""
 
     subscription: str
     settings: ConsumerSettings
     schema: Schema[Any] | None
     clock: Clock
-    letters: Letters | None = None
+    # Publishes dead letters and retry letters, if the consumer has a policy for them.
+    letters: LetterPublisher | None = None
+    # Where a reader, or a consumer whose subscription is not durable, begins. ``None`` for a
+    # durable subscription, of which the broker knows where it is.
     start: MessageId | None = None
     is_start_inclusive: bool = False
+    # Does it acknowledge what it takes by itself, and read each message once?
     is_reader: bool = False
-
-    def read_position(self) -> ReadPosition | None:
-        """Where a reader, or a subscription that no broker keeps, begins."""
-        if self.start is None:
-            return None
-        return ReadPosition(self.start, is_inclusive=self.is_start_inclusive)
-
-    def told_schema(self) -> api.Schema | None:
-        """What brokers are told of the schema."""
-        info = None if self.schema is None else self.schema.schema_info
-        return None if info is None else proto_of(info)
 
 
 class TopicConsumer:
-    """Receives one topic into its lane of ``queue``. ``on_end`` is told when no more will come."""
+    """Receives one topic into its lane of ``queue``. ``on_end`` is called when it has ended."""
 
     def __init__(
         self,
         channels: Channels,
         topic: TopicName,
-        subscribing: Subscribing,
+        spec: SubscriptionSpec,
         queue: Inbox,
         on_end: Callable[[TopicConsumer, ClientError], None],
     ) -> None:
-        settings = subscribing.settings
+        settings = spec.settings
         self.topic = str(topic)
         self._topic = topic
         self.partition = topic.partition_index
-        name, is_durable = subscribing.subscription, subscribing.start is None
-        self.channel = ConsumerChannel(channels, topic, name, settings, is_durable=is_durable)
-        # Was it accepted by a broker once?
+        self.channel = self._new_channel(channels, spec, on_end)
+        # Has a broker accepted it once?
         self.is_open = False
-        self.channel.schema = subscribing.told_schema()
         self._settings = settings
         self._queue = queue
         self._lane = Lane(self._taken)
         self._pending_chunks = PendingChunks(
-            settings.chunked_messages_max, settings.chunk_timeout_s, subscribing.clock
+            settings.chunked_messages_max, settings.chunk_timeout_s, spec.clock
         )
         self._pending_chunks.on_expired = self._acknowledge_entries
         self._pending_chunks.on_dropped = self._ask_again_later
-        self._values = None if subscribing.schema is None else ValueReader(subscribing.schema)
+        self._values = None if spec.schema is None else ValueReader(spec.schema)
         self._arrived_max = settings.receiver_queue_size + OVERSHOOT_MESSAGES_MAX
-        # Entries that wait until the schema is known that the first of them was written with.
+        # Entries that wait, in their order, until a broker has told the schema of the first one.
         self._held: list[Entry] = []
+        # Does a task ask for schemas?
         self._is_learning = False
         self._channels = channels
         self._opener = EntryOpener(
@@ -122,37 +105,60 @@ class TopicConsumer:
             None if settings.decryption is None else Decryptor(settings.decryption),
             consumes_encrypted=settings.crypto_failure_action == "consume",
         )
+        # Entries that were refused, and (with an ``ack_timeout_s``) those that were received and
+        # not acknowledged: both are asked for again when their time has come.
         self._nacks = RedeliveryTimer(NACK_GRANULARITY_S, self._redeliver)
         self._unacknowledged: RedeliveryTimer | None = None
         if (timeout_s := settings.ack_timeout_s) is not None:
             granularity_s = timeout_s / ACK_TIMEOUT_PARTITIONS
             self._unacknowledged = RedeliveryTimer(granularity_s, self._redeliver)
-        self._letters = subscribing.letters
+        self._letters = spec.letters
+        # The messages of entries that become dead letters when they are refused once more.
         self._last_chances: dict[Position, list[Message[Any]]] = {}
         # The entry that came last, whatever became of it.
         self.last_position: Position | None = None
-        # Of a reader, and of a subscription that no broker keeps.
-        self._is_reader = subscribing.is_reader
-        self._reading = subscribing.read_position()
-        self._left: ReadPosition | None = None  # where it was, while it is moved
-        # The message in a batch that a subscription was last set to: what is before it in its
-        # batch was not asked for. Brokers that keep no acknowledgements within batches (Apache
-        # Pulsar's default) send the whole batch all the same.
+        self._is_reader = spec.is_reader
+        # How far a reader or a subscription that is not durable is, and was before the move that is
+        # under way.
+        self._reading: ReadPosition | None = None
+        if spec.start is not None:
+            self._reading = ReadPosition(spec.start, is_inclusive=spec.is_start_inclusive)
+        self._left: ReadPosition | None = None
+        # The message in a batch to which the subscription was last moved. Those before it in its
+        # batch are left out: by default Apache Pulsar's brokers send the whole batch.
         self._sought: MessageId | None = None
-        self.channel.start = self._start_message_id
-        self.channel.on_entry = self._entry_arrived
-        self.channel.on_reset = self._forget_arrived
-        self.channel.on_end = lambda error: on_end(self, error)
+
+    def _new_channel(
+        self,
+        channels: Channels,
+        spec: SubscriptionSpec,
+        on_end: Callable[[TopicConsumer, ClientError], None],
+    ) -> ConsumerChannel:
+        channel = ConsumerChannel(
+            channels,
+            self._topic,
+            spec.subscription,
+            spec.settings,
+            is_durable=spec.start is None,
+        )
+        info = None if spec.schema is None else spec.schema.schema_info
+        channel.schema = None if info is None else proto_of(info)
+        channel.start = self._start_message_id
+        channel.on_entry = self._entry_arrived
+        channel.on_reset = self._forget_arrived
+        channel.on_end = lambda error: on_end(self, error)
+        return channel
 
     # ---- acknowledging
 
     def acknowledge(
         self, message: Message[Any] | MessageId, group: AckGroup | ConsumerChannel
     ) -> None:
-        """Acknowledge a message to ``group``, by which the broker is told.
+        """Acknowledge a message to ``group``, which tells the broker.
 
         Raises ``NotAcknowledgeable``.
         """
+        # HOT: most messages are acknowledged one by one.
         if message.batch_index >= 0:
             open_indexes = self._open_after(message)
             if open_indexes is not None:
@@ -160,13 +166,18 @@ class TopicConsumer:
                     group.acknowledge(message.position, open_indexes)
                 return
         position = message.position
-        self._forget(position)
+        # The entry is done with as a whole: it need not come again.
+        self._nacks.remove(position)
+        if self._last_chances:
+            self._last_chances.pop(position, None)
+        if self._unacknowledged is not None:
+            self._unacknowledged.remove(position)
         group.acknowledge(position)
         for earlier in message.chunks:
             group.acknowledge(earlier)
 
     def _open_after(self, message: Message[Any] | MessageId) -> OpenIndexes | None:
-        """What is open of a batch when one of its messages is acknowledged; ``None`` if nothing."""
+        """Acknowledge one message of a batch; gives what is open then, ``None`` if nothing is."""
         acks = message.batch_acks
         if acks is not None:
             return None if acks.acknowledge(message.batch_index) else acks.open_indexes
@@ -185,8 +196,9 @@ class TopicConsumer:
     ) -> None:
         """Acknowledge a message and all before it to ``group``. Raises ``NotAcknowledgeable``.
 
-        In the midst of a batch, and without batch index acknowledgements, that is up to the entry
-        before the batch, if it is known: that of the ledger before waits for the next one.
+        Within a batch, and without ``batch_index_acks``, that is everything up to the entry before
+        the batch. The first entry of a ledger has no known entry before it: then it is nothing, and
+        the next cumulative acknowledgement covers the rest.
         """
         kind = self._settings.type
         if kind.tracks_entries:
@@ -205,7 +217,7 @@ class TopicConsumer:
             group.acknowledge_up_to((ledger_id, entry_id))
 
     def refuse(self, message: Message[Any] | MessageId) -> None:
-        """Have a message delivered again later, and those that came with it."""
+        """Have a message delivered again later, together with its batch."""
         count = message.redelivery_count if isinstance(message, Message) else 0
         delay_s = self._settings.nack_delay(count)
         for position in (*message.chunks, message.position):
@@ -213,33 +225,22 @@ class TopicConsumer:
                 self._unacknowledged.remove(position)
             self._nacks.add(position, delay_s)
 
-    def redeliver_all(self) -> None:
-        """Ask for everything again that was delivered and not acknowledged."""
-        self.channel.redeliver_all()
-
     def _taken(self, messages: Sequence[Message[Any]]) -> None:
-        """Messages have left the queue: the user has them."""
+        """Account for messages that have left the queue: the user has them now."""
         self.channel.return_permits(len(messages))
         if self._unacknowledged is not None:
             timeout_s = self._settings.ack_timeout_s
             assert timeout_s is not None
             for message in messages:
                 self._unacknowledged.add(message.position, timeout_s)
-        # What is taken during a move is from before it, and counts should the move fail. Counted in
-        # ``_reading``, where it goes, it would undo the move when the channel attaches again.
+        # What is taken during a move is from before it, and counts in case the move fails. Counted
+        # in ``_reading``, the place to which it moves, it would undo the move when the channel
+        # attaches again.
         reading = self._left if self.channel.is_seeking else self._reading
         if reading is not None:
             reading.take(messages[-1])
             if self._is_reader:
                 self.channel.acknowledge_up_to(messages[-1].position)
-
-    def _forget(self, position: Position) -> None:
-        """An entry is acknowledged: it need not come again."""
-        self._nacks.remove(position)
-        if self._last_chances:
-            self._last_chances.pop(position, None)
-        if self._unacknowledged is not None:
-            self._unacknowledged.remove(position)
 
     def _acknowledge_entries(self, positions: list[Position]) -> None:
         for position in positions:
@@ -250,64 +251,74 @@ class TopicConsumer:
             self._nacks.add(position, self._settings.nack_delay_s)
 
     def _redeliver(self, positions: list[Position]) -> None:
-        """These entries were refused, or not acknowledged in time."""
+        """Ask again for entries that were refused, or not acknowledged in time; those that had
+        their last chance become dead letters."""
         again: list[Position] = []
         for position in positions:
             messages = self._last_chances.pop(position, None)
-            buried = [self._bury(message) for message in messages or ()]
-            if messages is None or not all(buried):
+            made = [self._make_letter(message) for message in messages or ()]
+            if messages is None or not all(made):
                 again.append(position)
         if again:
             self.channel.redeliver(again)
 
-    def _bury(self, message: Message[Any]) -> bool:
-        """Make a dead letter of a message, unless it was acknowledged; says whether that goes."""
+    def _make_letter(self, message: Message[Any]) -> bool:
+        """Make a dead letter of a message, unless it was acknowledged; says whether there is room
+        for the letter."""
         assert self._letters is not None
         if message.batch_acks is not None and not message.batch_acks.is_open(message.batch_index):
             return True
-        return self._letters.bury(message, self._buried)
+        return self._letters.add_dead(message, self._letter_settled)
 
-    def _buried(self, message: Message[Any], error: ClientError | None) -> None:
+    def _letter_settled(self, message: Message[Any], error: ClientError | None) -> None:
         if self.channel.error is not None:
             return
         if error is None:
+            # Only now: a message that was acknowledged before its letter is stored could be lost.
             self.acknowledge(message, self.channel)
         else:
             self._ask_again_later([message.position])
 
     def _without_dead(self, messages: list[Message[Any]]) -> list[Message[Any]]:
-        """Of what came in one entry, what is to be received."""
+        """The messages of one entry that are not dead; the others become dead letters."""
         letters = self._letters
         assert letters is not None
         count = messages[0].redelivery_count
         if count > letters.redeliveries_max:
-            return [message for message in messages if not self._bury(message)]
+            return [message for message in messages if not self._make_letter(message)]
         if count == letters.redeliveries_max:
+            # The last delivery: messages that are refused now become letters without another one.
             self._last_chances[messages[0].position] = messages
             if len(self._last_chances) > LAST_CHANCES_MAX:
                 del self._last_chances[next(iter(self._last_chances))]
         return messages
 
     def _start_message_id(self) -> MessageIdData | None:
+        # Looked up at each attachment: a seek replaces ``_reading``.
         return None if self._reading is None else self._reading.start_message_id()
 
     # ---- the subscription
 
     async def seek(self, to: MessageId | int) -> None:
-        """Set the subscription to a message, or to a publish time in milliseconds since 1970."""
+        """Move the subscription to a message, or to a publish time in milliseconds since 1970.
+
+        Raises ``ClientError``; what the consumer leaves out is then what it was before.
+        """
         if isinstance(to, int):
             proto: MessageIdData | int = to
         else:
             proto = to_proto(to.first_chunk or to)
-            if to.batch_index > 0:  # of its batch, this message and those behind it
+            if to.batch_index > 0:  # of its batch, this message and those behind it are open
                 whole = (1 << max(to.batch_size, to.batch_index + 1)) - 1
                 proto.ack_set.extend(ack_set(lambda: whole & ~((1 << to.batch_index) - 1)))
         before = self._reading, self._sought
 
+        # Called once there is a broker to ask, which may be long after this: until then messages
+        # are taken, and attachments made, as before.
         def begin() -> None:
             self._sought = None if isinstance(to, int) or to.batch_index <= 0 else to
             if self._reading is not None:
-                # The broker may forget the reader while it moves it, and is then told anew.
+                # The broker may close the reader to move it, which then attaches at its place.
                 self._left, self._reading = self._reading, self._reading.moved(to)
 
         try:
@@ -322,20 +333,34 @@ class TopicConsumer:
         return from_proto(answer.last_message_id, self.partition, self.topic)
 
     async def has_more(self) -> bool:
-        """Of a reader: is there a message behind the one that was taken last?"""
+        """Does the topic of a reader have a message behind the one that was taken last?"""
         answer = await self.channel.last_message_id()
         return self._reading is not None and self._reading.has_more(answer)
 
-    # ---- what the channel tells
+    # ---- what arrives
 
     def _entry_arrived(self, command: CommandMessage, buffer: bytes, start: int, end: int) -> None:
+        """Open an entry and hand its messages on, or hold it until its schema is known."""
         if len(self._lane.messages) + len(self._held) > self._arrived_max:
             log.error("more messages than asked for", extra={"consumer": self.channel.title})
             self.channel.leave()
             return
         entry = self._opener.open(command, buffer, start, end)
         if entry.error is not None:
-            self._put_aside(entry, entry.error)
+            told = {
+                "consumer": self.channel.title,
+                "position": entry.position,
+                "reason": str(entry.error),
+            }
+            action = self._settings.crypto_failure_action
+            if isinstance(entry.error, DecryptionFailed) and action == "discard":
+                log.warning("encrypted message discarded", extra=told)
+                self.channel.acknowledge(entry.position)
+            else:
+                # Another consumer may have the key, or a later one know the feature.
+                log.error("unreadable message", extra=told)
+                self._nacks.add(entry.position, self._settings.nack_delay_s)
+            self.channel.return_permits(entry.sent_messages)
             return
         if self._values is not None and (self._held or self._wants_schema_of(entry)):
             self._held.append(entry)
@@ -346,13 +371,15 @@ class TopicConsumer:
         self._hand_on(entry)
 
     def _hand_on(self, entry: Entry) -> None:
+        """Put the messages of an entry into the queue, except those that were not asked for."""
         messages = entry.messages
         if self.channel.is_seeking:
-            messages = []
+            messages = []  # from before the move
         elif self._reading is not None and self._is_reader:
             messages = [each for each in messages if not self._reading.is_past(each)]
             if not messages and self._reading.looks_for_time:
-                # Nobody takes it: that it is done with is how the broker knows what is left.
+                # No message of it is ever taken, which would acknowledge it. By acknowledgements
+                # the broker knows what a reader still has to read.
                 self.channel.acknowledge_up_to(entry.position)
         elif self._sought is not None and entry.position == self._sought.position:
             messages = _from_index(self._sought.batch_index, messages)
@@ -371,7 +398,7 @@ class TopicConsumer:
         )
 
     async def _learn_schemas(self) -> None:
-        """Hand on what is held, in its order, asking for each schema that it needs."""
+        """Hand on the held entries in their order, asking a broker for each schema they need."""
         while self._held:
             entry = self._held[0]
             if not self._wants_schema_of(entry):
@@ -384,31 +411,18 @@ class TopicConsumer:
             try:
                 writer = await self._channels.schema(self._topic, version)
             except ClientError as error:
-                # A refusal is remembered: that no broker can tell now is none.
+                # A refusal is kept. A broker that cannot tell at the moment is asked again, as long
+                # as the channel is open.
                 if not error.retry or self.channel.error is not None:
                     self._values.refuse(version, error)
             else:
                 self._values.learn(version, writer)
         self._is_learning = False
 
-    def _put_aside(self, entry: Entry, error: UnreadableMessage) -> None:
-        told = {"consumer": self.channel.title, "position": entry.position, "reason": str(error)}
-        action = self._settings.crypto_failure_action
-        if isinstance(error, DecryptionFailed) and action == "discard":
-            log.warning("encrypted message discarded", extra=told)
-            self.channel.acknowledge(entry.position)
-        else:
-            log.error("unreadable message", extra=told)
-            self._nacks.add(entry.position, self._settings.nack_delay_s)
-        self.channel.return_permits(entry.sent_messages)
-
     def _forget_arrived(self) -> int:
-        """What has come and was not received comes again, or is past after a seek."""
-        self._nacks.clear()
-        self._last_chances.clear()
-        self._pending_chunks.clear()
-        if self._unacknowledged is not None:
-            self._unacknowledged.clear()
+        """Drop what has come and was not received, and all timers: it comes again, or is past
+        after a seek. Says how many messages were dropped."""
+        self.stop_timers()
         held = sum(entry.sent_messages for entry in self._held)
         self._held.clear()
         return held + self._queue.clear(self._lane)
@@ -420,8 +434,8 @@ class TopicConsumer:
         await self.channel.open()
         self.is_open = True
 
-    def ended(self) -> None:
-        """The channel is over: what has come can still be received, and nothing comes again."""
+    def stop_timers(self) -> None:
+        """Ask for no entry again: the channel attaches anew, or has ended."""
         self._nacks.clear()
         self._last_chances.clear()
         self._pending_chunks.clear()
@@ -437,8 +451,8 @@ class TopicConsumer:
 
 
 def _from_index(batch_index: int, messages: list[Message[Any]]) -> list[Message[Any]]:
-    """Of the messages of a batch those from an index on. The ones before it are acknowledged
-    here, so that the batch is once all others are."""
+    """The messages of a batch from an index on. Those before it count as acknowledged, so that the
+    batch is acknowledged once these are."""
     kept: list[Message[Any]] = []
     for message in messages:
         if message.batch_index >= batch_index:

@@ -1,52 +1,61 @@
-"""The topics of one consumer, reader or view: opened together, added to while they grow."""
+"""The topics of one consumer, reader or table view: opened together, and more as they appear.
+
+Partitions are added to topics, topics to namespaces: the group asks its source again and again
+which topics there are, opens those that are new and closes those that are gone.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from geminga._channels.channel import Channels
+from geminga._channels.registry import Channels
 from geminga.consumers.receiver_queue import Inbox, ReceiverQueue
-from geminga.consumers.topic_consumer import Subscribing, TopicConsumer
+from geminga.consumers.topic_consumer import SubscriptionSpec, TopicConsumer
 from geminga.consumers.topic_sources import TopicSource
 from geminga.errors import BrokerRefused, ClientError, Closed, NotAcknowledgeable
-from geminga.messages import EARLIEST, LATEST, Message, MessageId
+from geminga.message_ids import EARLIEST, LATEST, MessageId
+from geminga.messages import Message
 from geminga_protocol.pulsar.enums import InitialPosition
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 
 log = logging.getLogger(__name__)
 
-# Each is a lookup and a SUBSCRIBE; more would wait at the broker instead of here.
+# So many topics are opened at the same time: each takes a lookup and a SUBSCRIBE, and more would
+# wait at the broker instead of here.
 OPENING_MAX = 100
 
 
 class TopicGroup:
-    """What one user consumes: a ``TopicConsumer`` for each topic that ``source`` names.
+    """A ``TopicConsumer`` for each topic that ``source`` names.
 
-    All of them put their messages into ``queue``, which holds ``receiver_queue_size`` together.
-    The group ends with the first of its topics that ends; where a pattern chose the topics, one
-    that is deleted only leaves it.
+    All of them put their messages into ``queue``, and share its ``receiver_queue_size``. The group
+    ends with the first of its topics that ends; where a pattern chose the topics, one that is
+    deleted only leaves the group.
     """
 
     def __init__(
         self,
         channels: Channels,
         source: TopicSource,
-        subscribing: Subscribing,
+        spec: SubscriptionSpec,
         queue: Inbox,
     ) -> None:
+        # By whole names of topics and partitions; some may not be open yet.
         self.by_topic: dict[str, TopicConsumer] = {}
+        # Why the group ended; ``None`` until then.
         self.error: ClientError | None = None
         self._channels = channels
         self._source = source
-        self._subscribing = subscribing
+        self._spec = spec
         self._queue = queue
-        self._title = f"the consumer of {source} for {subscribing.subscription}"
+        # What logs and errors call it by.
+        self._title = f"the consumer of {source} for {spec.subscription}"
         self._is_paused = False
+        # Asks which topics there are, if these can change.
         self._refreshing: asyncio.Task[object] | None = None
 
     # ---- opening, and growing
@@ -54,49 +63,38 @@ class TopicGroup:
     async def open(self) -> None:
         """Find the topics and have brokers accept all of them.
 
-        Raises the ``ClientError`` for which one could not be opened, or for which one ended while
-        others were opened; none is open then.
+        Raises ``ValueError`` for a start that is a message, where there are several topics; or the
+        ``ClientError`` for which a topic could not be opened, or ended while others were opened.
+        None is open then.
         """
-        self._channels.add_owner(self, self.close)
+        self._channels.owners[self] = self.close
         try:
-            topics = await self._find_topics()
+            topics = await self._channels.retrying(self._find_topics)
             self._check_start(topics)
-            await asyncio.gather(*self._openings(topics, self._subscribing))
+            await asyncio.gather(*self._openings(topics, self._spec))
             self.check_open()
         except BaseException as error:
             ended = self.error
             await self.close()
             if ended is not None and isinstance(error, Closed):
-                # The others were closed for that, which tells nobody anything.
+                # This topic was closed because another one ended: that is the reason to raise.
                 raise ended from None
             raise
         if self._source.can_change:
             self._refreshing = self._channels.spawn(self._refresh(), name=self._title)
 
     def _check_start(self, topics: list[TopicName]) -> None:
-        start = self._subscribing.start
+        start = self._spec.start
         if len(topics) > 1 and start not in (None, EARLIEST, LATEST):
             raise ValueError(f"{len(topics)} topics have no message {start} in common to start at")
 
     async def _find_topics(self) -> list[TopicName]:
-        """The topics, asked for until some broker knows: as long as for opening one of them."""
-        deadline_s = (
-            asyncio.get_running_loop().time()
-            + self._channels.options.connection.operation_timeout_s
-        )
-        backoff = self._channels.backoff()
-        while True:
-            try:
-                return await self._source.topics()
-            except ClientError as error:
-                if not error.retry or asyncio.get_running_loop().time() >= deadline_s:
-                    raise
-            await asyncio.sleep(backoff.next_s())
-            self.check_open()
+        self.check_open()  # the client may be closed between two attempts
+        return await self._source.topics()
 
     async def _refresh(self) -> None:
-        """Ask again and again which topics there are. Ends with the group."""
-        refresh_s = wait_s = self._subscribing.settings.topics_refresh_s
+        """Ask again and again which topics there are, until the group ends."""
+        refresh_s = wait_s = self._spec.settings.topics_refresh_s
         backoff = self._channels.backoff()
         while True:
             await self._source.wait(wait_s)
@@ -104,20 +102,25 @@ class TopicGroup:
                 topics = await self._source.topics()
             except ClientError as error:
                 log.info("topics not known", extra={"of": self._title, "reason": str(error)})
-                # No broker tells of changes now: what came meanwhile is seen when one answers.
+                # No broker reports changes now: ask again sooner than usual.
                 wait_s = min(backoff.next_s(), refresh_s)
                 continue
             backoff.reset()
             wait_s = refresh_s
-            await self._leave(self.by_topic.keys() - {str(topic) for topic in topics})
+            if self._source.can_shrink:
+                gone = self.by_topic.keys() - {str(topic) for topic in topics}
+                for name in sorted(gone):
+                    topic = self.by_topic[name]
+                    self._remove(name)
+                    await topic.close()
             await self._join([each for each in topics if str(each) not in self.by_topic])
 
     async def _join(self, topics: list[TopicName]) -> None:
-        """Consume topics that are new, from their first messages on: these came after the consumer,
-        though before it heard of the topic."""
-        settings = replace(self._subscribing.settings, initial_position=InitialPosition.EARLIEST)
-        start = None if self._subscribing.start is None else EARLIEST
-        from_first = replace(self._subscribing, settings=settings, start=start)
+        """Consume topics that are new, from their first messages on: these were published after the
+        consumer was opened, though before it knew of the topic."""
+        settings = replace(self._spec.settings, initial_position=InitialPosition.EARLIEST)
+        start = None if self._spec.start is None else EARLIEST
+        from_first = replace(self._spec, settings=settings, start=start)
         openings = self._openings(topics, from_first)
         for topic, error in zip(
             topics, await asyncio.gather(*openings, return_exceptions=True), strict=True
@@ -128,23 +131,16 @@ class TopicGroup:
             elif isinstance(error, BaseException):
                 raise error
 
-    async def _leave(self, names: Iterable[str]) -> None:
-        if not self._source.can_shrink:
-            return
-        for name in sorted(names):
-            topic = self.by_topic[name]
-            self._remove(name)
-            await topic.close()
-
-    def _openings(self, topics: list[TopicName], subscribing: Subscribing) -> list[Any]:
-        room = asyncio.Semaphore(OPENING_MAX)
+    def _openings(self, topics: list[TopicName], spec: SubscriptionSpec) -> list[Any]:
+        """Add topics to the group; gives what has to be awaited to open them."""
+        free = asyncio.Semaphore(OPENING_MAX)
 
         async def open_one(topic: TopicConsumer) -> None:
-            async with room:
+            async with free:
                 await topic.open()
 
         added = [
-            TopicConsumer(self._channels, each, subscribing, self._queue, self._topic_ended)
+            TopicConsumer(self._channels, each, spec, self._queue, self._topic_ended)
             for each in topics
         ]
         self.by_topic |= {each.topic: each for each in added}
@@ -155,9 +151,9 @@ class TopicGroup:
         return [open_one(each) for each in added]
 
     def _share_permits(self) -> None:
-        """Let each topic have its part of the queue; one message at least."""
+        """Give each topic its share of the queue: at least one message."""
         if self.by_topic:
-            size = self._subscribing.settings.receiver_queue_size
+            size = self._spec.settings.receiver_queue_size
             share = max(1, size // len(self.by_topic))
             for topic in self.by_topic.values():
                 topic.channel.limit_permits(share)
@@ -166,7 +162,7 @@ class TopicGroup:
         if self.by_topic.pop(name, None) is not None:
             self._share_permits()
 
-    # ---- what users ask
+    # ---- for consumers, readers and views
 
     def check_open(self) -> None:
         """Raise the error that ended the group, if one did."""
@@ -174,8 +170,11 @@ class TopicGroup:
             raise self.error
 
     def topic_of(self, message: Message[Any] | MessageId) -> TopicConsumer:
-        """The topic that a message came from. Raises ``NotAcknowledgeable`` where that is not
-        known."""
+        """The topic that a message came from.
+
+        Raises ``NotAcknowledgeable`` where that is not known, or the error that ended the group.
+        """
+        # HOT: every acknowledgement comes here. ``check_open`` is written out.
         if self.error is not None:
             raise self.error
         name = message.topic
@@ -190,7 +189,7 @@ class TopicGroup:
         )
 
     async def seek(self, to: MessageId | int | datetime) -> None:
-        """Begin anew at a message of one topic, or at a time or an end of all of them.
+        """Move one topic to a message of it, or all topics to a time, ``EARLIEST`` or ``LATEST``.
 
         Raises ``ClientError``.
         """
@@ -222,15 +221,20 @@ class TopicGroup:
         for topic in self.by_topic.values():
             topic.channel.resume()
 
-    @property
-    def queue_size(self) -> int:
-        """How many messages are fetched ahead at most."""
-        return self._subscribing.settings.receiver_queue_size
-
-    def grant_permits(self) -> None:
-        """Ask for all messages there is room for, at once."""
-        for topic in self.by_topic.values():
-            topic.channel.grant_permits()
+    async def next_messages(
+        self, queue: ReceiverQueue, messages_max: int, data_bytes_max: int, wait_s: float
+    ) -> list[Message[Any]]:
+        """The next messages of all topics, as ``Consumer.receive_many`` gives them."""
+        if messages_max < 1:
+            raise ValueError(f"max_messages must be at least 1, not {messages_max}")
+        if messages_max > len(queue):
+            # Up to half of the permits may wait to be granted. They must not wait now: the messages
+            # for them may be the ones that are missing.
+            for topic in self.by_topic.values():
+                topic.channel.grant_permits()
+        # More can never be in the queue.
+        capacity = min(messages_max, self._spec.settings.receiver_queue_size)
+        return await queue.get_many(capacity, data_bytes_max, wait_s)
 
     # ---- ends
 
@@ -243,10 +247,10 @@ class TopicGroup:
         if self._refreshing is not None:
             self._refreshing.cancel()
         self._source.close()
-        self._channels.remove_owner(self)
+        self._channels.owners.pop(self, None)
 
     def _topic_ended(self, topic: TopicConsumer, error: ClientError) -> None:
-        topic.ended()
+        topic.stop_timers()
         is_ours = topic.is_open and self.by_topic.get(topic.topic) is topic
         if self.error is not None or not is_ours:
             return
@@ -255,7 +259,7 @@ class TopicGroup:
             self._remove(topic.topic)
             return
         self.end(error)
-        # The others cannot be received from any more, and must not keep their messages.
+        # The other topics cannot be received from any more: their messages must go to others.
         self._channels.spawn(self._close_topics(), name=f"close {self._title}")
 
     async def close(self) -> None:
@@ -265,20 +269,3 @@ class TopicGroup:
 
     async def _close_topics(self) -> None:
         await asyncio.gather(*[topic.close() for topic in self.by_topic.values()])
-
-
-async def next_messages(
-    topics: TopicGroup,
-    queue: ReceiverQueue,
-    messages_max: int,
-    data_bytes_max: int,
-    wait_s: float,
-) -> list[Message[Any]]:
-    """The next messages of all topics, as ``Consumer.receive_many`` gives them."""
-    if messages_max < 1:
-        raise ValueError(f"max_messages is 1 at least, and not {messages_max}")
-    if messages_max > len(queue):
-        # Half a queue of permits may be held back, and would be waited for.
-        topics.grant_permits()
-    capacity = min(messages_max, topics.queue_size)
-    return await queue.get_many(capacity, data_bytes_max, wait_s)

@@ -1,4 +1,4 @@
-"""Which topics a consumer has: those it was given, or that match, with all their partitions."""
+"""Which topics a consumer has: those that it names, or that match a pattern, by partitions."""
 
 from __future__ import annotations
 
@@ -7,49 +7,24 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Protocol
 
 from geminga._transport.connection import Connection
-from geminga._transport.lookup import TopicLookup, TopicsMode
+from geminga._transport.http_lookup import TopicLookup
+from geminga._transport.lookup import TopicsMode
 from geminga.errors import BrokerBusy, BrokerRefused
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_runtime.errors import GemingaError
 
 log = logging.getLogger(__name__)
 
-# Questions after partitions that wait for their answers together.
+# So many topics are asked for their number of partitions at the same time.
 ASKED_AT_ONCE = 100
-
-
-class TopicSource(Protocol):
-    """Tells which topics there are; ``str`` names it to people."""
-
-    @property
-    def can_change(self) -> bool:
-        """Is it of use to ask again? Known once ``topics`` was asked."""
-        ...
-
-    @property
-    def can_shrink(self) -> bool:
-        """Do topics that are not there any more leave the consumer?"""
-        ...
-
-    async def topics(self) -> list[TopicName]:
-        """The topics there are now, partitions each by itself. Raises ``ClientError``."""
-        ...
-
-    async def wait(self, refresh_s: float) -> None:
-        """Return when it is time to ask again."""
-        ...
-
-    def close(self) -> None:
-        """It will not be asked again."""
-        ...
 
 
 class NamedTopics:
     """Topics by their names; a partitioned one stands for all its partitions."""
 
+    # Topics that are deleted do not leave the consumer: it ends with them.
     can_shrink = False
 
     def __init__(self, lookup: TopicLookup, names: Sequence[TopicName]) -> None:
@@ -62,15 +37,16 @@ class NamedTopics:
 
     @property
     def can_change(self) -> bool:
-        """Is one partitioned? Topics without partitions never get any."""
+        """May a later call of ``topics`` give others? Known once there was one: topics without
+        partitions never get any."""
         return self._partitions.can_grow
 
     async def topics(self) -> list[TopicName]:
-        """Those named, a partitioned one by its partitions. Raises ``ClientError``."""
+        """Ask for the current topics, each partition by itself. Raises ``ClientError``."""
         return await self._partitions.of(self._names)
 
     async def wait(self, refresh_s: float) -> None:
-        """Return when it is time to ask for more partitions."""
+        """Return when it is time to ask again."""
         await asyncio.sleep(refresh_s)
 
     def close(self) -> None:
@@ -80,13 +56,13 @@ class NamedTopics:
 class PatternTopics:
     """The topics of a namespace whose names match a regular expression.
 
-    ``leaves_out`` names topics that match and are not consumed all the same.
-
-    A broker that can tells at once when topics come or go; the list is asked for again all the
-    same, now and then, for it may take the expression for a slightly different one.
+    ``leaves_out`` says which topics that match are not consumed all the same. A broker that can
+    reports at once when topics come or go. The list is asked for again from time to time all the
+    same: a broker may read the expression slightly differently than Python.
     """
 
     can_change = True
+    # Topics that are deleted leave the consumer.
     can_shrink = True
 
     def __init__(
@@ -101,12 +77,14 @@ class PatternTopics:
         self._mode: TopicsMode = mode
         self._watcher_id = watcher_id
         self._leaves_out = leaves_out
+        # The connection to the broker that reports changes.
         self._watched_on: Connection | None = None
         self._changed = asyncio.Event()
         self._namespace, local = namespace_and_rest(pattern.pattern)
         self._text = f"{self._namespace}/{local}"
         self._pattern = re.compile(f"{re.escape(self._namespace)}/(?:{local})", pattern.flags)
         self._partitions = _Partitions(lookup)
+        # The topics that matched in the last list, and the hash of that list.
         self._matching: list[TopicName] = []
         self._hash = ""
 
@@ -114,46 +92,51 @@ class PatternTopics:
         return f"the topics that match {self._text}"
 
     async def topics(self) -> list[TopicName]:
-        """Those that match now, a partitioned one by its partitions. Raises ``ClientError``."""
+        """Ask for the current topics, each partition by itself. Raises ``ClientError``."""
         self._changed.clear()
-        # Before the list is asked for: what comes between the two would be missed.
-        await self._watch()
+        # The watch begins before the list is asked for: a change between the two would be missed.
+        if self._watched_on is None or not self._watched_on.is_open:
+            pattern = f"persistent://{self._text}"
+            try:
+                self._watched_on = await self._lookup.watch_topics(
+                    self._watcher_id, self._namespace, pattern, self._changed.set
+                )
+            except BrokerRefused as error:
+                # The broker cannot read the pattern, or has too many of them: the list is still
+                # asked for from time to time.
+                log.info("topics not watched", extra={"of": str(self), "reason": str(error)})
         names, self._hash = await self._lookup.topics(self._namespace, self._mode, self._hash)
         if names is not None:
             bases = dict.fromkeys(TopicName.parse(name).base for name in names)
-            self._matching = [base for base in bases if self._takes(base)]
+            self._matching = [
+                base
+                for base in bases
+                if self._pattern.fullmatch(str(base).partition("://")[2])
+                and not self._leaves_out(base)
+            ]
         try:
             return await self._partitions.of(self._matching)
         except BaseException:
-            self._hash = ""  # the next list counts as a new one
+            # Their partitions are not known: the next list must not count as an unchanged one.
+            self._hash = ""
             raise
 
-    def _takes(self, topic: TopicName) -> bool:
-        is_match = self._pattern.fullmatch(str(topic).partition("://")[2]) is not None
-        return is_match and not self._leaves_out(topic)
-
-    async def _watch(self) -> None:
-        if self._watched_on is not None and self._watched_on.is_open:
-            return
-        try:
-            self._watched_on = await self._lookup.watch_topics(
-                self._watcher_id, self._namespace, f"persistent://{self._text}", self._changed.set
-            )
-        except BrokerRefused as error:
-            # It knows no such pattern, or too many: asking now and then is left.
-            log.info("topics not watched", extra={"of": str(self), "reason": str(error)})
-
     async def wait(self, refresh_s: float) -> None:
-        """Return when a broker says that topics came or went, and now and then anyway."""
+        """Return when it is time to ask again: when a broker reports a change, or later anyway."""
         with suppress(TimeoutError):
             async with asyncio.timeout(refresh_s):
                 await self._changed.wait()
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         if self._watched_on is not None and self._watched_on.is_open:
             self._lookup.unwatch_topics(self._watched_on, self._watcher_id)
         self._watched_on = None
+
+
+# Which topics there are: ``can_change`` and ``can_shrink`` say how that may change, ``str`` names
+# the source in logs.
+TopicSource = NamedTopics | PatternTopics
 
 
 class _Partitions:
@@ -161,11 +144,12 @@ class _Partitions:
 
     def __init__(self, lookup: TopicLookup) -> None:
         self._lookup = lookup
+        # 0 for a topic without partitions, which never gets any and is not asked for again.
         self._known: dict[TopicName, int] = {}
 
     @property
     def can_grow(self) -> bool:
-        """Is a topic partitioned? The others never get any."""
+        """Is one of the topics partitioned?"""
         return any(self._known.values())
 
     async def of(self, names: Sequence[TopicName]) -> list[TopicName]:
@@ -182,11 +166,11 @@ class _Partitions:
             for name, answer in zip(some, answers, strict=True):
                 count = answer
                 if isinstance(answer, BrokerBusy):
-                    # Refused for those beside it, as it would be each time that all are asked.
+                    # Refused because so many were asked for together: alone it is answered.
                     count = await self._lookup.partitions(str(name))
                 if isinstance(count, BaseException):
                     raise count
-                # Partitions never become fewer: a lower number is that of a topic made anew.
+                # Partitions never become fewer: a topic with fewer was deleted and created anew.
                 self._known[name] = max(count, self._known.get(name, 0))
         found: dict[TopicName, None] = {}
         for name in names:
@@ -196,8 +180,8 @@ class _Partitions:
 
 
 def namespace_and_rest(pattern: str) -> tuple[str, str]:
-    """The namespace of a pattern, ``public/default`` if it names none, and the pattern of the names
-    in it. Raises ``ValueError`` for a namespace that is a pattern itself."""
+    """The namespace that a pattern names, ``public/default`` if it names none, and the pattern of
+    the names in it. Raises ``ValueError`` for a namespace that is a pattern itself."""
     path = pattern.removeprefix("^").partition("://")[2] or pattern.removeprefix("^")
     parts = path.split("/", 2)
     if len(parts) < 3:

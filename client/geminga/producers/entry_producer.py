@@ -1,9 +1,9 @@
-"""Sends entries as their owner cuts and numbers them: what exactly-once by deduplication needs.
+"""Sends entries as a program cuts and numbers them: what exactly-once by deduplication needs.
 
-``Producer`` cuts batches by time as well, so a program that runs again may cut the same messages
-elsewhere. A topic that deduplicates compares the first sequence id of an entry and drops it whole,
-with those of its messages that the topic does not have. With an ``EntryProducer``, where entries
-begin and end is decided by the program alone.
+``Producer`` also cuts batches by time, so a program that runs again may cut the same messages
+elsewhere. A topic that deduplicates compares the first sequence id of an entry and drops the entry
+as a whole, with those of its messages that the topic does not have. With an ``EntryProducer`` the
+program alone decides where entries begin and end.
 """
 
 from __future__ import annotations
@@ -12,26 +12,32 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
-from geminga._channels.channel import Channels
-from geminga._closing import Closing
+from geminga._channels.registry import Channels
 from geminga.errors import ClientError
-from geminga.messages import MessageId
-from geminga.producers.attributes import MessageAttributes, decode_attributes
-from geminga.producers.batches import Batch
+from geminga.lifecycle import AsyncClosable
+from geminga.message_ids import MessageId
 from geminga.producers.options import ProducerSettings
-from geminga.producers.room import MemoryLimit, Room, Waiting
+from geminga.producers.outgoing.attributes import MessageAttributes, decode_attributes
+from geminga.producers.outgoing.batches import Batch
+from geminga.producers.send_window import MemoryLimit, SendWindow, WindowWaiter
 from geminga.producers.topic_producer import TopicProducer
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.clock import Clock
 
 
-class EntryProducer(Closing):
-    """Made by ``Client.entry_producer`` for a topic without partitions, or for one partition;
-    closed by ``close``, by ``async with``, or by the client.
+class EntryProducer(AsyncClosable):
+    """Publishes entries that the program cuts and numbers itself, to a topic without partitions or
+    to one partition. Made by ``Client.entry_producer``; closed by ``close``, by ``async with``, or
+    by the client:
+
+        async with client.entry_producer("orders-partition-0", name="import-7") as producer:
+            first = producer.known_sequence_id + 1
+            await producer.send([b"a", b"b"], encode_attributes(2), first)
+            await producer.flush()
 
     Entries are stored in the order of the calls, and none without those before it: the first one
-    that fails ends the producer. If others were sent behind it, a later attempt with the same
-    sequence ids would find that the topic has a higher one, which drops what is missing.
+    that fails ends the producer. If later ones were stored without it, another attempt with the
+    same sequence ids would find that the topic has a higher one, and drop the missing entry.
     """
 
     def __init__(
@@ -44,15 +50,19 @@ class EntryProducer(Closing):
         clock: Clock,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._room = Room(memory, settings.pending_messages_max)
+        self._window = SendWindow(memory, settings.pending_messages_max)
+        # Why the producer has ended; ``None`` until then.
         self._error: ClientError | None = None
-        self._repeated_messages = 0
-        self._last_position: tuple[int, int] | None = None
+        self.repeated_messages = 0
+        """How many of the messages sent the topic had already and did not store again."""
+        self.last_position: tuple[int, int] | None = None
+        """``(ledger_id, entry_id)`` of the last entry that has its receipt; ``None`` where there is
+        no such entry, or the topic had its messages already."""
         self._part = TopicProducer(
             channels,
             topic,
             settings,
-            room=self._room,
+            window=self._window,
             clock=clock,
             on_failure=lambda error, _: self._fail(error),
             on_end=self._fail,
@@ -69,51 +79,41 @@ class EntryProducer(Closing):
 
     @property
     def name(self) -> str:
-        """The producer's name, made by the broker if the options have none."""
+        """The producer's name, chosen by the broker if the options have none."""
         return self._part.channel.name
 
     @property
     def known_sequence_id(self) -> int:
         """The last sequence id that the topic knew of this name when the producer was opened.
 
-        -1 for none: the name is new, or the topic does not deduplicate.
+        -1 where there is none: the name is new, or the topic does not deduplicate.
         """
         return self._part.channel.last_sequence_id
 
     @property
     def message_bytes_max(self) -> int:
-        """How many bytes the broker takes in one entry, before compression."""
+        """How many bytes an entry may have, before compression."""
         return self._part.channel.max_message_bytes
-
-    @property
-    def repeated_messages(self) -> int:
-        """How many messages the topic had already and did not store again."""
-        return self._repeated_messages
-
-    @property
-    def last_position(self) -> tuple[int, int] | None:
-        """The ledger id and entry id of the last entry that has its receipt; None where there is no
-        such entry, or the topic had its messages already."""
-        return self._last_position
 
     async def send(
         self, payloads: Sequence[bytes], attributes: Sequence[bytes], first_sequence_id: int
     ) -> None:
-        """Send one entry, once there is room for it. It leaves at the loop's next turn.
+        """Send one entry, which leaves at the loop's next turn. Waits first while as many messages
+        are pending as may be.
 
-        A single message is stored without a batch around it, several as one batch; their sequence
-        ids are consecutive. ``attributes`` come from ``encode_attributes``. A message that is null
-        has an empty payload and says in its attributes that it is null.
+        One message is stored without a batch around it, several as one batch, with consecutive
+        sequence ids from ``first_sequence_id`` on. ``attributes`` come from ``encode_attributes``,
+        one for each payload. A null message has an empty payload and attributes that say so.
 
-        Raises ``MessageTooLarge``, and the error that ended the producer: that of an entry sent
-        before, ``Closed``, or the ``BrokerRefused`` for which no broker takes anything more.
+        Raises ``MessageTooLarge``, or the error that ended the producer: that of an earlier entry,
+        ``Closed``, or the ``BrokerRefused`` for which no broker takes anything more.
         """
-        if self._error is None and self._room.is_full:
+        if self._error is None and self._window.is_full:
             await self._wait_for_room()
         self._check()
         first: MessageAttributes | None = None
         if attributes[0]:
-            # What stands in the metadata of the entry: all of a single message, the key of a batch.
+            # For the metadata of the entry: all attributes of a single message, the key of a batch.
             first = decode_attributes(attributes[0])
         messages = len(payloads)
         batch = Batch(
@@ -127,22 +127,22 @@ class EntryProducer(Closing):
         self._part.submit_batch(batch)
 
     async def _wait_for_room(self) -> None:
-        """Return when half of the room is free, or the producer is over."""
+        """Return when half of the window is free, or the producer has ended."""
         free: asyncio.Future[None] = self._loop.create_future()
 
         def wake(_: ClientError | None = None) -> None:
             if not free.done():
                 free.set_result(None)
 
-        waiting = Waiting(wake, wake, is_patient=True)
-        self._room.wait(waiting)
+        waiting = WindowWaiter(wake, wake, wants_half=True)
+        self._window.enqueue(waiting)
         try:
             await free
         finally:
-            self._room.leave(waiting)
+            self._window.withdraw(waiting)
 
     async def flush(self) -> None:
-        """Wait until everything sent is stored. Raises the error that ended the producer."""
+        """Wait until everything sent before is stored. Raises the error that ended the producer."""
         if self._error is None:
             await self._part.flush()
         self._check()
@@ -153,26 +153,28 @@ class EntryProducer(Closing):
         if error is not None:
             self._fail(error)
         elif message_id is not None:
+            # For what a topic has already, brokers answer with the id -1:-1.
             is_stored = message_id.ledger_id >= 0
-            self._last_position = message_id.position if is_stored else None
-            self._repeated_messages += 0 if is_stored else messages
+            self.last_position = message_id.position if is_stored else None
+            self.repeated_messages += 0 if is_stored else messages
 
     def _fail(self, error: ClientError) -> None:
-        """Send nothing more, above all nothing again: it would be stored without what failed."""
+        """End the producer: anything that is sent, or sent again, would be stored without the entry
+        that failed."""
         if self._error is None:
             self._error = error
-            # The broker hears of it, or would refuse the next producer of this name as busy.
+            # The broker must know, or it refuses the next producer of this name as busy.
             self._part.channel.leave()
             self._part.channel.end(error)
-            self._room.end(error)
+            self._window.end(error)
 
     def _check(self) -> None:
         if self._error is not None:
             raise self._error
 
     async def close(self) -> None:
-        """Wait a while for the receipts of what was sent, then leave the broker.
+        """Wait up to ``close_timeout_s`` for the receipts of what was sent, then leave the broker.
 
-        Closing twice is harmless. What ``flush`` did not wait for may be lost.
+        Entries that ``flush`` did not wait for may not be stored. Closing twice is harmless.
         """
         await self._part.close()

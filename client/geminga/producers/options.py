@@ -1,4 +1,4 @@
-"""What users choose of a producer, and say of a message."""
+"""The options of producers and of messages, with their defaults and limits."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Literal, TypedDict
 
 from geminga._channels.producer_channel import ProducerChannelOptions
 from geminga.compression import CompressionName, compressor
-from geminga.encryption import Encryption
-from geminga.producers.attributes import MessageAttributes
-from geminga.producers.batches import Batching
-from geminga.producers.routing import HashName, Router, RouterName
+from geminga.crypto.encryption import Encryption
+from geminga.producers.outgoing.attributes import MessageAttributes
+from geminga.producers.outgoing.batches import Batching
+from geminga.producers.outgoing.routing import HashName, Router, RouterName
 from geminga.schemas.schema import SchemaInfo, proto_of
 from geminga_protocol.pulsar.enums import AccessMode
 from geminga_protocol.pulsar.messages.integers import INT64_MAX
@@ -21,8 +21,8 @@ AccessModeName = Literal["shared", "exclusive", "wait_for_exclusive", "exclusive
 
 
 class EntryProducerOptions(TypedDict, total=False):
-    """The keyword arguments of ``Client.entry_producer`` besides topic and schema, all explained in
-    ``ProducerOptions``.
+    """The keyword arguments of ``Client.entry_producer`` besides topic and schema.
+    ``ProducerOptions`` explains all of them.
 
     They are ``name``, ``properties``, ``access_mode``, ``initial_subscription``, ``compression``,
     ``encryption``, ``send_timeout_s``, ``pending_messages_max`` and ``close_timeout_s``.
@@ -42,37 +42,40 @@ class EntryProducerOptions(TypedDict, total=False):
 class ProducerOptions(EntryProducerOptions, total=False):
     """The keyword arguments of ``Client.producer`` besides topic and schema.
 
-    - ``name``: made by the broker by default.
+    - ``name``: the producer's name, by which a topic that deduplicates knows its messages; by
+      default the broker chooses one.
     - ``properties``: what brokers show of the producer.
-    - ``access_mode``: whether others may publish to the topic at the same time. ``"shared"``, the
+    - ``access_mode``: whether others may publish to the topic at the same time. ``"shared"`` is the
       default; ``"exclusive"`` fails where there is another producer, ``"wait_for_exclusive"`` waits
       until there is none, ``"exclusive_with_fencing"`` ends the others.
-    - ``initial_subscription``: a subscription that the topic gets if the producer makes it.
-    - ``initial_sequence_id``: one less than the first message's; by default the last one that the
-      broker knows of this name.
-    - ``batching``: when batches leave; ``None``: each message leaves alone.
+    - ``initial_subscription``: a subscription that the topic gets if the producer creates it.
+    - ``initial_sequence_id``: one less than that of the first message; by default the last one that
+      the broker knows of this name.
+    - ``batching``: when batches leave; with ``None`` each message leaves alone.
     - ``compression``: ``"none"``, ``"lz4"``, ``"zlib"``, ``"zstd"`` or ``"snappy"``; all but zlib
-      need ``pip install 'geminga[compression]'``. What becomes no smaller stays as it is.
+      need ``pip install 'geminga[compression]'``. Payloads that it does not make smaller stay as
+      they are.
     - ``encryption``: for whom payloads are encrypted; needs ``pip install 'geminga[encryption]'``.
-    - ``chunking``: messages larger than the broker takes leave in chunks, which consumers put
-      together; by default they are refused.
+    - ``chunking``: whether messages larger than the broker takes leave in chunks, which consumers
+      put together; by default they are refused.
     - ``router``: how messages without a key are spread over partitions. ``"round_robin"``, the
-      default, gives each partition a batch in turn, ``"single"`` one partition all. A function gets
-      a ``RoutedMessage``, with a key or without, and the number of partitions.
+      default, gives each partition a batch in turn, ``"single"`` sends all to one. A function (a
+      ``Router``) is called for every message, with a key or without.
     - ``hashing``: how a key chooses its partition: ``"java_string"``, the default as in upstream's
       Java client, ``"murmur3"``, or ``"boost"``, which upstream's C++ client has by default and its
       Python client always. All producers of a topic should agree.
-    - ``lazy_start_partitioned_producers``: of a partitioned topic only one partition's broker is
-      asked at first, and each other's with the first message that goes there, which waits for it.
-      What is published to few of many partitions needs few connections then. Producers with an
+    - ``lazy_start_partitioned_producers``: whether only one partition's broker is asked to accept
+      the producer at first, and each other one with the first message that goes there, which waits
+      for it. Publishing to few of many partitions then needs few connections. Producers with an
       access mode other than ``"shared"`` are accepted for all partitions at once in any case.
-    - ``partitions_refresh_s``: how often is asked for new partitions; 60 by default.
-    - ``send_timeout_s``: a message without receipt after so long fails, 30 by default (``None``:
-      never); it may be stored all the same. A message that finds no room fails after so long, too.
-    - ``pending_messages_max``: how many messages may wait for receipts, 50,000 by default. Their
+    - ``partitions_refresh_s``: how often the client asks for new partitions; 60 seconds by default.
+    - ``send_timeout_s``: after so many seconds a message without a receipt fails, though it may be
+      stored all the same, and so does one that still waits because too many are pending; 30 by
+      default, ``None`` for never.
+    - ``pending_messages_max``: how many messages may be without a receipt, 50,000 by default. Their
       bytes are bounded for all producers of a client: ``memory_limit_bytes`` of ``connect``.
-    - ``close_timeout_s``: how long closing waits for receipts, and then for the broker; 5 by
-      default.
+    - ``close_timeout_s``: how many seconds closing waits for receipts, and then for the broker; 5
+      by default.
     """
 
     initial_sequence_id: int | None
@@ -86,7 +89,7 @@ class ProducerOptions(EntryProducerOptions, total=False):
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings(ProducerChannelOptions):
-    """``ProducerOptions`` with their defaults, and what the producer's schema is."""
+    """``ProducerOptions`` with the defaults of those that were not given, and the schema."""
 
     initial_sequence_id: int | None = None
     batching: Batching | None = field(default_factory=Batching)
@@ -98,18 +101,22 @@ class ProducerSettings(ProducerChannelOptions):
     lazy_start_partitioned_producers: bool = False
     partitions_refresh_s: float = 60.0  # as upstream's clients
 
+    # A tenth of a second at half a million messages a second, which is more than a broker takes.
+    pending_messages_max: int = 50_000
+
     def __post_init__(self) -> None:
-        """Raise ``ValueError`` or ``TypeError`` for what cannot be."""
-        compressor(self.compression)
-        # Callers without types say True and False, as the official client does.
+        compressor(self.compression)  # raises for an unknown name, or a missing package
+        # Callers without types pass True or False, as to the official client.
         if self.batching is not None and not hasattr(self.batching, "messages_max"):
-            raise TypeError(f"batching is a Batching or None, and not {self.batching!r}")
+            raise TypeError(f"batching must be a Batching or None, not {self.batching!r}")
         if self.pending_messages_max < 1:
-            raise ValueError(f"pending_messages_max is 1 at least, not {self.pending_messages_max}")
+            raise ValueError(
+                f"pending_messages_max must be at least 1, not {self.pending_messages_max}"
+            )
         if self.send_timeout_s is not None and self.send_timeout_s <= 0:
-            raise ValueError("send_timeout_s is None or more than 0")
+            raise ValueError("send_timeout_s must be None or more than 0")
         if self.partitions_refresh_s <= 0:
-            raise ValueError("partitions_refresh_s is more than 0")
+            raise ValueError("partitions_refresh_s must be more than 0")
 
     @classmethod
     def of(cls, options: EntryProducerOptions, info: SchemaInfo | None) -> ProducerSettings:
@@ -129,23 +136,25 @@ class ProducerSettings(ProducerChannelOptions):
             named["schema"] = proto_of(info)
         return cls(**named)  # type: ignore[arg-type]  # the TypedDict has the types of the fields
 
-    # A tenth of a second at half a million messages a second, more than a broker keeps waiting.
-    pending_messages_max: int = 50_000
-
 
 class MessageOptions(TypedDict, total=False):
-    """What can be said of a message besides its value.
+    """What can be said of a message besides its value: the keyword arguments of ``Producer.send``
+    and ``Producer.send_nowait``.
 
-    ``key``: routes the message to a partition, and to a consumer of a Key_Shared subscription; also
-    what compaction keeps the newest message of. ``ordering_key``: the same for Key_Shared alone,
-    before the key. ``properties``: for whatever else receives it. ``event_time``: when it happened.
-    ``sequence_id``: what a topic that deduplicates knows the message by; it must go up.
-    ``deliver_at``, ``deliver_after``: before that time, Shared and Key_Shared subscriptions do not
-    deliver it. ``replicate_to``: the clusters it is replicated to instead of all; an empty list
-    means none.
+    - ``key``: chooses the partition, and the consumer of a Key_Shared subscription; compaction
+      keeps the newest message of each key. Text, or bytes.
+    - ``ordering_key``: chooses the consumer of a Key_Shared subscription instead of the key.
+    - ``properties``: texts by their names, for the program that receives the message.
+    - ``event_time``: when the event happened that the message is about.
+    - ``sequence_id``: the number by which a topic that deduplicates knows the message; it must be
+      higher than that of the message before.
+    - ``deliver_at``, ``deliver_after``: Shared and Key_Shared subscriptions do not deliver the
+      message before that time. Such a message leaves without a batch.
+    - ``replicate_to``: the clusters to which the message is replicated, instead of all; an empty
+      list means none. Such a message leaves without a batch.
 
-    A time is a ``datetime`` or a number of milliseconds since 1970, a duration a ``timedelta`` or a
-    number of seconds.
+    A time is a ``datetime`` (one without a time zone is local time) or a number of milliseconds
+    since 1970-01-01 UTC, a duration is a ``timedelta`` or a number of seconds.
     """
 
     key: str | bytes | None
@@ -174,15 +183,14 @@ def attributes_of(
     replicate_to: Sequence[str] | None = None,
     sequence_id: int | None = None,
 ) -> tuple[MessageAttributes | None, int | None]:
-    """What a message's metadata says of it, if anything, and its sequence id if that is chosen.
+    """The attributes of a message with these ``MessageOptions``, if it has any, and its sequence id
+    if the user chose one. ``now_ms`` is the current time, in milliseconds since 1970.
 
-    ``now_ms`` is the time it is sent, since 1970.
-
-    Raises ``ValueError`` where ``deliver_at`` and ``deliver_after`` contradict each other, and for
-    a sequence id that is none.
+    Raises ``ValueError`` for both of ``deliver_at`` and ``deliver_after``, and for a sequence id
+    that is out of range.
     """
     if sequence_id is not None and not 0 <= sequence_id <= INT64_MAX:
-        raise ValueError(f"a sequence id is from 0 to {INT64_MAX}, and not {sequence_id}")
+        raise ValueError(f"a sequence id must be from 0 to {INT64_MAX}, not {sequence_id}")
     deliver_at_ms = None if deliver_at is None else _ms_since_1970(deliver_at)
     if deliver_after is not None:
         if deliver_at is not None:
@@ -191,14 +199,15 @@ def attributes_of(
             deliver_after = deliver_after.total_seconds()
         deliver_at_ms = now_ms + round(deliver_after * 1000)
     event_time_ms = None if event_time is None else _ms_since_1970(event_time)
-    # A copy: the message may leave later, and alone only then has its properties encoded.
-    said = None if properties is None else dict(properties)
-    given = (key, ordering_key, said, event_time_ms, deliver_at_ms, replicate_to)
+    # A copy: a message that leaves alone has its properties encoded only when it leaves, and its
+    # user may change the mapping before that.
+    copied = None if properties is None else dict(properties)
+    given = (key, ordering_key, copied, event_time_ms, deliver_at_ms, replicate_to)
     return (None if given == NOTHING else MessageAttributes(*given)), sequence_id
 
 
 def _ms_since_1970(time: datetime | int) -> int:
-    """A time as messages carry it; a ``datetime`` without a time zone is one of this machine's."""
+    """A time as messages carry it; a ``datetime`` without a time zone is local time."""
     if isinstance(time, datetime):
         return (time.astimezone(UTC) - EPOCH) // timedelta(milliseconds=1)
     return time

@@ -1,4 +1,7 @@
-"""Sends the values of one topic's producer: encodes them, chooses partitions, bounds what waits."""
+"""The producer that users hold: it encodes values, chooses partitions, and bounds what is pending.
+
+Under it a ``TopicProducer`` for each partition makes payloads and sends them.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,19 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack
 
-from geminga._channels.channel import Channels
+from geminga._channels.registry import Channels
 from geminga.errors import ClientError, ProducerQueueFull, SendTimedOut
-from geminga.messages import MessageId
-from geminga.producers.attributes import MessageAttributes
-from geminga.producers.batches import SendCallback
+from geminga.message_ids import MessageId
 from geminga.producers.options import MessageOptions, ProducerSettings, attributes_of
-from geminga.producers.room import MemoryLimit, Room, Waiting
-from geminga.producers.routing import RoutedMessage, Routing
+from geminga.producers.outgoing.attributes import MessageAttributes
+from geminga.producers.outgoing.batches import SendCallback
+from geminga.producers.outgoing.routing import PartitionRouter, RoutedMessage
+from geminga.producers.send_window import MemoryLimit, SendWindow, WindowWaiter
 from geminga.producers.topic_producer import TopicProducer
 from geminga.schemas.key_value import KeyValueEncoding, KeyValueSchema
 from geminga.schemas.schema import Schema
 from geminga_protocol.pulsar.enums import AccessMode
-from geminga_protocol.pulsar.topics.topic_names import TopicName
+from geminga_protocol.pulsar.topics.topic_names import PARTITION_INDEX_MAX, TopicName
 from geminga_runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -30,23 +33,30 @@ log = logging.getLogger(__name__)
 ValueT = TypeVar("ValueT")
 OutcomeT = TypeVar("OutcomeT")
 
-# So much is sent between two turns of the loop that ``ready`` gives. Without these turns nothing
-# would leave before the room is full; a turn costs 10 us, which is little for a hundred messages.
+# ``ready`` lets the loop turn after so much: a program that never waits would fill the window
+# before the first message leaves. A turn costs 10 us, which is little for a hundred messages.
 TURN_BYTES = 128 * 1024
 TURN_MESSAGES = 100
 
 
 class Producer(Generic[ValueT]):
-    """Made by ``Client.producer``; closed by ``close``, by ``async with``, or by the client.
+    """Publishes messages to a topic. Made by ``Client.producer``; closed by ``close``, by
+    ``async with``, or by the client:
 
-    Messages are stored in the order of the calls. When the connection breaks, what has no receipt
-    is sent again on the next one, in the same order with the same sequence ids: a message may be
-    stored twice (unless the topic deduplicates), and none is left out. While there is no
-    connection messages wait for one, up to ``send_timeout_s``.
+        async with client.producer("orders") as producer:
+            message_id = await producer.send(b"one more")  # stored
+            for line in lines:
+                await producer.ready()
+                producer.send_nowait(line)  # stored by the end of the block
 
-    ``send`` tells what became of its message. Of messages sent with ``send_nowait`` a callback
-    does; where there is none, the first error is raised by the next ``ready``, ``flush``, ``close``
-    or end of the ``async with`` block, once, with a note of how many messages were not stored.
+    Messages are stored in the order of the calls, in each partition. When a connection breaks,
+    messages without a receipt are sent again on the next one, in the same order with the same
+    sequence ids: a message may be stored twice (unless the topic deduplicates), and none is left
+    out. While there is no connection messages wait for one, up to ``send_timeout_s``.
+
+    ``send`` returns or raises the outcome of its message. ``send_nowait`` reports it to a callback;
+    without one, the first error is raised by the next ``ready``, ``flush``, ``close`` or end of the
+    ``async with`` block, once, with a note of how many messages were not stored.
     """
 
     def __init__(
@@ -59,10 +69,12 @@ class Producer(Generic[ValueT]):
         memory: MemoryLimit,
         clock: Clock,
     ) -> None:
+        self.topic = str(topic)
+        """The whole name of the topic."""
         self._channels = channels
         self._topic = topic
         self._encode = schema.encode
-        # Of pairs whose keys stand in the metadata.
+        # For key-value pairs whose key is the message's: encodes the two apart.
         self._encode_parts: Callable[[Any], tuple[bytes | None, bytes | None]] | None = None
         kind: object = schema
         if isinstance(kind, KeyValueSchema) and kind.encoding is KeyValueEncoding.SEPARATED:
@@ -70,27 +82,35 @@ class Producer(Generic[ValueT]):
         self._settings = settings
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._room = Room(memory, settings.pending_messages_max)
+        self._window = SendWindow(memory, settings.pending_messages_max)
+        # The first error of a message without a callback that was not raised yet, and how many such
+        # messages were not stored.
         self._failure: ClientError | None = None
         self._failed_messages = 0
+        # Have all partitions ended?
         self._has_ended = False
-        self._turn_bytes = self._turn_messages = 0  # sent since the last turn given
-        # Other access modes are about all partitions: each is asked for at once.
+        # Sent since ``ready`` last let the loop turn.
+        self._turn_bytes = self._turn_messages = 0
+        # Other access modes are for the topic as a whole: each partition's broker is asked at once.
         is_shared = settings.access_mode is AccessMode.SHARED
         self._is_lazy = settings.lazy_start_partitioned_producers and is_shared
-        self._routing = Routing(settings.router, settings.hashing, channels.random_number())
+        first = channels.random.randrange(PARTITION_INDEX_MAX)
+        self._router = PartitionRouter(settings.router, settings.hashing, first)
         # One for each partition; one for a topic without, which is then also ``_only``.
         self._parts: list[TopicProducer] = []
         self._only: TopicProducer | None = None
         self._watch: asyncio.Task[object] | None = None
 
     async def open(self) -> None:
-        """Have a broker accept the producer, for each partition; for ``Client.producer``."""
+        """Have a broker accept the producer, for each partition; for ``Client.producer``.
+
+        Raises ``ClientError``; nothing is open then.
+        """
         partitions = 0
         if self._topic.partition_index < 0:
             partitions = await self._channels.partitions(self._topic)
         # Lazy producers of one topic begin at different partitions.
-        index = self._routing.turn(partitions) if partitions and self._is_lazy else 0
+        index = self._router.turn(partitions) if partitions and self._is_lazy else 0
         first = self._topic.partition(index) if partitions else self._topic
         await self._open_parts([first], self._settings)
         if not partitions:
@@ -105,8 +125,8 @@ class Producer(Generic[ValueT]):
         )
 
     async def _open_partitions(self, partitions: int) -> None:
-        """Open those that are not open yet, or leave that to their first messages; with the name
-        that the first one got."""
+        """Open the partitions that are not open yet, or (lazily) leave that to their first
+        messages. All have the name that the first one got."""
         topics = [self._topic.partition(index) for index in range(len(self._parts), partitions)]
         settings = replace(self._settings, name=self.name)
         if self._is_lazy:
@@ -115,13 +135,14 @@ class Producer(Generic[ValueT]):
             await self._open_parts(topics, settings)
 
     async def _open_parts(self, topics: Sequence[TopicName], settings: ProducerSettings) -> None:
-        """Have them all accepted, or none of them. Raises ``ClientError``."""
+        """Have brokers accept all of these partitions, or close them. Raises ``ClientError``."""
         parts = self._new_parts(topics, settings)
         try:
             await asyncio.gather(*[part.open() for part in parts])
         except BaseException:
             await asyncio.gather(*[part.close() for part in parts])
             if not self._watch:
+                # The producer itself is being opened: it fails with its first partition.
                 await asyncio.gather(*[part.close() for part in self._parts])
             raise
         self._parts += parts
@@ -134,7 +155,7 @@ class Producer(Generic[ValueT]):
                 self._channels,
                 topic,
                 settings,
-                room=self._room,
+                window=self._window,
                 clock=self._clock,
                 on_failure=self._note_failure,
                 on_end=self._part_ended,
@@ -143,7 +164,7 @@ class Producer(Generic[ValueT]):
         ]
 
     async def _watch_partitions(self) -> None:
-        """Open the partitions that the topic gets. Never ends."""
+        """Open the partitions that are added to the topic, until the producer is closed."""
         while True:
             await asyncio.sleep(self._settings.partitions_refresh_s)
             try:
@@ -161,21 +182,14 @@ class Producer(Generic[ValueT]):
                 )
 
     @property
-    def topic(self) -> str:
-        """The whole name of the topic."""
-        return str(self._topic)
-
-    @property
     def name(self) -> str:
-        """The producer's name, made by the broker if the options have none."""
+        """The producer's name, chosen by the broker if the options have none."""
         return self._parts[0].channel.name
 
     @property
     def producer_id(self) -> int:
-        """The producer's number, which no other producer or consumer of the client has.
-
-        Each partition has one of its own; this is the first one's.
-        """
+        """The producer's id on its connections, which no other producer or consumer of the client
+        has. Each partition has an id of its own; this is the first one's."""
         return self._parts[0].channel.id
 
     @property
@@ -185,41 +199,45 @@ class Producer(Generic[ValueT]):
 
     @property
     def last_sequence_id(self) -> int:
-        """The sequence id of the last message that left; -1 before the first, where none is known.
+        """The sequence id of the last message that was sent; -1 before the first, unless the broker
+        knows an earlier one of this name.
 
-        Messages of a batch are numbered when it leaves, and each partition numbers its own: of
-        several this is the highest.
+        Messages of a batch are numbered when it leaves. Each partition numbers its own messages;
+        this is the highest of all partitions.
         """
         return max(part.last_sequence_id for part in self._parts)
 
     @property
     def pending_messages(self) -> int:
-        """How many messages wait for their receipts, those in open batches among them."""
-        return self._room.messages
+        """How many messages have no receipt yet, those in open batches included."""
+        return self._window.messages
 
     @property
     def is_connected(self) -> bool:
-        """Is a broker taking messages at this moment, for every partition that was started?"""
+        """Is there a broker at this moment, for every partition that was started?"""
         return all(part.channel.is_connected for part in self._parts if part.has_started)
 
     # ---- sending
 
     async def send(self, value: ValueT | None, **options: Unpack[MessageOptions]) -> MessageId:
-        """Send a message and wait until it is stored; gives its id. ``None`` is a null value.
+        """Send a message, wait until it is stored, and return its id. ``None`` is a null value.
 
-        It leaves at the end of the loop's turn, in one batch with what was sent before it and in
-        the same turn. The options are explained in ``MessageOptions``. Waits for room where there
-        is none. A message that is given up (cancelled) is not sent if it still waited for room.
+        ``MessageOptions`` explains the options: ``await producer.send(order, key="eu")``. The
+        message leaves at the end of the loop's turn, in one batch with others that were sent before
+        it or in the same turn: many calls at the same time (``asyncio.gather``) are fast, one after
+        the other takes a round trip each.
 
-        Raises ``MessageTooLarge``, ``SendTimedOut``, ``Closed``, or the ``ClientError`` that
-        ended the producer.
+        Waits first while as many messages are pending as may be. A call that is cancelled during
+        that wait sends nothing; later the message may be stored all the same. Raises what the
+        schema raises for the value, ``MessageTooLarge``, ``SendTimedOut``, ``Closed``, or the
+        ``ClientError`` that ended the producer.
         """
         payload, attributes, sequence_id = self._message(value, options)
         stored: asyncio.Future[MessageId] = self._loop.create_future()
         submit = partial(
             self._submit, payload, attributes, sequence_id, partial(_settle, stored), at_once=True
         )
-        if not self._room.is_full:
+        if not self._window.is_full:
             submit()
             return await stored
         self._check_open()
@@ -231,19 +249,20 @@ class Producer(Generic[ValueT]):
         callback: SendCallback | None = None,
         **options: Unpack[MessageOptions],
     ) -> None:
-        """Send a message; it leaves with its batch.
+        """Send a message with its batch, and return without waiting.
 
-        ``callback(message_id, error)`` is called once, with one of them; it runs on the loop and
-        must not block, and what it raises goes to the loop's exception handler. The options are
-        explained in ``MessageOptions``.
+        ``callback(message_id, error)`` is called once, with one of them, the other is ``None``. It
+        runs on the loop and must not block; what it raises goes to the loop's exception handler.
+        ``MessageOptions`` explains the options.
 
-        Raises ``ProducerQueueFull`` where there is no room (``await ready()`` between messages
-        avoids that), ``MessageTooLarge``, ``Closed``, or the ``ClientError`` that ended the
-        producer; the callback is not called then.
+        Raises ``ProducerQueueFull`` where as many messages are pending as may be (``await ready()``
+        between messages avoids that), what the schema raises for the value, ``MessageTooLarge``,
+        ``Closed``, or the ``ClientError`` that ended the producer. The callback is not called then.
         """
-        if self._room.is_full:
+        # HOT: plain messages, as most are, take a short way.
+        if self._window.is_full:
             self._check_open()
-            raise ProducerQueueFull(self._room.messages, self._room.used_bytes)
+            raise ProducerQueueFull(self._window.messages, self._window.memory.used_bytes)
         if not options and value is not None and self._encode_parts is None:
             payload = self._encode(value)
             self._turn_messages += 1
@@ -254,9 +273,10 @@ class Producer(Generic[ValueT]):
             self._submit(payload, attributes, sequence_id, callback)
 
     async def ready(self) -> None:
-        """Wait until half of the room for messages is free, and let what was sent leave.
+        """Wait until there is room for many messages, and let batches leave.
 
-        To be awaited between calls of ``send_nowait``; it mostly does not wait. Raises the first
+        Await it between calls of ``send_nowait``: mostly it does not wait at all. It waits while
+        half of ``pending_messages_max`` or of ``memory_limit_bytes`` is taken. Raises the first
         error of a message that was sent without a callback, or the error that ended the producer.
         """
         if self._failure is not None or self._has_ended:
@@ -265,11 +285,11 @@ class Producer(Generic[ValueT]):
         if self._turn_bytes >= TURN_BYTES or self._turn_messages >= TURN_MESSAGES:
             self._turn_bytes = self._turn_messages = 0
             await asyncio.sleep(0)
-        if self._room.is_half_full:
+        if self._window.is_half_full:
             self._check_open()
             free: asyncio.Future[None] = self._loop.create_future()
-            await self._wait_for_room(partial(_resolve, free), free, is_patient=True)
-            # There may be room because everything has failed.
+            await self._wait_for_room(partial(_resolve, free), free, wants_half=True)
+            # The window may be free because everything in it has failed.
             self._check_open()
 
     async def flush(self) -> None:
@@ -283,7 +303,7 @@ class Producer(Generic[ValueT]):
     def _message(
         self, value: ValueT | None, options: MessageOptions
     ) -> tuple[bytes, MessageAttributes | None, int | None]:
-        """A message's payload, attributes and sequence id. A value of ``None`` is a null value."""
+        """The payload, attributes and sequence id of a message."""
         attributes, sequence_id = attributes_of(self._clock.wall_ms(), **options)
         payload: bytes | None = None
         if value is not None and self._encode_parts is None:
@@ -308,32 +328,32 @@ class Producer(Generic[ValueT]):
         *,
         at_once: bool = False,
     ) -> None:
-        """Hand a message over for which there is room."""
+        """Hand a message to its partition; the window has a place for it."""
         self._turn_messages += 1
         self._turn_bytes += len(payload)
         part = self._only or self._part_for(payload, attributes)
         part.submit(payload, attributes, sequence_id, callback, at_once=at_once)
 
     def _part_for(self, payload: bytes, attributes: MessageAttributes | None) -> TopicProducer:
-        """The partition that a message goes to."""
+        """Choose the partition that a message goes to."""
         key, properties = None, None
         if attributes is not None:
             key, properties = attributes.partition_key, attributes.properties
         parts = self._parts
-        gathers = parts[self._routing.turn(len(parts))].gathers
+        has_open_batch = parts[self._router.turn(len(parts))].has_open_batch
         message = RoutedMessage(payload, key, properties or {})
-        return parts[self._routing.partition(message, len(parts), gathers=gathers)]
+        return parts[self._router.partition(message, len(parts), has_open_batch=has_open_batch)]
 
     async def _wait_for_room(
         self,
         enter: Callable[[], None],
         outcome: asyncio.Future[OutcomeT],
         *,
-        is_patient: bool = False,
+        wants_half: bool = False,
     ) -> OutcomeT:
-        """Have ``enter`` called when there is room; gives the outcome that it leads to.
+        """Have ``enter`` called when the window has a place; returns the ``outcome`` it leads to.
 
-        Raises ``SendTimedOut`` where there is no room in time, or what ``enter`` raised.
+        Raises ``SendTimedOut`` where there is no place in time, or what ``enter`` raised.
         """
         timeout_s = self._settings.send_timeout_s
         timer: asyncio.TimerHandle | None = None
@@ -346,23 +366,23 @@ class Producer(Generic[ValueT]):
             except ClientError as error:
                 _fail(outcome, error)
 
-        waiting = Waiting(enter_in_turn, partial(_fail, outcome), is_patient)
+        waiting = WindowWaiter(enter_in_turn, partial(_fail, outcome), wants_half)
 
         def expire(timeout_s: float) -> None:
-            if self._room.leave(waiting):
+            if self._window.withdraw(waiting):
                 _fail(outcome, SendTimedOut(None, timeout_s))
 
-        # What waits until half of the room is free has nothing to lose but its patience.
-        if timeout_s is not None and not is_patient:
+        # ``ready`` has no message that could time out.
+        if timeout_s is not None and not wants_half:
             timer = self._loop.call_later(timeout_s, expire, timeout_s)
-        self._room.wait(waiting)
+        self._window.enqueue(waiting)
         try:
             return await outcome
         finally:
             if timer is not None:
                 timer.cancel()
             if outcome.cancelled():
-                self._room.leave(waiting)
+                self._window.withdraw(waiting)
 
     def _check_open(self) -> None:
         """Raise the error that ended the producer, if one did."""
@@ -370,10 +390,10 @@ class Producer(Generic[ValueT]):
             self._parts[0].channel.check_open()
 
     def _part_ended(self, error: ClientError) -> None:
-        """No broker takes anything more for one partition; with the last one all is over."""
+        """End the producer with the last of its partitions."""
         if self._parts and all(part.channel.error is not None for part in self._parts):
             self._has_ended = True
-            self._room.end(error)
+            self._window.end(error)
 
     def _note_failure(self, error: ClientError, messages: int) -> None:
         self._failure = self._failure or error
@@ -390,10 +410,10 @@ class Producer(Generic[ValueT]):
     # ---- closing
 
     async def close(self) -> None:
-        """Wait a while for the receipts of what was sent, then leave the broker.
+        """Wait up to ``close_timeout_s`` for the receipts of what was sent, then leave the broker.
 
-        What has no receipt by then fails with ``Closed``. Closing twice is harmless. Raises the
-        first error of a message that was sent without a callback.
+        Messages without a receipt by then fail with ``Closed``. Closing twice is harmless. Raises
+        the first error of a message that was sent without a callback.
         """
         await self._close_parts()
         self._raise_failure()
@@ -415,13 +435,14 @@ class Producer(Generic[ValueT]):
         if error is None:
             await self.close()
             return
+        # The error that ended the block must not be hidden behind that of a message.
         await self._close_parts()
 
 
 def _settle(
     stored: asyncio.Future[MessageId], message_id: MessageId | None, error: ClientError | None
 ) -> None:
-    """Tell a caller of ``send`` what became of its message, unless it has given up."""
+    """Report the outcome of its message to a caller of ``send``, unless it was cancelled."""
     if message_id is None:
         assert error is not None
         _fail(stored, error)

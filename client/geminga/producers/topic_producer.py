@@ -1,52 +1,52 @@
-"""Publishes to one topic or partition: numbers messages, makes payloads of them, tells what became
-of each.
+"""Publishes to one topic or partition: numbers messages, makes payloads of them, reports the
+outcome of each.
 
-Whether there is room for a message was asked before; here it is taken and given back.
+Its owner checks that the send window has a place for a message; the place is acquired and released
+here.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from geminga._channels.channel import Channels
 from geminga._channels.producer_channel import ProducerChannel
+from geminga._channels.registry import Channels
 from geminga.compression import compressor
-from geminga.encryption import TAG_BYTES, Encryptor
+from geminga.crypto.encryption import TAG_BYTES, Encryptor
 from geminga.errors import ClientError, Closed, MessageTooLarge
-from geminga.messages import MessageId, from_proto
-from geminga.producers.attributes import MessageAttributes
-from geminga.producers.batches import (
+from geminga.message_ids import MessageId, from_proto
+from geminga.producers.options import ProducerSettings
+from geminga.producers.outgoing.attributes import MessageAttributes
+from geminga.producers.outgoing.batches import (
     SINGLE_OVERHEAD_BYTES,
     Batch,
     OpenBatches,
     SendCallback,
-    number,
 )
-from geminga.producers.options import ProducerSettings
-from geminga.producers.room import Room
+from geminga.producers.send_window import SendWindow
 from geminga_protocol.pulsar.api_pb2 import MessageIdData, MessageMetadata
 from geminga_protocol.pulsar.frames import FRAME_OVERHEAD_BYTES
 from geminga_protocol.pulsar.messages.payload import encode_numbered_batch, encode_payload
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.clock import Clock
 
-# What properties and keys may take beyond a message of the largest size: the frame's overhead,
-# without what the command, the producer's name and the numbers need of it.
+# So much may keys and properties add to a message of the largest size: the overhead that brokers
+# allow a frame, less what the command, the producer's name and the numbers take of it.
 METADATA_BYTES_MAX = FRAME_OVERHEAD_BYTES - 1024
 
-# What a chunk has besides its metadata without number, and its share of the message: checksum and
-# size (10 bytes), number of chunks and the chunk's own (14 at most).
+# What a chunk has besides its share of the message and the metadata that all chunks have: checksum
+# and size (10 bytes), number of chunks and the chunk's own (14 at most).
 CHUNK_OVERHEAD_BYTES = 24
-# Attributes so large that chunks would have room for less are refused.
+# A message whose attributes leave less than this for the body in each chunk is refused.
 CHUNK_BYTES_MIN = 1024
 
 
-class _Early(NamedTuple):
-    """A message that came before a broker had accepted its producer: what ``submit`` was told."""
+class _EarlyMessage(NamedTuple):
+    """The arguments of ``submit`` for a message that came before a broker accepted its producer."""
 
     payload: bytes
     attributes: MessageAttributes | None
@@ -56,11 +56,11 @@ class _Early(NamedTuple):
 
 
 class TopicProducer:
-    """One topic's share of a producer.
+    """The part of a producer that publishes to one topic or partition.
 
     ``on_failure`` is called with an error and how many messages without a callback it concerns;
-    ``on_end`` when no broker will take anything more. Without ``open`` it asks a broker to accept
-    it with its first message; what comes until then waits, and fails if none does.
+    ``on_end`` once no broker will take anything more. A part that is not opened asks a broker to
+    accept it with its first message; messages wait until then, and fail if no broker does.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class TopicProducer:
         topic: TopicName,
         settings: ProducerSettings,
         *,
-        room: Room,
+        window: SendWindow,
         clock: Clock,
         on_failure: Callable[[ClientError, int], None],
         on_end: Callable[[ClientError], None],
@@ -77,27 +77,30 @@ class TopicProducer:
         self._channels = channels
         self._topic = topic
         self._settings = settings
-        self._room = room
+        self._window = window
         self._clock = clock
         self._on_failure = on_failure
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._partition = topic.partition_index
+        # ``None`` until the first message is numbered: the broker may know earlier ones.
         self._next_sequence_id: int | None = None
+        # ``None`` where each message leaves alone.
         self._open = None if settings.batching is None else OpenBatches(settings.batching)
         self._compressor = compressor(settings.compression)
         self._encryptor = (
             Encryptor(settings.encryption, clock.monotonic) if settings.encryption else None
         )
-        # Sends the open batches; whether at the end of this turn, or when their time is over.
+        # Sends the open batches: at the end of this turn of the loop, or after their ``delay_s``.
         self._timer: asyncio.Handle | None = None
         self._leaves_at_once = False
-        # What ``flush`` waits for: the last batch that had left, which is settled after all others.
+        # The last batch that was sent and is not settled: batches are settled in their order, so
+        # that all are when it is. Calls of ``flush`` wait each for the one that was last then.
         self._last: Batch | None = None
         self._flushing: list[tuple[Batch, asyncio.Future[None]]] = []
-        # Until a broker has accepted the channel: what waits for that, bounded by the room, and the
-        # task that asks.
-        self._early: deque[_Early] | None = deque()
+        # The messages that wait until a broker has accepted the channel, bounded by the window, and
+        # the task that asks one. ``None`` once a broker has.
+        self._early: deque[_EarlyMessage] | None = deque()
         self._starting: asyncio.Task[object] | None = None
         self.channel = self._new_channel()
 
@@ -113,7 +116,7 @@ class TopicProducer:
         """Have a broker accept it. Raises the ``ClientError`` for which none did."""
         await self.channel.open()
         self.channel.on_end = self._ended
-        if self.channel.error is not None:  # in the turn in which it was accepted
+        if self.channel.error is not None:  # it ended in the turn in which it was accepted
             self._ended(self.channel.error)
         early, self._early = self._early or (), None
         for each in early:
@@ -121,16 +124,17 @@ class TopicProducer:
                 self.submit(*each[:-1], at_once=each.at_once)
             except ClientError as error:  # it is too large for this broker
                 self._tell_early(each, error)
-        # Afterwards: whatever waits for room would overtake them.
-        self._room.give_back(len(early), sum(len(each.payload) for each in early))
+        # Their places are released only now, after ``submit`` has acquired them once more: a caller
+        # that waits for a place would overtake them.
+        self._window.release(len(early), sum(len(each.payload) for each in early))
 
     def _begin_to_start(self) -> None:
         self._starting = self._channels.spawn(self._start(), name=f"start {self.channel.title}")
-        # The task may be cancelled before its first step: only its end is certain.
+        # The task may be cancelled before its first step, so that no ``finally`` in it would run.
         self._starting.add_done_callback(self._start_ended)
 
     async def _start(self) -> None:
-        """``open`` for what waits; after a failure the next message tries again."""
+        """Open the part for the messages that wait; after a failure the next one tries again."""
         try:
             await self.open()
         except ClientError as error:
@@ -145,15 +149,16 @@ class TopicProducer:
         if start.cancelled():  # the client is closed
             self._fail_early(Closed(self.channel.title))
         else:
-            self._begin_to_start()  # sent by callbacks of what has failed
+            # Messages that callbacks of failed ones have sent.
+            self._begin_to_start()
 
     def _fail_early(self, error: ClientError) -> None:
         early, self._early = self._early or (), deque()
         for each in early:
-            self._room.give_back(1, len(each.payload))
+            self._window.release(1, len(each.payload))
             self._tell_early(each, error)
 
-    def _tell_early(self, early: _Early, error: ClientError) -> None:
+    def _tell_early(self, early: _EarlyMessage, error: ClientError) -> None:
         callbacks = [] if early.callback is None else [(0, early.callback)]
         self._tell(Batch(None, [early.payload], [b""], callbacks=callbacks), None, error)
 
@@ -171,8 +176,8 @@ class TopicProducer:
         return self.channel.last_sequence_id if initial is None else initial
 
     @property
-    def gathers(self) -> bool:
-        """Has a batch been begun that has not left yet?"""
+    def has_open_batch(self) -> bool:
+        """Is there a batch that has not been sent yet?"""
         return self._open is not None and not self._open.is_empty
 
     # ---- sending
@@ -186,17 +191,18 @@ class TopicProducer:
         *,
         at_once: bool = False,
     ) -> None:
-        """Take a message; it leaves when its batch does, or ``at_once``: at the end of this turn.
+        """Take a message; it leaves with its batch, or ``at_once``: at the end of this turn.
 
         Raises ``MessageTooLarge``, or the error that ended the channel; ``callback`` is not called
         then.
         """
+        # HOT, for messages with attributes; plain ones mostly go by ``submit_plain``.
         channel = self.channel
         if channel.error is not None:
             raise channel.error
         if self._early is not None:
-            self._early.append(_Early(payload, attributes, sequence_id, callback, at_once))
-            self._room.take(len(payload))
+            self._early.append(_EarlyMessage(payload, attributes, sequence_id, callback, at_once))
+            self._window.acquire(len(payload))
             if self._starting is None:
                 self._begin_to_start()
             return
@@ -217,7 +223,7 @@ class TopicProducer:
         if batches.is_empty:
             batches.begin(channel.max_message_bytes)
         batches.add(payload, attributes, encoded, callback, sequence_id)
-        self._room.take(message_bytes)
+        self._window.acquire(message_bytes)
         if batches.is_full:
             self.send_batches()
         elif at_once and not self._leaves_at_once:
@@ -228,17 +234,18 @@ class TopicProducer:
             self._timer = self._loop.call_later(self._settings.batching.delay_s, self.send_batches)
 
     def submit_plain(self, payload: bytes, callback: SendCallback | None) -> None:
-        """``submit`` for a message without attributes: the short way, where a batch is open."""
+        """Take a message without attributes, as ``submit`` does, but faster if a batch is open."""
+        # HOT
         if self._open is not None and self._open.add_plain(payload, callback):
-            self._room.take(len(payload))
+            self._window.acquire(len(payload))
         else:
             self.submit(payload, None, None, callback)
 
     def submit_batch(self, batch: Batch) -> None:
-        """Send a batch that its owner has cut and numbered, behind those that came before it; the
-        owner, which hears of the channel's end at once, sends none then.
+        """Send a batch that its owner has cut and numbered, behind those that came before it.
 
-        Raises ``MessageTooLarge``; callbacks are not called then.
+        The owner must not call it once the channel has ended (``on_end``). Raises
+        ``MessageTooLarge``; callbacks are not called then.
         """
         if len(batch) == 1:
             self._check_size(batch.payloads[0], batch.encoded_attributes[0])
@@ -247,7 +254,7 @@ class TopicProducer:
             if batch_bytes > self.channel.max_message_bytes:
                 raise MessageTooLarge(batch_bytes, self.channel.max_message_bytes)
         self.send_batches()
-        self._room.take(batch.payload_bytes, len(batch))
+        self._window.acquire(batch.payload_bytes, len(batch))
         self._send(batch)
 
     def _submit_alone(
@@ -261,14 +268,15 @@ class TopicProducer:
         """Send a message that no batch has a place for, behind those that came before it."""
         self._check_size(payload, encoded)
         if attributes is not None and attributes.goes_alone:
-            attributes.describe(MessageMetadata())  # what cannot be is raised before all else
+            # Raises for attributes that cannot be encoded, before anything is changed.
+            attributes.describe(MessageMetadata())
         self.send_batches()
         batch = Batch(attributes, [payload], [encoded], payload_bytes=len(payload) + len(encoded))
         if callback is not None:
             batch.callbacks.append((0, callback))
         if sequence_id is not None:
             batch.sequence_ids = [sequence_id]
-        self._room.take(batch.payload_bytes)
+        self._window.acquire(batch.payload_bytes)
         self._send(batch)
 
     def _check_size(self, payload: bytes, encoded: bytes) -> None:
@@ -280,7 +288,8 @@ class TopicProducer:
                 raise MessageTooLarge(len(encoded), message_bytes_max)
             body_bytes = min(body_bytes, message_bytes_max)
         if body_bytes > message_bytes_max and self._compressor is not None:
-            # Compressed once more when it leaves: large messages that shrink so far are rare.
+            # It is compressed once more when it is sent: large messages that shrink so far are
+            # rare.
             body_bytes = len(self._compressor.compress(payload))
         if body_bytes > message_bytes_max:
             raise MessageTooLarge(body_bytes, message_bytes_max)
@@ -302,7 +311,11 @@ class TopicProducer:
         self._timer = timer
 
     def _send(self, batch: Batch) -> None:
-        sequence_ids = number(batch, self.last_sequence_id + 1)
+        """Number a batch, and hand it to the channel as one payload, or as several chunks."""
+        sequence_ids: Sequence[int] | None = batch.sequence_ids
+        if sequence_ids is None:
+            following = self.last_sequence_id + 1
+            sequence_ids = range(following, following + len(batch))
         first, last = sequence_ids[0], sequence_ids[-1]
         self._next_sequence_id = max(self.last_sequence_id, last) + 1
         metadata = MessageMetadata(
@@ -314,7 +327,7 @@ class TopicProducer:
         messages = len(batch)
         self._last = batch
         if messages == 1:
-            # A batch of one would be larger, and its message's id have an index that says nothing.
+            # A batch of one would be larger, and give its message's id a batch index.
             if batch.attributes is not None:
                 batch.attributes.describe(metadata)
             body = self._compressed(metadata, batch.payloads[0])
@@ -374,14 +387,15 @@ class TopicProducer:
                 return compressed
         return body
 
-    # ---- what becomes of it
+    # ---- outcomes
 
     def _settled(
         self, batch: Batch, message_id: MessageIdData | None, error: ClientError | None
     ) -> None:
-        """A payload is stored, or is not as far as the client knows."""
+        """Report a payload that is stored, or that is not as far as the client knows."""
         stored = None if message_id is None else from_proto(message_id, self._partition)
         if batch.is_chunked:
+            # The outcome of the message is that of its last chunk, or the first error of one.
             batch.error = error = batch.error or error
             batch.first_chunk = batch.first_chunk or stored
             batch.num_sends -= 1
@@ -396,10 +410,10 @@ class TopicProducer:
             flushed = self._flushing.pop(0)[1]
             if not flushed.done():
                 flushed.set_result(None)
-        self._room.give_back(len(batch), batch.payload_bytes)
+        self._window.release(len(batch), batch.payload_bytes)
 
     def _tell(self, batch: Batch, stored: MessageId | None, error: ClientError | None) -> None:
-        """Call the callbacks of a batch; what has none is reported only where it is not stored."""
+        """Call the callbacks of a batch. Messages without one are reported where they failed."""
         messages = len(batch)
         for index, callback in batch.callbacks:
             message_id = stored
@@ -420,7 +434,7 @@ class TopicProducer:
             self._on_failure(error, messages - len(batch.callbacks))
 
     async def flush(self) -> None:
-        """Send what is there, and wait until it and all before it is stored or has failed."""
+        """Send the open batches, and wait until everything sent before is stored or has failed."""
         if self._starting is not None:
             await asyncio.wait([self._starting])
         self.send_batches()
@@ -432,16 +446,16 @@ class TopicProducer:
     # ---- its end
 
     def _ended(self, error: ClientError) -> None:
-        """No broker will take what has not left."""
+        """Fail the open batches: no broker will take them. The channel has failed what was sent."""
         self._set_timer(None)
         if self._open is not None:
             for batch in self._open.take():
                 self._tell(batch, None, error)
-                self._room.give_back(len(batch), batch.payload_bytes)
+                self._window.release(len(batch), batch.payload_bytes)
         self._on_end(error)
 
     async def close(self) -> None:
-        """Wait a while for the receipts of what was sent, then leave the broker."""
+        """Wait up to ``close_timeout_s`` for receipts of what was sent, then leave the broker."""
         if self._starting is not None:
             await asyncio.wait([self._starting], timeout=self._settings.close_timeout_s)
         self.send_batches()

@@ -1,4 +1,11 @@
-"""Schemas: how the values that users send and receive become the bytes of messages, and back."""
+"""Schemas: how the values that users send and receive become the bytes of messages, and back.
+
+In reading order: ``schema`` says what a schema offers, and has the one of bytes; ``primitives`` are
+single values, ``json_schema`` and ``avro`` records (``records`` defines them by classes),
+``protobuf`` messages (``protobuf_avro`` makes their Avro definitions), ``key_value`` pairs, and
+``auto`` stands for whatever schema a topic has. A schema never asks a broker: consumers and
+producers do, and hand it the schema of the topic.
+"""
 
 from geminga.schemas.auto import AutoConsumeSchema, AutoProduceSchema, schema_of
 from geminga.schemas.avro import AvroSchema

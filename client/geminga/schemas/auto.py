@@ -1,7 +1,5 @@
-"""Schemas that are the topic's: values as whatever schema their messages were written with.
-
-``AUTO_CONSUME`` and ``AUTO_PRODUCE`` of Pulsar's Java client.
-"""
+"""Schemas that stand for the topic's own: ``AUTO_CONSUME`` and ``AUTO_PRODUCE`` of Pulsar's Java
+client."""
 
 from __future__ import annotations
 
@@ -17,6 +15,7 @@ from geminga.schemas.protobuf import ProtobufNativeSchema, class_of
 from geminga.schemas.schema import BytesSchema, Schema, SchemaInfo
 from geminga_protocol.pulsar.enums import SchemaType
 
+# The schemas that need no definition.
 SINGLE: Mapping[SchemaType, Callable[[], Schema[Any]]] = {
     SchemaType.NONE: BytesSchema,
     SchemaType.STRING: primitives.StringSchema,
@@ -38,31 +37,37 @@ SINGLE: Mapping[SchemaType, Callable[[], Schema[Any]]] = {
 
 
 class AutoConsumeSchema:
-    """Values are what their messages' own schema makes of them: JSON and Avro records are dicts,
-    Protobuf's are messages, key-value pairs are tuples, and without a schema they are bytes."""
+    """For consumers of any topic: each message is read by the schema that it was written with.
+
+    JSON and Avro records become dicts, Protobuf's messages, key-value pairs tuples; the payloads of
+    messages without a schema stay bytes. ``Message.schema`` says which schema it was.
+    """
 
     schema_info = SchemaInfo(SchemaType.AUTO_CONSUME, "AutoConsume")
 
     def encode(self, value: object, /) -> bytes:
-        """Raises ``TypeError``: which schema would it be?"""
+        """Raises ``TypeError``: producers use ``AutoProduceSchema``."""
         raise TypeError(f"only consumers use AutoConsumeSchema: {value!r:.100} was not sent")
 
     def decode(self, payload: bytes, /) -> Any:  # noqa: ANN401 - whatever it is
-        """A message that was written without a schema: its payload."""
+        """The payload, of a message that was written without a schema."""
         return payload
 
     def reader_of(self, writer: SchemaInfo, /) -> Callable[[bytes], Any]:
-        """Reads what was written with that schema. Raises ``ValueError``, and so does it."""
+        """Return what reads payloads that were written with this schema.
+
+        Raises ``ValueError`` for a schema that cannot be used, and so does what it returns.
+        """
         return schema_of(writer).decode
 
 
 class AutoProduceSchema:
-    """Values are payloads that are encoded already, by the schema that the topic has."""
+    """For producers whose values are payloads that are encoded already, by the topic's schema."""
 
     schema_info: SchemaInfo | None = None
 
     def encode(self, value: bytes, /) -> bytes:
-        """The value as it is; raises ``TypeError`` for what is no bytes."""
+        """The value as it is; raises ``TypeError`` for anything but bytes."""
         return BytesSchema().encode(value)
 
     def decode(self, payload: bytes, /) -> bytes:
@@ -71,10 +76,11 @@ class AutoProduceSchema:
 
 
 def schema_of(info: SchemaInfo) -> Schema[Any]:
-    """A schema that reads and writes what ``info`` describes, without a class for it.
+    """Make a schema that reads and writes what ``info`` describes, without a class for values:
+    `schema_of(await client.schema("orders"))`.
 
-    Raises ``ValueError`` for a definition that is none, and for PROTOBUF, which describes names of
-    fields and not their numbers.
+    Raises ``ValueError`` for a definition that cannot be used, and for PROTOBUF, which does not say
+    the numbers of fields; ``MissingExtra`` for Avro without its package.
     """
     made = SINGLE.get(info.type)
     if made is not None:
@@ -86,7 +92,8 @@ def schema_of(info: SchemaInfo) -> Schema[Any]:
     if info.type is SchemaType.PROTOBUF_NATIVE:
         return ProtobufNativeSchema(class_of(info.definition))
     if info.type is SchemaType.KEY_VALUE:
-        return _key_value(info)
+        key, value = map(schema_of, parts_of(info))
+        return KeyValueSchema(key, value, info.properties.get("kv.encoding.type", "INLINE"))
     raise ValueError(f"messages of a {info.type.name} schema cannot be read without its class")
 
 
@@ -95,8 +102,3 @@ def _json(info: SchemaInfo) -> Any:  # noqa: ANN401 - JSON
         return json.loads(info.definition)
     except ValueError as wrong:
         raise ValueError(f"the definition of the {info.type.name} schema is no JSON") from wrong
-
-
-def _key_value(info: SchemaInfo) -> Schema[Any]:
-    key, value = map(schema_of, parts_of(info))
-    return KeyValueSchema(key, value, info.properties.get("kv.encoding.type", "INLINE"))

@@ -1,4 +1,4 @@
-"""Avro: records in Avro's binary form, read by the schema they were written with."""
+"""Avro: records in Avro's binary form, read by the schema that they were written with."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ RecordT = TypeVar("RecordT")
 
 
 class AvroSchema(Generic[RecordT]):
-    """Values are of a dataclass or a pydantic model, or, with a ``definition``, mappings.
+    """Values are instances of a dataclass or a pydantic model: ``AvroSchema(Order)``. With a
+    ``definition``, an Avro record, they are mappings: ``AvroSchema(dict, definition=...)``.
 
-    ``AvroSchema(Order)`` makes the definition of the class: see ``geminga.schemas.records``.
-    ``AvroSchema(dict, definition=...)`` takes one. Needs the extra ``avro`` (fastavro).
+    The types of fields may be ``bool``, ``int``, ``float``, ``str``, ``bytes``, ``datetime``,
+    ``date``, ``UUID``, enums, other such classes, and lists, ``dict[str, T]`` and ``T | None`` of
+    these; ``AvroType`` chooses another primitive type. ``properties`` are kept in the schema
+    registry. Needs ``pip install 'geminga[avro]'``.
     """
 
     def __init__(
@@ -31,7 +34,7 @@ class AvroSchema(Generic[RecordT]):
         properties: Mapping[str, str] | None = None,
     ) -> None:
         """Raises ``TypeError`` for a class of which no definition can be made, ``ValueError`` for
-        a definition that is none, ``MissingExtra``."""
+        a definition that Avro does not accept, ``MissingExtra``."""
         self._record = record
         self._kind: Kind | None = None if definition is not None else kind_of(record)
         self._definition: Any = definition if self._kind is None else self._kind.definition
@@ -41,7 +44,8 @@ class AvroSchema(Generic[RecordT]):
         )
 
     def encode(self, value: RecordT, /) -> bytes:
-        """Raises ``TypeError``, ``ValueError`` for a value that the definition does not have."""
+        """Avro's binary form. Raises ``TypeError``, or ``ValueError`` for a value that does not fit
+        the definition."""
         if not isinstance(value, self._record):
             raise TypeError(
                 f"the value should be of type {self._record.__name__}, and not "
@@ -51,14 +55,15 @@ class AvroSchema(Generic[RecordT]):
         return encode(self._parsed, plain)
 
     def decode(self, payload: bytes, /) -> RecordT:
-        """Read what was written with this very schema; raises ``ValueError``."""
+        """The value of a payload that was written with this very schema; raises ``ValueError``."""
         return self._opened(decode(payload, self._parsed, self._parsed))
 
     def reader_of(self, writer: SchemaInfo, /) -> Callable[[bytes], RecordT]:
-        """Reads what was written with another schema. Raises ``ValueError`` for one that is none;
-        so does the reader, for what this schema cannot read.
+        """Return what reads payloads that were written with another schema.
 
-        Records may have other names there: in another language their classes have others.
+        Records may have other names there, as their classes have in another language. Raises
+        ``ValueError`` for a schema that cannot be used; what it returns raises it for a payload
+        that this schema cannot read.
         """
         if writer.definition == self.schema_info.definition:
             return self.decode
@@ -76,14 +81,14 @@ class AvroSchema(Generic[RecordT]):
 def fastavro() -> Any:  # noqa: ANN401 - a module without types
     """The library; raises ``MissingExtra``."""
     try:
-        import fastavro  # noqa: PLC0415 - only who uses Avro has it
+        import fastavro  # noqa: PLC0415 - only users of Avro have it
     except ImportError as missing:
         raise MissingExtra("Avro schemas", "avro") from missing
     return fastavro
 
 
 def parse(definition: Any) -> Any:  # noqa: ANN401 - JSON
-    """The definition as the library wants it; raises ``ValueError`` for one that is none."""
+    """The definition as the library wants it; raises ``ValueError`` if it does not accept it."""
     library = fastavro()
     try:
         return library.parse_schema(definition)
@@ -92,7 +97,7 @@ def parse(definition: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def encode(parsed: Any, plain: Any) -> bytes:  # noqa: ANN401 - values of Avro
-    """Avro's binary form, without a head; raises ``ValueError``."""
+    """Avro's binary form, without a header; raises ``ValueError``."""
     out = io.BytesIO()
     try:
         fastavro().schemaless_writer(out, parsed, plain)
@@ -110,17 +115,19 @@ def decode(payload: bytes, written: Any, read: Any) -> Any:  # noqa: ANN401 - va
 
 
 def with_names_of(written: Any, read: Any) -> Any:  # noqa: ANN401 - what ``parse`` returns
-    """The parsed schema ``read``, whose records also answer to the names that they have in
-    ``written``: those of the records in the same places.
+    """The parsed schema ``read``, with the names that its records have in ``written`` as aliases:
+    those of the records in the same places.
 
-    The library goes by names, which Avro for Java, and with it Pulsar's brokers, ask for only to
-    choose among the records of a union. A name that ``read`` has for a record of its own is given
-    to no other within it: where both stand in a union, one would be taken for the other.
+    The library compares names, which Avro for Java, and with it Pulsar's brokers, do only to choose
+    among the records of a union. A name that ``read`` has for a record of its own becomes no alias
+    of another record: in a union of both, one would be taken for the other.
     """
     read = deepcopy(read)
     theirs, ours = _records_in(written), _records_in(read)
     own_names = {_short(name) for name in ours}
+    # Types in the same places of both schemas, beginning with the whole ones.
     pending: list[tuple[Any, Any]] = [(written, read)]
+    # Pairs of records that were compared: records may contain themselves.
     seen: set[tuple[str, str]] = set()
     while pending:
         writer, reader = pending.pop()
@@ -135,6 +142,7 @@ def with_names_of(written: Any, read: Any) -> Any:  # noqa: ANN401 - what ``pars
             pending.extend((writer[of], reader[of]) for of in ("items", "values") if of in reader)
         elif (names := (writer["name"], reader["name"])) not in seen:
             seen.add(names)
+            # The outermost record is in no union, and may have any name.
             if _short(names[0]) not in own_names or reader is read:
                 reader["aliases"] = [*reader.get("aliases", ()), names[0]]
             types = {field["name"]: field["type"] for field in writer["fields"]}
@@ -178,8 +186,11 @@ def _are_alike(writer: Any, reader: Any) -> bool:  # noqa: ANN401 - as above
 
 
 def _branch_for(writer: Any, union: list[Any], records: Mapping[str, Any]) -> list[Any]:  # noqa: ANN401
-    """The branch that what was written is read as, if there is one: of records that of the same
-    name, else the first whose fields are all there."""
+    """The branch of a union by which a type is read, if there is one.
+
+    For a record it is the one of the same name, else the first whose fields were all written or
+    have defaults.
+    """
     alike = [b for b in (_defined(b, records) for b in union) if _are_alike(writer, b)]
     if alike and writer["type"] == "record":
         fields = {field["name"] for field in writer["fields"]}

@@ -1,4 +1,4 @@
-"""JSON: records as text, with a definition that Pulsar compares by Avro's rules."""
+"""JSON: records as text, with an Avro definition, by whose rules Pulsar compares them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ RecordT = TypeVar("RecordT")
 
 
 class JsonSchema(Generic[RecordT]):
-    """Values are of a dataclass or a pydantic model, or, with a ``definition``, what JSON has.
+    """Values are instances of a dataclass or a pydantic model: ``JsonSchema(Order)``. With a
+    ``definition``, an Avro record, they are what ``json.loads`` makes: ``JsonSchema(dict,
+    definition=...)``; they are not checked against it.
 
-    ``JsonSchema(Order)`` makes the definition of the class: see ``geminga.schemas.records``.
-    ``JsonSchema(dict, definition=...)`` takes one in Avro's form; values are not held against it.
+    The types of fields may be those of ``AvroSchema``; times, dates and ``UUID`` are text in JSON,
+    and bytes are text with a letter for each. ``properties`` are kept in the schema registry.
     """
 
     def __init__(
@@ -30,6 +32,7 @@ class JsonSchema(Generic[RecordT]):
         """Raises ``TypeError`` for a class of which no definition can be made."""
         self._record = record
         self._kind = None if definition is not None else kind_of(record)
+        # A pydantic model reads, checks and writes its JSON itself.
         self._is_model = hasattr(record, "model_validate_json")
         made = definition if self._kind is None else json_definition(self._kind.definition)
         self.schema_info = SchemaInfo(
@@ -37,7 +40,7 @@ class JsonSchema(Generic[RecordT]):
         )
 
     def encode(self, value: RecordT, /) -> bytes:
-        """UTF-8. Raises ``TypeError``, ``ValueError``."""
+        """JSON in UTF-8. Raises ``TypeError`` or ``ValueError``."""
         if not isinstance(value, self._record):
             raise TypeError(
                 f"the value should be of type {self._record.__name__}, and not "
@@ -49,7 +52,8 @@ class JsonSchema(Generic[RecordT]):
         return json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode()
 
     def decode(self, payload: bytes, /) -> RecordT:
-        """Raises ``ValueError`` for what is no JSON, or no such record."""
+        """The value of a payload; raises ``ValueError`` for one that is no JSON, or no such
+        record."""
         if self._is_model:
             return cast("Any", self._record).model_validate_json(payload)  # type: ignore[no-any-return]
         plain = json.loads(payload)

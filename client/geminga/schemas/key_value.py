@@ -1,4 +1,4 @@
-"""Pairs of a key and a value with a schema each, in the payload or in the message's key too."""
+"""Pairs of a key and a value with a schema each; the key is in the payload or is the message's."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ _SIZE = Struct(">i")
 
 
 class KeyValueEncoding(StrEnum):
-    """Where the key stands: in the payload, or in the message's metadata, where routing, Key_Shared
-    and compaction see it."""
+    """Where the key of a pair is: ``INLINE`` in the payload, before the value, or ``SEPARATED`` as
+    the key of the message, where routing, Key_Shared and compaction see it."""
 
     INLINE = "INLINE"
     SEPARATED = "SEPARATED"
 
 
 class KeyValueSchema(Generic[KeyT, ValueT]):
-    """Values are tuples of a key and a value; each of them may be ``None``.
+    """Values are tuples of a key and a value, each of which may be ``None``:
+    ``KeyValueSchema(StringSchema(), JsonSchema(Order), "SEPARATED")``.
 
-    Properties and definition of both are joined as Pulsar's ``KeyValueSchemaInfo`` joins them.
+    ``encoding`` says where the key is: see ``KeyValueEncoding``.
     """
 
     def __init__(
@@ -40,7 +41,8 @@ class KeyValueSchema(Generic[KeyT, ValueT]):
         value: Schema[ValueT],
         encoding: KeyValueEncoding | str = KeyValueEncoding.INLINE,
     ) -> None:
-        """Raises ``ValueError`` for an encoding that there is not."""
+        """Raises ``ValueError`` for an unknown encoding."""
+        # Definition and properties of both are joined as Pulsar's ``KeyValueSchemaInfo`` does.
         self._key = key
         self._value = value
         self.encoding = KeyValueEncoding(encoding)
@@ -58,18 +60,18 @@ class KeyValueSchema(Generic[KeyT, ValueT]):
         )
 
     def encode(self, pair: tuple[KeyT | None, ValueT | None], /) -> bytes:
-        """Both, one behind the other; raises what the schemas raise, ``TypeError``."""
+        """Key and value in one payload; raises what the two schemas raise, or ``TypeError``."""
         key, value = self.encode_parts(pair)
         return join(key, value)
 
     def decode(self, payload: bytes, /) -> tuple[KeyT | None, ValueT | None]:
-        """Raises ``ValueError``."""
+        """The pair in a payload; raises ``ValueError``."""
         return self.decode_parts(*split(payload))
 
     def encode_parts(
         self, pair: tuple[KeyT | None, ValueT | None], /
     ) -> tuple[bytes | None, bytes | None]:
-        """Key and value, for a message that has them in two places."""
+        """Key and value, for a message that has them apart; raises as ``encode``."""
         if not _is_pair(pair):
             raise TypeError("the value should be a tuple of a key and a value")
         key, value = pair
@@ -81,16 +83,16 @@ class KeyValueSchema(Generic[KeyT, ValueT]):
     def decode_parts(
         self, key: bytes | None, value: bytes | None, /
     ) -> tuple[KeyT | None, ValueT | None]:
-        """The pair of a message that has them in two places; raises ``ValueError``."""
+        """The pair of a message that has key and value apart; raises ``ValueError``."""
         return (
             None if key is None else self._key.decode(key),
             None if value is None else self._value.decode(value),
         )
 
     def reader_of(self, writer: SchemaInfo, /) -> Callable[[bytes], tuple[Any, Any]]:
-        """Reads pairs whose key and value were written with other schemas.
+        """Return what reads pairs whose key and value were written with other schemas.
 
-        Raises ``ValueError`` for a schema that is none, and so does the reader.
+        Raises ``ValueError`` for a schema that cannot be used, and so does what it returns.
         """
         key_info, value_info = parts_of(writer)
         readers = _reader(self._key, key_info), _reader(self._value, value_info)
@@ -119,12 +121,13 @@ def _is_pair(value: object) -> bool:
 
 
 def _info(schema: Schema[KeyT]) -> SchemaInfo:
+    """The schema of a part as the pair's definition has it; bytes where it has none."""
     info = schema.schema_info
     return SchemaInfo(SchemaType.NONE, "Bytes") if info is None else info
 
 
 def parts_of(info: SchemaInfo) -> list[SchemaInfo]:
-    """What the key and the value of such a schema are; raises ``ValueError``."""
+    """The schemas of the key and the value of a KEY_VALUE schema; raises ``ValueError``."""
     parts: list[SchemaInfo] = []
     for part, definition in zip(("key", "value"), split(info.definition), strict=True):
         try:
@@ -138,7 +141,7 @@ def parts_of(info: SchemaInfo) -> list[SchemaInfo]:
 
 
 def join(key: bytes | None, value: bytes | None) -> bytes:
-    """Both with their sizes in front."""
+    """Key and value with their sizes in front, in one payload."""
     parts: list[bytes] = []
     for part in (key, value):
         parts += [_SIZE.pack(-1)] if part is None else [_SIZE.pack(len(part)), part]
@@ -146,7 +149,7 @@ def join(key: bytes | None, value: bytes | None) -> bytes:
 
 
 def split(payload: bytes) -> tuple[bytes | None, bytes | None]:
-    """What ``join`` joined; raises ``ValueError`` for what it did not."""
+    """The key and the value that ``join`` joined; raises ``ValueError`` for any other payload."""
     key, behind = _part(payload, 0)
     value, end = _part(payload, behind)
     if end != len(payload):
@@ -155,6 +158,7 @@ def split(payload: bytes) -> tuple[bytes | None, bytes | None]:
 
 
 def _part(payload: bytes, start: int) -> tuple[bytes | None, int]:
+    """The key or value that begins at ``start``, and where it ends."""
     begin = start + _SIZE.size
     if begin > len(payload):
         raise ValueError("the payload ends before a key and a value")

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, time, timedelta
 from struct import Struct, error
-from typing import Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from geminga.schemas.schema import SchemaInfo
 from geminga_protocol.pulsar.enums import SchemaType
@@ -29,16 +29,24 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EPOCH_DAY = date(1970, 1, 1).toordinal()
 MS = timedelta(milliseconds=1)
 MICROSECOND = timedelta(microseconds=1)
+# Python's times have microseconds; nanoseconds of other clients' values are cut off.
 NS_A_MICROSECOND = 1_000
+MICROSECONDS_A_MS = 1_000
 MICROSECONDS_A_SECOND = 1_000_000
 SECONDS_A_HOUR, SECONDS_A_MINUTE = 3_600, 60
+DAY_MS = 24 * SECONDS_A_HOUR * 1_000
+
+_BOOL = Struct(">?")
+_INT64 = Struct(">q")
+_INSTANT = Struct(">qi")
+_LOCAL_DATE_TIME = Struct(">qq")
 
 
 class _Primitive(Generic[ValueT]):
-    """A schema that is its type alone."""
+    """A schema that needs no definition: its type says everything."""
 
-    def __init__(self, kind: SchemaType, name: str) -> None:
-        self.schema_info = SchemaInfo(kind, name)
+    # The schema as the broker's registry has it; the names are those of the Java client.
+    schema_info: SchemaInfo
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -47,41 +55,40 @@ class _Primitive(Generic[ValueT]):
 class StringSchema(_Primitive[str]):
     """Values are ``str``."""
 
-    def __init__(self) -> None:
-        super().__init__(SchemaType.STRING, "String")
+    schema_info = SchemaInfo(SchemaType.STRING, "String")
 
     def encode(self, value: str, /) -> bytes:
-        """UTF-8. Raises ``TypeError``, ``ValueError`` for lone surrogates."""
+        """UTF-8. Raises ``TypeError``, or ``ValueError`` for lone surrogates."""
         return _checked(value, str).encode()
 
     def decode(self, payload: bytes, /) -> str:
-        """Raises ``ValueError`` for what is no UTF-8."""
+        """The text; raises ``ValueError`` for bytes that are not UTF-8."""
         return payload.decode()
 
 
 class BoolSchema(_Primitive[bool]):
     """Values are ``bool``."""
 
-    def __init__(self) -> None:
-        super().__init__(SchemaType.BOOLEAN, "Boolean")
+    schema_info = SchemaInfo(SchemaType.BOOLEAN, "Boolean")
 
     def encode(self, value: bool, /) -> bytes:  # noqa: FBT001 - it is the value
         """One byte. Raises ``TypeError``."""
-        return b"\1" if _checked(value, bool) else b"\0"
+        return _BOOL.pack(_checked(value, bool))
 
     def decode(self, payload: bytes, /) -> bool:
-        """Raises ``ValueError`` for anything but one byte."""
-        return _sized(payload, 1) != b"\0"
+        """Whether the byte is not 0; raises ``ValueError`` for another number of bytes."""
+        value: bool
+        (value,) = _unpacked(_BOOL, payload)
+        return value
 
 
 class _Integer(_Primitive[int]):
-    def __init__(self, kind: SchemaType, name: str, form: str) -> None:
-        super().__init__(kind, name)
-        self._form = Struct(form)
+    _form: ClassVar[Struct]
 
     def encode(self, value: int, /) -> bytes:
-        """Raises ``TypeError``, ``ValueError`` for one that does not fit."""
-        if isinstance(value, bool):
+        """The number in its fixed size. Raises ``TypeError``, or ``ValueError`` where it does not
+        fit."""
+        if isinstance(value, bool):  # which Python takes for an int
             raise TypeError("the value should be an int, and not a bool")
         try:
             return self._form.pack(_checked(value, int))
@@ -91,130 +98,126 @@ class _Integer(_Primitive[int]):
             ) from wrong
 
     def decode(self, payload: bytes, /) -> int:
-        """Raises ``ValueError`` for another number of bytes."""
+        """The number; raises ``ValueError`` for another number of bytes."""
         value: int
-        (value,) = self._form.unpack(_sized(payload, self._form.size))
+        (value,) = _unpacked(self._form, payload)
         return value
 
 
 class Int8Schema(_Integer):
-    """Values are ``int`` of 8 bits."""
+    """Values are ``int`` of 8 bits: -128 to 127."""
 
-    def __init__(self) -> None:
-        super().__init__(SchemaType.INT8, "INT8", ">b")
+    schema_info = SchemaInfo(SchemaType.INT8, "INT8")
+    _form = Struct(">b")
 
 
 class Int16Schema(_Integer):
-    """Values are ``int`` of 16 bits."""
+    """Values are ``int`` of 16 bits: -32,768 to 32,767."""
 
-    def __init__(self) -> None:
-        super().__init__(SchemaType.INT16, "INT16", ">h")
+    schema_info = SchemaInfo(SchemaType.INT16, "INT16")
+    _form = Struct(">h")
 
 
 class Int32Schema(_Integer):
-    """Values are ``int`` of 32 bits."""
+    """Values are ``int`` of 32 bits, signed."""
 
-    def __init__(self) -> None:
-        super().__init__(SchemaType.INT32, "INT32", ">i")
+    schema_info = SchemaInfo(SchemaType.INT32, "INT32")
+    _form = Struct(">i")
 
 
 class Int64Schema(_Integer):
-    """Values are ``int`` of 64 bits."""
+    """Values are ``int`` of 64 bits, signed."""
 
-    def __init__(self) -> None:
-        super().__init__(SchemaType.INT64, "INT64", ">q")
+    schema_info = SchemaInfo(SchemaType.INT64, "INT64")
+    _form = Struct(">q")
 
 
 class _Real(_Primitive[float]):
-    def __init__(self, kind: SchemaType, name: str, form: str) -> None:
-        super().__init__(kind, name)
-        self._form = Struct(form)
+    _form: ClassVar[Struct]
 
     def encode(self, value: float, /) -> bytes:
-        """Raises ``TypeError``, ``ValueError`` for one that is too large."""
+        """The number in its fixed size. Raises ``TypeError``, or ``ValueError`` where it is too
+        large."""
         try:
             return self._form.pack(_checked(value, (float, int)))
         except (error, OverflowError) as wrong:
             raise ValueError(f"{value} is too large for {self!r}") from wrong
 
     def decode(self, payload: bytes, /) -> float:
-        """Raises ``ValueError`` for another number of bytes."""
+        """The number; raises ``ValueError`` for another number of bytes."""
         value: float
-        (value,) = self._form.unpack(_sized(payload, self._form.size))
+        (value,) = _unpacked(self._form, payload)
         return value
 
 
 class FloatSchema(_Real):
-    """Values are ``float`` of 32 bits."""
+    """Values are ``float``, stored in 32 bits: about 7 digits are kept."""
 
-    def __init__(self) -> None:
-        super().__init__(SchemaType.FLOAT, "Float", ">f")
+    schema_info = SchemaInfo(SchemaType.FLOAT, "Float")
+    _form = Struct(">f")
 
 
 class DoubleSchema(_Real):
-    """Values are ``float`` of 64 bits."""
+    """Values are ``float``, stored in 64 bits."""
 
-    def __init__(self) -> None:
-        super().__init__(SchemaType.DOUBLE, "Double", ">d")
+    schema_info = SchemaInfo(SchemaType.DOUBLE, "Double")
+    _form = Struct(">d")
 
 
 class _Milliseconds(_Primitive[datetime]):
-    """Values are ``datetime`` with a time zone; read in UTC, to the millisecond."""
-
     def encode(self, value: datetime, /) -> bytes:
-        """Raises ``TypeError``, ``ValueError`` for one without a time zone."""
+        """Milliseconds since 1970. Raises ``TypeError``, or ``ValueError`` for a value without a
+        time zone."""
         return _INT64.pack((_aware(value) - EPOCH) // MS)
 
     def decode(self, payload: bytes, /) -> datetime:
-        """Raises ``ValueError`` for another number of bytes, or a year that there is not."""
-        return _moment(_int64(payload), MS)
+        """The time in UTC; raises ``ValueError`` for another number of bytes, or a year that
+        ``datetime`` does not have."""
+        return _moment(_unpacked(_INT64, payload)[0], MS)
 
 
 class DateSchema(_Milliseconds):
     """``java.util.Date``: values are ``datetime`` with a time zone, to the millisecond."""
 
-    def __init__(self) -> None:
-        super().__init__(SchemaType.DATE, "Date")
+    schema_info = SchemaInfo(SchemaType.DATE, "Date")
 
 
 class TimestampSchema(_Milliseconds):
     """``java.sql.Timestamp``: values are ``datetime`` with a time zone, to the millisecond."""
 
-    def __init__(self) -> None:
-        super().__init__(SchemaType.TIMESTAMP, "Timestamp")
+    schema_info = SchemaInfo(SchemaType.TIMESTAMP, "Timestamp")
 
 
 class TimeSchema(_Primitive[time]):
     """``java.sql.Time``: values are ``time``, to the millisecond."""
 
-    def __init__(self) -> None:
-        super().__init__(SchemaType.TIME, "Time")
+    schema_info = SchemaInfo(SchemaType.TIME, "Time")
 
     def encode(self, value: time, /) -> bytes:
-        """Raises ``TypeError``."""
-        return _INT64.pack(_microseconds(_checked(value, time)) // 1_000)
+        """Milliseconds since midnight. Raises ``TypeError``."""
+        return _INT64.pack(_microseconds(_checked(value, time)) // MICROSECONDS_A_MS)
 
     def decode(self, payload: bytes, /) -> time:
-        """Raises ``ValueError`` for another number of bytes. A day more or less is left out, as
-        Java's values have one."""
-        day_ms = 24 * SECONDS_A_HOUR * 1_000
-        return _time_of_day((_int64(payload) % day_ms) * 1_000)
+        """The time of day; raises ``ValueError`` for another number of bytes."""
+        # Java's values are points in time: whole days are left out.
+        return _time_of_day(_unpacked(_INT64, payload)[0] % DAY_MS * MICROSECONDS_A_MS)
 
 
 class InstantSchema(_Primitive[datetime]):
     """``java.time.Instant``: values are ``datetime`` with a time zone, to the microsecond."""
 
-    def __init__(self) -> None:
-        super().__init__(SchemaType.INSTANT, "Instant")
+    schema_info = SchemaInfo(SchemaType.INSTANT, "Instant")
 
     def encode(self, value: datetime, /) -> bytes:
-        """Raises ``TypeError``, ``ValueError`` for one without a time zone."""
+        """Seconds since 1970 and nanoseconds. Raises ``TypeError``, or ``ValueError`` for a value
+        without a time zone."""
         whole, part = divmod((_aware(value) - EPOCH) // MICROSECOND, MICROSECONDS_A_SECOND)
         return _INSTANT.pack(whole, part * NS_A_MICROSECOND)
 
     def decode(self, payload: bytes, /) -> datetime:
-        """Raises ``ValueError`` for another number of bytes, or a year that there is not."""
-        whole, part_ns = _INSTANT.unpack(_sized(payload, _INSTANT.size))
+        """The time in UTC; raises ``ValueError`` for another number of bytes, or a year that
+        ``datetime`` does not have."""
+        whole, part_ns = _unpacked(_INSTANT, payload)
         microseconds = whole * MICROSECONDS_A_SECOND + part_ns // NS_A_MICROSECOND
         return _moment(microseconds, MICROSECOND)
 
@@ -222,74 +225,67 @@ class InstantSchema(_Primitive[datetime]):
 class LocalDateSchema(_Primitive[date]):
     """``java.time.LocalDate``: values are ``date``."""
 
-    def __init__(self) -> None:
-        super().__init__(SchemaType.LOCAL_DATE, "LocalDate")
+    schema_info = SchemaInfo(SchemaType.LOCAL_DATE, "LocalDate")
 
     def encode(self, value: date, /) -> bytes:
-        """Raises ``TypeError``."""
+        """Days since 1970. Raises ``TypeError``."""
         return _INT64.pack(_checked(value, date).toordinal() - EPOCH_DAY)
 
     def decode(self, payload: bytes, /) -> date:
-        """Raises ``ValueError`` for another number of bytes, or a year that there is not."""
-        return _day(_int64(payload))
+        """The date; raises ``ValueError`` for another number of bytes, or a year that ``date`` does
+        not have."""
+        return _day(_unpacked(_INT64, payload)[0])
 
 
 class LocalTimeSchema(_Primitive[time]):
     """``java.time.LocalTime``: values are ``time``, to the microsecond."""
 
-    def __init__(self) -> None:
-        super().__init__(SchemaType.LOCAL_TIME, "LocalTime")
+    schema_info = SchemaInfo(SchemaType.LOCAL_TIME, "LocalTime")
 
     def encode(self, value: time, /) -> bytes:
-        """Raises ``TypeError``."""
+        """Nanoseconds since midnight. Raises ``TypeError``."""
         return _INT64.pack(_microseconds(_checked(value, time)) * NS_A_MICROSECOND)
 
     def decode(self, payload: bytes, /) -> time:
-        """Raises ``ValueError`` for another number of bytes, or what is no time of day."""
-        return _time_of_day(_int64(payload) // NS_A_MICROSECOND)
+        """The time of day; raises ``ValueError`` for another number of bytes, or a number beyond
+        one day."""
+        return _time_of_day(_unpacked(_INT64, payload)[0] // NS_A_MICROSECOND)
 
 
 class LocalDateTimeSchema(_Primitive[datetime]):
-    """``java.time.LocalDateTime``: values are ``datetime`` without a time zone."""
+    """``java.time.LocalDateTime``: values are ``datetime`` without a time zone, to the
+    microsecond."""
 
-    def __init__(self) -> None:
-        super().__init__(SchemaType.LOCAL_DATE_TIME, "LocalDateTime")
+    schema_info = SchemaInfo(SchemaType.LOCAL_DATE_TIME, "LocalDateTime")
 
     def encode(self, value: datetime, /) -> bytes:
-        """Raises ``TypeError``, ``ValueError`` for one with a time zone."""
+        """Days since 1970, and nanoseconds since midnight. Raises ``TypeError``, or ``ValueError``
+        for a value with a time zone."""
         if _checked(value, datetime).tzinfo is not None:
             raise ValueError(f"{value} should have no time zone, as local times have none")
         nanoseconds = _microseconds(value.time()) * NS_A_MICROSECOND
-        return _LOCAL.pack(value.toordinal() - EPOCH_DAY, nanoseconds)
+        return _LOCAL_DATE_TIME.pack(value.toordinal() - EPOCH_DAY, nanoseconds)
 
     def decode(self, payload: bytes, /) -> datetime:
-        """Raises ``ValueError`` for another number of bytes, or what is no date or time."""
-        day, nanoseconds = _LOCAL.unpack(_sized(payload, _LOCAL.size))
+        """The date and time; raises ``ValueError`` for another number of bytes, or numbers that are
+        no date or time of day."""
+        day, nanoseconds = _unpacked(_LOCAL_DATE_TIME, payload)
         return datetime.combine(_day(day), _time_of_day(nanoseconds // NS_A_MICROSECOND))
 
 
-_INT64 = Struct(">q")
-_INSTANT = Struct(">qi")
-_LOCAL = Struct(">qq")
-
-
 def _checked(value: ValueT, kind: type[ValueT] | tuple[type[object], ...]) -> ValueT:
+    """The value; raises ``TypeError`` for another type: callers without types pass anything."""
     if not isinstance(value, kind):
         names = kind.__name__ if isinstance(kind, type) else " or ".join(k.__name__ for k in kind)
         raise TypeError(f"the value should be of type {names}, and not {type(value).__name__}")
     return value
 
 
-def _sized(payload: bytes, size: int) -> bytes:
-    if len(payload) != size:
-        raise ValueError(f"the payload should have {size} bytes, and has {len(payload)}")
-    return payload
-
-
-def _int64(payload: bytes) -> int:
-    value: int
-    (value,) = _INT64.unpack(_sized(payload, _INT64.size))
-    return value
+def _unpacked(form: Struct, payload: bytes) -> tuple[Any, ...]:
+    """The numbers of a payload; raises ``ValueError`` unless it has just their size."""
+    if len(payload) != form.size:
+        raise ValueError(f"the payload should have {form.size} bytes, and has {len(payload)}")
+    return form.unpack(payload)
 
 
 def _aware(value: datetime) -> datetime:
@@ -313,6 +309,7 @@ def _day(number: int) -> date:
 
 
 def _microseconds(value: time) -> int:
+    """Microseconds since midnight."""
     seconds = value.hour * SECONDS_A_HOUR + value.minute * SECONDS_A_MINUTE + value.second
     return seconds * MICROSECONDS_A_SECOND + value.microsecond
 

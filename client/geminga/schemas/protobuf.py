@@ -1,4 +1,4 @@
-"""Messages of Protobuf: classes that protoc generated, or made of the topic's own descriptors."""
+"""Protobuf messages: of classes that protoc generated, or that are made of the topic's schema."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class _MessageSchema(Generic[MessageT]):
         self.schema_info = schema_info
 
     def encode(self, value: MessageT, /) -> bytes:
-        """Raises ``TypeError``, ``ValueError`` for a message without a required field."""
+        """The message in Protobuf's binary form. Raises ``TypeError``, or ``ValueError`` for a
+        message without a required field."""
         if not isinstance(value, self._class):
             raise TypeError(
                 f"the value should be of type {self._class.__name__}, and not "
@@ -43,7 +44,7 @@ class _MessageSchema(Generic[MessageT]):
             raise ValueError(str(wrong)) from wrong
 
     def decode(self, payload: bytes, /) -> MessageT:
-        """Raises ``ValueError`` for what is no such message."""
+        """The message in a payload; raises ``ValueError`` for one that is no such message."""
         try:
             return self._class.FromString(payload)
         except DecodeError as wrong:
@@ -54,8 +55,11 @@ class _MessageSchema(Generic[MessageT]):
 
 
 class ProtobufNativeSchema(_MessageSchema[MessageT]):
-    """Values are messages of a generated class. The topic gets its descriptors, so that consumers
-    without the class can read them (``ProtobufNativeSchemaData`` of Pulsar's Java client)."""
+    """Values are messages of a class that protoc generated: ``ProtobufNativeSchema(Order)``.
+
+    The topic's schema has the descriptors of the class, so that consumers without the class can
+    read the messages (``ProtobufNativeSchemaData`` of Pulsar's Java client).
+    """
 
     def __init__(self, message: type[MessageT]) -> None:
         definition = definition_of(cast("Descriptor", message.DESCRIPTOR))
@@ -65,12 +69,12 @@ class ProtobufNativeSchema(_MessageSchema[MessageT]):
 
 
 class ProtobufSchema(_MessageSchema[MessageT]):
-    """Values are messages of a generated class. The topic gets an Avro definition, made of the
-    descriptor as Pulsar's Java client makes it.
+    """Values are messages of a class that protoc generated: ``ProtobufSchema(Order)``.
 
-    With ``definition``, an Avro record, the topic gets that one: what Go programs were given, say.
-    Pulsar's brokers compare no PROTOBUF schema with the one before. New topics are better off with
-    ``ProtobufNativeSchema``: its definition can be checked, and says the numbers of the fields.
+    The topic's schema has an Avro definition of the class, made as Pulsar's Java client makes it,
+    or the ``definition`` that is given, an Avro record: for example the one that Go programs use.
+    Pulsar's brokers do not compare PROTOBUF schemas with each other. ``ProtobufNativeSchema`` is
+    better for new topics: its definition can be checked, and has the numbers of the fields.
     """
 
     def __init__(
@@ -89,7 +93,8 @@ class ProtobufSchema(_MessageSchema[MessageT]):
 
 
 def definition_of(descriptor: Descriptor) -> bytes:
-    """The descriptors of a message and of all that it needs, each behind what it needs itself."""
+    """The descriptors of a message's file and of the files that it imports, each of them behind its
+    own imports."""
     files: dict[str, FileDescriptorProto] = {}
 
     def add(file: FileDescriptor) -> None:
@@ -101,6 +106,7 @@ def definition_of(descriptor: Descriptor) -> bytes:
             files[file.name] = made
 
     add(descriptor.file)
+    # Deterministic: registries compare definitions byte by byte.
     described = FileDescriptorSet(file=files.values()).SerializeToString(deterministic=True)
     return json.dumps(
         {
@@ -116,6 +122,7 @@ def class_of(definition: bytes) -> type[Message]:
     try:
         content = json.loads(definition)
         described = FileDescriptorSet.FromString(b64decode(content["fileDescriptorSet"]))
+        # A pool of its own: other topics may have other messages of the same name.
         pool = descriptor_pool.DescriptorPool()
         for file in described.file:
             pool.Add(file)

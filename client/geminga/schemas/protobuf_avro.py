@@ -1,9 +1,9 @@
 """The Avro definition of a Protobuf message, which topics of type PROTOBUF have.
 
-It is the one that Pulsar's Java client makes with avro-protobuf, to the letter but for the
-exponents of numbers: registries know a version by its text, and with another one a topic would have
-two versions of the same message. So namespaces are the names of Java's classes, and unsigned
-numbers are signed ones.
+It is the one that Pulsar's Java client makes with avro-protobuf, letter by letter except for the
+exponents of numbers: registries compare the texts of versions, and with another text a topic would
+have two versions of the same message. Therefore namespaces are the names of Java's classes, and
+unsigned numbers are signed ones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 
-# What generic readers need and the definition does not say: numbers and types of the fields.
+# The property with what generic readers need beyond the definition: numbers and types of fields.
 PARSING_INFO = "__PARSING_INFO__"
 
 _STRING = {"type": "string", "avro.java.string": "String"}
@@ -41,7 +41,8 @@ _SINGLE: Mapping[int, Any] = {
 }
 _TYPE_NAMES = FieldDescriptorProto.DESCRIPTOR.enum_types_by_name["Type"].values_by_number
 _BITS = {"int": 32, "long": 64}
-# A name among these would be taken for the type, and is always written with its namespace.
+# A record with one of these names would be taken for the type: it is always written with its
+# namespace.
 _TYPES_OF_AVRO = frozenset(
     [
         *("null", "boolean", "int", "long", "float", "double", "bytes", "string"),
@@ -51,41 +52,36 @@ _TYPES_OF_AVRO = frozenset(
 
 
 def avro_definition_of(descriptor: Descriptor) -> bytes:
-    """The definition, JSON. Raises ``ValueError`` for fields that Avro has no form for: groups, and
+    """The definition in JSON. Raises ``ValueError`` for fields that Avro cannot have: groups, and
     defaults that are infinite or no number."""
     return _json(_Definitions().of(descriptor, None))
 
 
 def parsing_info_of(descriptor: Descriptor) -> str:
-    """The property that goes along, JSON."""
-    return _json(
-        [
+    """The value of the property ``PARSING_INFO`` in JSON."""
+    described: list[dict[str, Any]] = []
+    for field in descriptor.fields:
+        label = "REQUIRED" if field.is_required else "OPTIONAL"
+        described.append(
             {
                 "number": field.number,
                 "name": field.name,
                 "type": _TYPE_NAMES[field.type].name.removeprefix("TYPE_"),
-                "label": "LABEL_" + _label(field),
+                "label": "LABEL_" + ("REPEATED" if field.is_repeated else label),
                 "definition": None,
             }
-            for field in descriptor.fields
-        ]
-    ).decode()
+        )
+    return _json(described).decode()
 
 
 def _json(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
-def _label(field: FieldDescriptor) -> str:
-    if field.is_repeated:
-        return "REPEATED"
-    return "REQUIRED" if field.is_required else "OPTIONAL"
-
-
 class _Definitions:
     """Defines each record and enum where it comes first, and names it from then on.
 
-    ``around`` is the namespace of the record that a type stands in, ``None`` for none.
+    ``around`` is the namespace of the record around a type, ``None`` without one.
     """
 
     def __init__(self) -> None:
@@ -129,19 +125,20 @@ class _Definitions:
 
 
 def _default(field: FieldDescriptor) -> object:
-    """What a reader takes where the field is missing; of an enum the name of a value."""
+    """What a reader has where the field is missing, as JSON."""
     value: Any = field.default_value
     if field.enum_type is not None:
         return field.enum_type.values_by_number[value].name
     if isinstance(value, bytes):
-        return value.decode("latin-1")  # as Avro has bytes in JSON
+        return value.decode("latin-1")  # Avro's JSON has a letter for each byte
     if isinstance(value, float):
         if not math.isfinite(value):
             raise ValueError(f"the default of {field.full_name} is {value}, which JSON cannot say")
         return _shortest(value) if field.type == FieldDescriptor.TYPE_FLOAT else value
     if isinstance(value, int) and not isinstance(value, bool):
         bits = _BITS[_SINGLE[field.type]]
-        return value - (1 << bits) if value >> (bits - 1) == 1 else value  # as Java sees it
+        # Java has no unsigned numbers: large ones are negative there.
+        return value - (1 << bits) if value >> (bits - 1) == 1 else value
     return value
 
 
@@ -154,8 +151,8 @@ def _shortest(value: float) -> float:
 
 
 def _namespace(described: Descriptor | EnumDescriptor) -> str | None:
-    """The class of Java's that contains the message's; before that class a dot, also without a
-    package."""
+    """The package and the Java class that contain the class of a message; a dot precedes the class
+    even without a package."""
     options = described.file.GetOptions()
     classes: list[str] = []
     containing = described.containing_type

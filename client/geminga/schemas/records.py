@@ -1,6 +1,6 @@
-"""Classes as records: their Avro definition, and their values as JSON and Avro have them.
+"""Classes as records: their Avro definition, and their values in JSON and Avro.
 
-A record is a dataclass or a pydantic model; its fields, and what is in them, may be of these types:
+A record is a dataclass or a pydantic model. Its fields, and what is in them, may be of these types:
 
 ==========================  =============================================
 bool, int, float            ``boolean``, ``long``, ``double``
@@ -13,9 +13,9 @@ a dataclass, a model        ``record``
 ``dict[str, T]``            ``map``
 ==========================  =============================================
 
-``Annotated[int, AvroType("int")]`` names another of Avro's primitive types. A field with a default
-has it in the definition, so that messages from before it are read with it; an optional field
-without one defaults to null.
+``Annotated[int, AvroType("int")]`` names another of Avro's primitive types. The default of a field
+is in the definition, so that messages that were written before the field existed are read with it;
+an optional field without a default has null.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from enum import Enum
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
+# Makes one value of another.
 Convert = Callable[[Any], Any]
 
 PRIMITIVES: Mapping[type, str] = {
@@ -42,16 +43,21 @@ PRIMITIVES: Mapping[type, str] = {
 
 @dataclass(frozen=True, slots=True)
 class AvroType:
-    """Names a primitive type of Avro by its ``name``: ``Annotated[int, AvroType("int")]``."""
+    """Chooses the primitive type of Avro for a field, by its ``name``.
+
+    ``count: Annotated[int, AvroType("int")]`` has 32 bits, where ``int`` alone is Avro's ``long``.
+    """
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a type is in Avro, and how its values become those of JSON and Avro, and come back."""
+    """What one type of Python is in a schema."""
 
+    # In Avro's definition of the record.
     definition: Any
+    # Make of a value what Python's ``json`` and the Avro library take, and back.
     to_json: Convert
     from_json: Convert
     to_avro: Convert
@@ -61,7 +67,7 @@ class Kind:
 def kind_of(hint: Any) -> Kind:  # noqa: ANN401 - any type
     """The kind of a record's class, or of a type that fields may have.
 
-    Raises ``TypeError`` naming a type that is none of these.
+    Raises ``TypeError`` that names a type which is none of these.
     """
     return _Kinds().of(hint, str(hint))
 
@@ -74,25 +80,45 @@ def _plain(definition: Any) -> Kind:  # noqa: ANN401 - JSON
     return Kind(definition, _same, _same, _same, _same)
 
 
+def _wrapped(kind: Kind, definition: Any, wrap: Callable[[Convert], Convert]) -> Kind:  # noqa: ANN401 - JSON
+    """The kind of a container: ``wrap`` makes its converters of those of its items."""
+    converts = (kind.to_json, kind.from_json, kind.to_avro, kind.from_avro)
+    # Most items are the same everywhere, and then their containers are, too: nothing is copied.
+    return Kind(definition, *[_same if convert is _same else wrap(convert) for convert in converts])
+
+
 class _Kinds:
-    """Makes kinds, each record and enum defined once and named from then on, as Avro wants it."""
+    """Makes kinds. Avro wants each record and enum defined once, and named from then on."""
 
     def __init__(self) -> None:
+        # Records and enums that were defined, or are being defined: a record may contain itself.
         self._made: dict[type, Kind] = {}
 
     def of(self, hint: Any, where: str) -> Kind:  # noqa: ANN401 - any type
+        """The kind of a type; ``where`` says in errors which field has it."""
         origin, arguments = get_origin(hint), get_args(hint)
         if origin is Annotated:
             named = [each.name for each in arguments[1:] if isinstance(each, AvroType)]
             return _plain(named[0]) if named else self.of(arguments[0], where)
         if origin is list:
-            return self._list(self.of(arguments[0], f"{where}[]"))
+            items = self.of(arguments[0], f"{where}[]")
+            definition = {"type": "array", "items": items.definition}
+            return _wrapped(items, definition, lambda each: lambda list_: [each(v) for v in list_])
         if origin is dict and arguments[0] is str:
-            return self._map(self.of(arguments[1], f"{where}[]"))
+            values = self.of(arguments[1], f"{where}[]")
+            definition = {"type": "map", "values": values.definition}
+            return _wrapped(
+                values, definition, lambda each: lambda map_: {k: each(v) for k, v in map_.items()}
+            )
         if origin in (Union, types.UnionType):
             rest = [each for each in arguments if each is not type(None)]
             if len(rest) == 1 and len(arguments) == 2:
-                return self._optional(self.of(rest[0], where))
+                kind = self.of(rest[0], where)
+                return _wrapped(
+                    kind,
+                    ["null", kind.definition],
+                    lambda convert: lambda value: None if value is None else convert(value),
+                )
         if isinstance(hint, type):
             if hint in self._made:  # by its name from the second time on
                 made = self._made[hint]
@@ -102,13 +128,13 @@ class _Kinds:
         raise TypeError(f"{where} is of type {hint}, which no schema can be made of")
 
     def _single(self, hint: type, where: str) -> Kind | None:
+        """The kind of a class that is no container; ``None`` for one that no schema has."""
         if hint in PRIMITIVES:
             return _BYTES if hint is bytes else _plain(PRIMITIVES[hint])
         if hint in _LOGICAL:
             return _LOGICAL[hint]
         if issubclass(hint, Enum):
-            made = _enum(hint)
-            self._made[hint] = made
+            made = self._made[hint] = _enum(hint)
             return made
         if dataclasses.is_dataclass(hint):
             return self._record(hint, where)
@@ -117,125 +143,77 @@ class _Kinds:
         return None
 
     def _model(self, hint: Any, where: str) -> Kind:  # noqa: ANN401 - a class of pydantic's
-        """A pydantic model: it validates and dumps itself."""
+        """The kind of a pydantic model, which validates and dumps itself."""
         definition: dict[str, Any] = {"type": "record", "name": hint.__name__, "fields": []}
-        made = Kind(
+        made = self._made[hint] = Kind(
             definition,
             lambda value: value.model_dump(mode="json"),
             hint.model_validate,
             lambda value: value.model_dump(mode="python"),
             hint.model_validate,
         )
-        self._made[hint] = made
         for name, field in hint.model_fields.items():
             kind = self.of(field.annotation, f"{where}.{name}")
-            described: dict[str, Any] = {"name": name, "type": kind.definition}
-            if not field.is_required():
-                value = field.get_default(call_default_factory=True)
-                described["default"] = kind.to_json(value)
-            elif isinstance(kind.definition, list):
-                described["default"] = None
-            definition["fields"].append(_branched(described))
+            is_required = field.is_required()
+            default = _NONE if is_required else field.get_default(call_default_factory=True)
+            definition["fields"].append(_described(name, kind, default))
         return made
 
     def _record(self, hint: type, where: str) -> Kind:
-        fields: dict[str, Kind] = {}
+        """The kind of a dataclass."""
         definition: dict[str, Any] = {"type": "record", "name": hint.__name__, "fields": []}
-        record = _Record(hint, fields)
-        made = Kind(definition, record.to_json, record.from_json, record.to_avro, record.from_avro)
-        self._made[hint] = made
+        kinds: dict[str, Kind] = {}
+        # Fields that are null where they are missing, though the class has no default for them.
+        absent: dict[str, None] = {}
+
+        def make(values: dict[str, Any]) -> Any:  # noqa: ANN401 - an instance
+            try:
+                return hint(**{**absent, **values})
+            except TypeError as wrong:
+                raise ValueError(f"these are no fields of a {hint.__name__}: {wrong}") from wrong
+
+        def from_json(mapping: Any) -> Any:  # noqa: ANN401 - an instance
+            if not isinstance(mapping, dict):
+                raise ValueError(f"a {hint.__name__} should be an object: {mapping!r:.100}")  # noqa: TRY004
+            return make({n: k.from_json(mapping[n]) for n, k in kinds.items() if n in mapping})
+
+        # Before its fields, whose types may name the record; they are filled in below.
+        made = self._made[hint] = Kind(
+            definition,
+            lambda value: {n: k.to_json(getattr(value, n)) for n, k in kinds.items()},
+            from_json,
+            lambda value: {n: k.to_avro(getattr(value, n)) for n, k in kinds.items()},
+            lambda mapping: make(
+                {n: k.from_avro(mapping[n]) for n, k in kinds.items() if n in mapping}
+            ),
+        )
         hints = get_type_hints(hint, include_extras=True)
         for field in dataclasses.fields(hint):
-            kind = self.of(hints[field.name], f"{where}.{field.name}")
-            fields[field.name] = kind
-            described = _field(field, kind)
-            definition["fields"].append(described)
-            if described.get("default", kind) is None and _is_wanted(field):
-                record.absent[field.name] = None
+            kind = kinds[field.name] = self.of(hints[field.name], f"{where}.{field.name}")
+            default: object = field.default
+            if field.default_factory is not dataclasses.MISSING:
+                default = field.default_factory()
+            definition["fields"].append(_described(field.name, kind, default))
+            if default is _NONE and isinstance(kind.definition, list):
+                absent[field.name] = None
         return made
 
-    def _list(self, items: Kind) -> Kind:
-        def each(convert: Convert) -> Convert:
-            return _same if convert is _same else lambda values: [convert(v) for v in values]
 
-        return Kind({"type": "array", "items": items.definition}, *map(each, _converts(items)))
-
-    def _map(self, values: Kind) -> Kind:
-        def each(convert: Convert) -> Convert:
-            if convert is _same:
-                return _same
-            return lambda mapping: {key: convert(value) for key, value in mapping.items()}
-
-        return Kind({"type": "map", "values": values.definition}, *map(each, _converts(values)))
-
-    def _optional(self, kind: Kind) -> Kind:
-        def each(convert: Convert) -> Convert:
-            if convert is _same:
-                return _same
-            return lambda value: None if value is None else convert(value)
-
-        return Kind(["null", kind.definition], *map(each, _converts(kind)))
+# A field has no default.
+_NONE = dataclasses.MISSING
 
 
-def _converts(kind: Kind) -> tuple[Convert, Convert, Convert, Convert]:
-    return kind.to_json, kind.from_json, kind.to_avro, kind.from_avro
-
-
-class _Record:
-    """Instances of a dataclass as mappings, and back; fields that are missing have defaults."""
-
-    def __init__(self, hint: type, fields: Mapping[str, Kind]) -> None:
-        self._class = hint
-        self._fields = fields
-        self.absent: dict[str, None] = {}
-        """Fields that are null where they are missing, though the class wants them."""
-
-    def to_json(self, value: Any) -> Any:  # noqa: ANN401 - an instance, as JSON
-        return {name: kind.to_json(getattr(value, name)) for name, kind in self._fields.items()}
-
-    def to_avro(self, value: Any) -> Any:  # noqa: ANN401 - as above
-        return {name: kind.to_avro(getattr(value, name)) for name, kind in self._fields.items()}
-
-    def from_json(self, mapping: Any) -> Any:  # noqa: ANN401 - as above
-        if not isinstance(mapping, dict):
-            name = self._class.__name__
-            raise ValueError(f"a {name} should be an object: {mapping!r:.100}")  # noqa: TRY004
-        return self._made(
-            {n: k.from_json(mapping[n]) for n, k in self._fields.items() if n in mapping}
-        )
-
-    def from_avro(self, mapping: Any) -> Any:  # noqa: ANN401 - as above
-        return self._made(
-            {n: k.from_avro(mapping[n]) for n, k in self._fields.items() if n in mapping}
-        )
-
-    def _made(self, values: dict[str, Any]) -> Any:  # noqa: ANN401 - an instance
-        try:
-            return self._class(**{**self.absent, **values})
-        except TypeError as wrong:
-            raise ValueError(f"these are no fields of a {self._class.__name__}: {wrong}") from wrong
-
-
-def _is_wanted(field: dataclasses.Field[Any]) -> bool:
-    return field.default is field.default_factory is dataclasses.MISSING
-
-
-def _field(field: dataclasses.Field[Any], kind: Kind) -> dict[str, Any]:
-    made: dict[str, Any] = {"name": field.name, "type": kind.definition}
-    if field.default is not dataclasses.MISSING:
-        made["default"] = kind.to_json(field.default)
-    elif field.default_factory is not dataclasses.MISSING:
-        made["default"] = kind.to_json(field.default_factory())
+def _described(name: str, kind: Kind, default: object) -> dict[str, Any]:
+    """The definition of a field; without a ``default``, an optional one has null."""
+    made: dict[str, Any] = {"name": name, "type": kind.definition}
+    if default is not _NONE:
+        made["default"] = kind.to_json(default)
     elif isinstance(kind.definition, list):
         made["default"] = None
-    return _branched(made)
-
-
-def _branched(field: dict[str, Any]) -> dict[str, Any]:
-    """The field with its union in order: a default is of the first branch."""
-    if isinstance(field["type"], list) and field.get("default") is not None:
-        field["type"] = field["type"][::-1]
-    return field
+    # Avro takes a default for one of the first branch of a union.
+    if isinstance(kind.definition, list) and made["default"] is not None:
+        made["type"] = kind.definition[::-1]
+    return made
 
 
 def _enum(hint: type[Enum]) -> Kind:
@@ -249,7 +227,7 @@ def _enum(hint: type[Enum]) -> Kind:
     return Kind(definition, lambda e: e.name, member, lambda e: e.name, member)
 
 
-# Text of JSON holds bytes letter by letter (ISO 8859-1), as Avro's JSON does.
+# Bytes are text in JSON, a letter for each (ISO 8859-1), as in Avro's JSON.
 _BYTES = Kind("bytes", lambda b: b.decode("latin-1"), lambda s: s.encode("latin-1"), _same, _same)
 
 
@@ -258,7 +236,7 @@ def _moment(text: str) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-# JSON has these as text of ISO 8601, and so does their definition there: see ``json_definition``.
+# In JSON these are text (ISO 8601), and their definition says so: see ``json_definition``.
 _LOGICAL: Mapping[type, Kind] = {
     datetime: Kind(
         {"type": "long", "logicalType": "timestamp-micros"},
@@ -275,7 +253,7 @@ _LOGICAL: Mapping[type, Kind] = {
 
 
 def json_definition(definition: Any) -> Any:  # noqa: ANN401 - JSON
-    """The definition for JSON: what JSON has as text is a string there."""
+    """The definition of the same record for a JSON schema: logical types are strings there."""
     if isinstance(definition, list):
         return [json_definition(each) for each in definition]
     if not isinstance(definition, dict):

@@ -1,4 +1,4 @@
-"""What a schema is to producers and consumers, and the one that leaves bytes as they are."""
+"""What a schema is for producers and consumers, and the one that leaves bytes as they are."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ ValueT = TypeVar("ValueT")
 
 @dataclass(frozen=True, slots=True)
 class SchemaInfo:
-    """What the broker's schema registry is told: ``Schema`` of PulsarApi.proto.
+    """A schema as the broker's registry has it (``Schema``, PulsarApi.proto).
 
-    ``type`` says how values are encoded, ``definition`` is the bytes that define them (JSON for
-    most types); ``name`` and ``properties`` are for whatever else reads the registry.
+    - ``type``: how values are encoded.
+    - ``name``, ``properties``: for other programs that read the registry.
+    - ``definition``: the bytes that define values, JSON for most types; empty for primitive types.
     """
 
     type: SchemaType
@@ -28,13 +29,13 @@ class SchemaInfo:
 
 
 def info_of(proto: api.Schema) -> SchemaInfo:
-    """What a broker told; raises ``ValueError`` for a type that is not known here."""
+    """The schema that a broker sent; raises ``ValueError`` for an unknown type."""
     properties = {pair.key: pair.value for pair in proto.properties}
     return SchemaInfo(SchemaType(proto.type), proto.name, proto.schema_data, properties)
 
 
 def proto_of(info: SchemaInfo) -> api.Schema:
-    """As brokers are told."""
+    """The schema as a broker is sent it."""
     return api.Schema(
         name=info.name,
         type=api.Schema.Type.ValueType(info.type),
@@ -44,24 +45,28 @@ def proto_of(info: SchemaInfo) -> api.Schema:
 
 
 class Schema(Protocol[ValueT]):
-    """Turns values into the payloads of messages, and back."""
+    """Turns values into the payloads of messages, and back.
+
+    A class of your own with these three members is a schema, too.
+    """
 
     @property
     def schema_info(self) -> SchemaInfo | None:
-        """What the topic's schema must be compatible with; ``None`` for any."""
+        """What the topic's schema must be compatible with; ``None`` where any will do."""
         ...
 
     def encode(self, value: ValueT, /) -> bytes:
-        """The payload of a message with this value; raises ``ValueError`` or ``TypeError``."""
+        """Return the payload of a message with this value; raises ``ValueError`` or
+        ``TypeError``."""
         ...
 
     def decode(self, payload: bytes, /) -> ValueT:
-        """The value of a message with this payload; raises ``ValueError``."""
+        """Return the value of a message with this payload; raises ``ValueError``."""
         ...
 
 
 def checked(schema: Schema[ValueT] | None) -> Schema[ValueT] | None:
-    """The schema; raises ``TypeError`` for what is none, such as the class that it is for."""
+    """The schema; raises ``TypeError`` for anything else, such as a class of values."""
     if schema is None or all(hasattr(type(schema), name) for name in ("encode", "decode")):
         return schema
     raise TypeError(f"{schema!r} is no schema; one is JsonSchema(Order) or StringSchema()")
@@ -71,17 +76,19 @@ _BYTES: tuple[type, ...] = (bytes, bytearray, memoryview)
 
 
 class BytesSchema:
-    """The default schema: a value is the payload itself. ``schema_info`` says what is in it, for
-    payloads that are encoded already."""
+    """The default schema: a value is the payload itself.
+
+    For payloads that are encoded already, ``schema_info`` may say what is in them.
+    """
 
     def __init__(self, schema_info: SchemaInfo | None = None) -> None:
         self.schema_info = schema_info
 
     def encode(self, value: bytes | bytearray | memoryview, /) -> bytes:
-        """The value as it is; raises ``TypeError`` for what is no bytes."""
+        """The value as it is; raises ``TypeError`` for anything but bytes."""
         if type(value) is bytes:
             return value
-        # Callers without types pass anything, and ``bytes`` takes anything: a number, say.
+        # Callers without types pass anything, and ``bytes(5)`` would be five bytes.
         if not isinstance(value, _BYTES):
             raise TypeError(f"without a schema a value is bytes, and not {type(value).__name__}")
         return bytes(value)  # a copy: its owner may change it before the message leaves

@@ -32,11 +32,11 @@ from geminga_protocol.functions.functions_pb2 import (
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_server.authorization import Action
 from geminga_server.errors import ServerUnreachable
+from geminga_server.http.rest_calls import RestCall
 from geminga_server.rest.access import on_cluster, on_namespace
 from geminga_server.rest.answers import Json, no_content
 from geminga_server.rest.errors import RestError
 from geminga_server.rest.parameters import Word, flag, integer_in_path, path_value
-from geminga_server.rest_calls import RestCall
 
 
 class _Kind(Word):

@@ -14,8 +14,8 @@ from geminga_functions.packages.cache import BUILT_IN
 from geminga_functions.worker import INSTANCES_PATH, Worker
 from geminga_protocol.functions.functions_pb2 import FunctionMetaData
 from geminga_server.errors import ServerUnreachable
+from geminga_server.http.rest_calls import RestAnswer, RestCall
 from geminga_server.rest.errors import RestError
-from geminga_server.rest_calls import RestAnswer, RestCall
 
 log = logging.getLogger(__name__)
 

@@ -18,11 +18,11 @@ from geminga_functions.cluster.membership import Members, WorkerInfo
 from geminga_functions.names import InstanceName
 from geminga_functions.worker import INSTANCES_PATH, instances_json
 from geminga_server.authorization import Action
+from geminga_server.http.rest_calls import RestCall
 from geminga_server.rest.access import on_cluster
 from geminga_server.rest.answers import Json, no_content, text
 from geminga_server.rest.errors import RestError, ServedElsewhere
 from geminga_server.rest.parameters import integer_in_path
-from geminga_server.rest_calls import RestCall
 
 READS = [on_cluster(Action.READ)]
 CHANGES = [on_cluster(Action.ADMINISTER)]

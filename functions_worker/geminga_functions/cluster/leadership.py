@@ -25,7 +25,7 @@ from geminga_functions.names import FunctionName, InstanceName
 from geminga_protocol.functions.functions_pb2 import FunctionMetaData
 from geminga_runtime.clock import Clock
 from geminga_runtime.service import Service
-from geminga_server.metrics.durations import Durations
+from geminga_server.rates.durations import Durations
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from geminga_functions.broker_calls import topic_url
 from geminga_functions.errors import ClusterUnknown
 from geminga_server.errors import ServerUnreachable
-from geminga_server.rest_calls import RestCall, RestCalls
+from geminga_server.http.rest_calls import RestCall, RestCalls
 
 # A broker answers from memory; the topic may be moving to another one.
 STATS_TIMEOUT_S = 5.0

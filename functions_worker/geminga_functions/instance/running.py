@@ -31,13 +31,7 @@ from geminga_functions.instance.inputs import Input, inputs_of, schema_of, serde
 from geminga_functions.instance.loading import CallKind, Loader, load_function, load_secrets
 from geminga_functions.instance.outputs import IDLE_S, Outputs, sequence_id_of
 from geminga_functions.instance.publishing import Publisher, logging_to
-from geminga_functions.instance.settling import (
-    Ahead,
-    Outcome,
-    Settler,
-    guarantee_of,
-    users_failure,
-)
+from geminga_functions.instance.settling import Ahead, Outcome, Settler, guarantee_of, users_failure
 from geminga_functions.instance.spec import InstanceSpec
 from geminga_functions.instance.state import StateStore
 from geminga_functions.instance.status import Counters, InstanceStatus

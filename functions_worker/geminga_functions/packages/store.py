@@ -19,7 +19,7 @@ import geminga
 from geminga_functions.broker_calls import topic_url
 from geminga_functions.errors import PackageDamaged, PackageNotFound, PackageTooLarge
 from geminga_functions.names import SLUG_CHARACTERS_MAX, digest_of, slug_of
-from geminga_server.rest_calls import RestCall, RestCalls
+from geminga_server.http.rest_calls import RestCall, RestCalls
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from geminga_functions.runtime.thread import ThreadRunner
 from geminga_runtime.clock import Clock
 from geminga_runtime.service import Service
 from geminga_server.directories import LOCK_NAME, DirectoryLock
-from geminga_server.rest_calls import RestCalls
+from geminga_server.http.rest_calls import RestCalls
 
 log = logging.getLogger(__name__)
 

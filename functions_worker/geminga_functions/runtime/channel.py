@@ -19,7 +19,7 @@ from geminga_functions.instance.messages import (
 )
 from geminga_functions.names import InstanceName
 from geminga_functions.runtime.running import Ending, Order
-from geminga_server.control_channel import Channel
+from geminga_server.control.channel import Channel
 
 log = logging.getLogger(__name__)
 

@@ -36,7 +36,7 @@ from geminga_runtime.backoff import Backoff
 from geminga_runtime.clock import Clock
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.service import Service
-from geminga_server.metrics.durations import Durations
+from geminga_server.rates.durations import Durations
 
 log = logging.getLogger(__name__)
 

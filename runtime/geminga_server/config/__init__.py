@@ -1,9 +1,9 @@
-"""What a process is told: config classes that declare settings, and where their values come from.
+"""Settings of processes: config classes that declare them, and where their values come from.
 
-A part declares one frozen dataclass on top of ``PartConfig``, made of groups that live with their
-subject; ``config.loading`` fills it from a file, the environment and options, and names every value
-that is wrong (apart from this, since ``--help`` needs none of it). What needs a group is handed the
-whole of it.
+A part declares one frozen dataclass on top of ``PartConfig``, made of groups that are declared with
+their subject. ``config.loading`` fills it from a file, the environment and options, and names every
+wrong value; it is not imported here, since ``--help`` does not need it. Code that needs settings of
+a group gets the whole group.
 """
 
 from __future__ import annotations

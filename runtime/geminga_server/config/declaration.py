@@ -1,15 +1,16 @@
-"""What a config class declares, and what its settings are called outside.
+"""What a config class declares, and the names of its settings in files, variables and options.
 
 A config class is a frozen dataclass. Each field is a setting: its type says what is allowed
 (``Annotated[int, Ge(0), Le(65535)]``, of ``annotated_types``) and what it is called ``Upstream``,
-the string below it what it is for. Nothing else declares a setting: file, variable, option and help
+the string below it is its help. Nothing else declares a setting: file, variable, option and help
 all follow from the field.
 
 A field whose type is a config class itself is a group: ``entries_max`` of the broker's group
 ``log`` is ``entries_max`` below ``[broker.log]`` in the file, ``GEMINGA_BROKER_LOG__ENTRIES_MAX``
 and ``--log-entries-max``. A group that is ``INLINE`` gives its settings no prefix: it is a group
-because its subject is a room of the source, which users need not know. A field that is ``INTERNAL``
-is no setting: a limit that tests and simulations make small, and operators have no reason to touch.
+because its subject is a package of the source, which users need not know. A field that is
+``INTERNAL`` is no setting: a limit that tests and simulations make small, and operators have no
+reason to change.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 
 class Mark(Enum):
-    """What stands in ``Annotated`` beside the type of a field."""
+    """Marks in ``Annotated`` beside the type of a field."""
 
     INLINE = "inline"
     INTERNAL = "internal"
@@ -33,29 +34,27 @@ INTERNAL = Mark.INTERNAL
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """What a setting is called in Pulsar or BookKeeper, beside the type of its field.
-
-    ``unit`` is how many of our units one of theirs is: 60 where they count minutes and we seconds.
-    """
+    """The name of a setting in Pulsar or BookKeeper, given beside the type of its field."""
 
     name: str
+    # How many of our units one of theirs is: 60 where they count minutes and we seconds.
     unit: float = 1
     of: str = "Pulsar"
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting: its name (``log.entries_max`` in a group), its type with its limits, its default
-    (``MISSING`` where it must be given), what upstream calls it.
+    """One setting of a config class or of its groups."""
 
-    ``path`` is the way from the config to the value, through all groups; ``owner`` is the class
-    that declares the setting.
-    """
-
+    # ``log.entries_max`` in a group.
     name: str
+    # The attributes that lead from the config to the value, through all groups.
     path: tuple[str, ...]
+    # Its type, with its limits.
     kind: object
+    # ``MISSING`` where it must be given.
     default: object
+    # The class that declares it.
     owner: type[Any]
     upstream: Upstream | None = None
 
@@ -75,11 +74,11 @@ class Setting:
 
     @property
     def is_list(self) -> bool:
-        """Whether it has several values, which are written ``a,b`` in one word."""
+        """Whether it has several values, which variables and options separate by commas."""
         return get_origin(bare_type(self.kind)) in (tuple, list)
 
     def value_in(self, config: object) -> object:
-        """What ``config`` says of it."""
+        """The value of the setting in ``config``."""
         value = config
         for step in self.path:
             value = getattr(value, step)
@@ -119,5 +118,5 @@ def bare_type(hint: object) -> object:
 
 
 def list_of_words(words: str) -> tuple[str, ...]:
-    """The values of a list, of a variable's or an option's words: ``a,b`` is two."""
+    """The values of a list that is given as text: ``a,b`` is two."""
     return tuple(word.strip() for word in words.split(",") if word.strip())

@@ -1,9 +1,9 @@
-"""Where a config's values come from: defaults < TOML file < environment < options, each remembered.
+"""Loads configs: defaults < TOML file < environment < options, with the source of each value.
 
 ``config.declaration`` says what a setting is called in each of these. Values are converted and
-judged by pydantic, which is imported only when a value is not plainly right already: a part that
+checked by pydantic, which is imported only when a value is not already right as it is: a part that
 the supervisor starts, with checked options, starts 60 to 100 ms sooner. (pydantic-settings would
-cost another 120 ms, and forgets where a value came from.)
+cost another 120 ms, and does not keep where a value came from.)
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ from geminga_server.errors import ConfigError
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-# What Kubernetes calls its variables for a service (``_is_of_kubernetes``).
+# The names of the variables that Kubernetes sets for a service called geminga-broker, in every
+# container: GEMINGA_BROKER_PORT=tcp://..., GEMINGA_BROKER_SERVICE_HOST and more. They look like
+# settings of ours. A variable whose name ends in _PORT is one of them only with such a value.
 _SERVICE_LINK = re.compile(
     r"_SERVICE_(HOST|PORT(_\w+)?)$|_PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$"
 )
@@ -46,7 +48,7 @@ ConfigT = TypeVar("ConfigT")
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """One value, and where somebody wrote it, in words."""
+    """One value, and its source in words."""
 
     value: object
     source: str
@@ -63,15 +65,18 @@ def load_config(
     """The config of ``part`` as a ``kind``.
 
     ``flags`` are by name (``log.entries_max`` in a group); None means not given. ``environment`` is
-    the process's where it is not given. Raises ``ConfigError``, whose message names every wrong
-    value, where it was read, and what would be right.
+    by default that of the process. Raises ``ConfigError``, whose message names every wrong value,
+    where it was read, and what would be right.
     """
     settings = settings_of(kind)
     given: dict[str, Given] = {}
     if file is not None:
         given |= _from_file(file, part, settings)
     given |= _from_environment(os.environ if environment is None else environment, part, settings)
-    given |= _from_flags(flags or {}, settings)
+    for name, value in (flags or {}).items():
+        assert name in settings, f"a flag for {name}, which is no setting"
+        if value is not None:
+            given[name] = Given(value, f"flag {settings[name].option} = {value!r}")
     given = {
         name: replace(one, value=_as_declared(one.value, settings[name]))
         for name, one in given.items()
@@ -142,14 +147,16 @@ def _from_environment(
     prefix = f"GEMINGA_{part}_".upper().replace("-", "_")
     problems: list[str] = []
     for variable, value in environment.items():
-        if _is_of_kubernetes(variable, value):
+        if _SERVICE_LINK.search(variable) or (
+            variable.endswith("_PORT") and value.startswith(_SERVICE_LINK_VALUES)
+        ):
             continue
         setting = known.get(variable)
         if setting is not None:
             parsed = list_of_words(value) if setting.is_list else value
             given[setting.name] = Given(parsed, f"variable {variable} = {value!r}")
         elif variable.startswith(prefix):
-            # Without what they have in common: it would make any two of them similar.
+            # Compared without the prefix, which would make any two of them similar.
             names = [each.removeprefix(prefix) for each in known]
             meant = _closest(variable.removeprefix(prefix), names)
             problems.append(_no_such_setting(f"variable {variable}", meant and prefix + meant))
@@ -158,25 +165,8 @@ def _from_environment(
     return given
 
 
-def _from_flags(flags: Mapping[str, object], settings: Mapping[str, Setting]) -> dict[str, Given]:
-    given: dict[str, Given] = {}
-    for name, value in flags.items():
-        assert name in settings, f"a flag for {name}, which is no setting"
-        if value is not None:
-            given[name] = Given(value, f"flag {settings[name].option} = {value!r}")
-    return given
-
-
-def _is_of_kubernetes(variable: str, value: str) -> bool:
-    """Whether Kubernetes set the variable: for a service called geminga-broker it sets
-    GEMINGA_BROKER_PORT=tcp://..., GEMINGA_BROKER_SERVICE_HOST and more in every container."""
-    if _SERVICE_LINK.search(variable):
-        return True
-    return variable.endswith("_PORT") and value.startswith(_SERVICE_LINK_VALUES)
-
-
 def _as_declared(value: object, setting: Setting) -> object:
-    """One of a choice of words is written as it was declared, in whatever case it was given."""
+    """The value, as it was declared if it is one of a choice of words in any case."""
     kind = bare_type(setting.kind)
     if isinstance(value, str) and get_origin(kind) is Literal:
         words = {str(word).casefold(): word for word in get_args(kind)}
@@ -196,10 +186,10 @@ def _closest(name: str, names: Collection[str]) -> str:
 
 
 def _is_plainly_right(value: object, setting: Setting) -> bool:
-    """Right without converting anything. False only means that pydantic is to look at it."""
+    """Whether a value is right without any conversion. If False, pydantic decides."""
     bare = bare_type(setting.kind)
     if bare is float and type(value) is int:
-        return False  # to be converted
+        return False  # pydantic converts it
     if get_origin(bare) is Literal:
         return value in get_args(bare)
     if type(value) is not bare and not (bare is Path and isinstance(value, Path)):
@@ -223,7 +213,7 @@ def _holds(value: Any, constraint: object) -> bool:  # noqa: ANN401 - anything w
 
 
 def _nest(given: Mapping[str, Given], settings: Mapping[str, Setting]) -> dict[str, Any]:
-    """The values as the classes are built into each other."""
+    """The values in dictionaries that are nested as the config classes are."""
     nested: dict[str, Any] = {}
     for name, one in given.items():
         *groups, field = settings[name].path
@@ -254,7 +244,8 @@ def _problems(
     by_path = {setting.path: setting for setting in settings.values()}
     for one in error.errors(include_url=False):
         where = tuple(str(key) for key in one["loc"])
-        # What is wrong may lie inside of a value: the third of a list.
+        # The location may lead into a value, such as the third of a list: its longest beginning
+        # that names a setting is the setting.
         ways = (where[:length] for length in range(len(where), 0, -1))
         setting = next((by_path[way] for way in ways if way in by_path), None)
         if setting is not None and one["type"] == "missing":

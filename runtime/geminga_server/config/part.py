@@ -1,4 +1,4 @@
-"""What every part is told that works with the cluster's ZooKeeper, and the client made of it."""
+"""The settings of all parts that work with the cluster's ZooKeeper, and the client made of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from geminga_server.config.declaration import Upstream
 
 if TYPE_CHECKING:
     from geminga_server.run import StopRequest
-    from geminga_server.zookeeper import ZooKeeper
+    from geminga_server.zookeeper.session import ZooKeeper
 
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 Port = Annotated[int, Ge(0), Le(65535)]
@@ -26,7 +26,7 @@ def zookeeper_hosts(store: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionConfig:
-    """How many clients a server takes."""
+    """Limits on the connections of a server's clients."""
 
     connections_max: Annotated[int, Ge(0), Upstream("brokerMaxConnections")] = 0
     """How many clients may be connected; 0: as many as the limit on open files (`ulimit -n`) leaves
@@ -37,7 +37,7 @@ class ConnectionConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartConfig:
-    """The settings of such a process; a part adds its own."""
+    """The settings that all parts have; each adds its own."""
 
     zookeeper: str = "127.0.0.1:2181"
     """The cluster's ZooKeeper, `HOST:PORT,HOST:PORT`; `HOST:PORT/path` keeps to a path."""
@@ -51,9 +51,11 @@ class PartConfig:
     """Log one JSON object a line."""
 
     def zookeeper_client(self, clock: Clock, stop: StopRequest, hosts: str = "") -> ZooKeeper:
-        """A client of that ZooKeeper, or of the one at ``hosts``, to be entered; it hurries once
-        the process is to end."""
-        from geminga_server.zookeeper import ZooKeeper  # noqa: PLC0415 - 60 ms, not for --help
+        """A client of that ZooKeeper, or of the one at ``hosts``, not opened yet. Once the process
+        is asked to end, it waits no longer than briefly for an answer."""
+        from geminga_server.zookeeper.session import (  # noqa: PLC0415 - 60 ms, not for --help
+            ZooKeeper,
+        )
 
         zookeeper = ZooKeeper(
             hosts or self.zookeeper,

@@ -1,14 +1,12 @@
-"""What server parts count and how it is shown: durations, rates, and Prometheus's text format.
+"""Metrics of server parts and their exposition to Prometheus.
 
 A part counts in plain attributes, durations in ``Durations`` and ``Histogram``; a ``Meter`` makes
 rates of counters. ``PartMetrics`` shows them at ``/metrics``, and ``exposition`` writes the text
-where there is too much for prometheus_client.
+where there are too many samples for prometheus_client.
 """
 
 from __future__ import annotations
 
-from geminga_server.metrics.durations import Durations, Histogram, Summary
-from geminga_server.metrics.meter import Meter
 from geminga_server.metrics.part import (
     CONTENT_TYPE,
     CheckHealth,
@@ -17,6 +15,8 @@ from geminga_server.metrics.part import (
     metric,
     part_app,
 )
+from geminga_server.rates.durations import Durations, Histogram, Summary
+from geminga_server.rates.meter import Meter
 
 __all__ = [
     "CONTENT_TYPE",

@@ -2,11 +2,11 @@
 
 ``prometheus_client`` makes objects and formats the labels of each sample anew, which takes 11 µs a
 sample: ninety samples for each of 1,000 topics would hold the event loop for a second. This takes
-a third of a microsecond, 30 ms in all, in pieces of less than a millisecond, between which others
-run. What there is little of goes through ``PartMetrics``.
+a third of a microsecond, 30 ms in all, in pieces of less than a millisecond, between which other
+tasks run. Metrics with few samples go through ``PartMetrics``.
 
-A field of a snapshot says itself under which names it is shown: ``Annotated[int, Gauge("…")]``.
-Labels are passed as text, ``cluster="c",topic="t"``, for they are the same for many samples.
+A field of a snapshot declares the names it is shown under: ``Annotated[int, Gauge("…")]``. Labels
+are passed as text, ``cluster="c",topic="t"``, since they are the same for many samples.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from math import isnan
 from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, get_type_hints
 
-from geminga_server.metrics.durations import Histogram, Summary
+from geminga_server.rates.durations import Histogram, Summary
 
-# So many samples take about 0.7 ms, a seventh of what may hold the event loop.
+# So many samples take about 0.7 ms, a seventh of the longest time that the event loop may be held.
 SAMPLES_PER_PIECE = 2000
 
 Labelled = Sequence[tuple[str, object]]
@@ -29,7 +29,7 @@ Labelled = Sequence[tuple[str, object]]
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What the field that it annotates is shown as."""
+    """The name and kind under which the field that it annotates is shown."""
 
     name: str
 
@@ -54,20 +54,20 @@ class Buckets(Family):
 
 
 class FieldFamily(NamedTuple):
-    """One family, and the field from which its samples are."""
+    """One family, and the field that its samples are taken from."""
 
     family: Family
     field: str
 
     @property
     def get(self) -> Callable[[Any], Any]:
-        """What takes the field from a snapshot; a claim counts as 0 or 1."""
+        """A function that takes the field from a snapshot; booleans become 0 or 1."""
         get = attrgetter(self.field)
         return (lambda snapshot: int(get(snapshot))) if self.field.startswith("is_") else get
 
 
 def families_of(snapshot: type, *kinds: type[Family]) -> tuple[FieldFamily, ...]:
-    """The families of ``kinds`` that the fields of a dataclass are annotated with, in order."""
+    """The families of ``kinds`` with which the fields of a dataclass are annotated, in order."""
     hints = get_type_hints(snapshot, include_extras=True)
     return tuple(
         FieldFamily(mark, each.name)
@@ -78,7 +78,7 @@ def families_of(snapshot: type, *kinds: type[Family]) -> tuple[FieldFamily, ...]
 
 
 def escape(value: str) -> str:
-    """A label's value as the format wants it."""
+    """A label's value, escaped for the format."""
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 

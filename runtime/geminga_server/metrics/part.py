@@ -17,7 +17,7 @@ from geminga_runtime.errors import GemingaError
 from geminga_runtime.service import Service
 from geminga_server.authorization import ALLOW_ALL, ANONYMOUS, Action, Authorizer, Resource
 from geminga_server.errors import NotAuthorized
-from geminga_server.http import AsgiApp, Receive, Scope, Send
+from geminga_server.http.server import AsgiApp, Receive, Scope, Send
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-# A health check that takes longer has its answer: no.
+# A health check that takes longer has failed.
 HEALTH_TIMEOUT_S = 5.0
-# How often the event loop is asked whether it comes when it should.
+# Seconds between measurements of the event loop's lag.
 LAG_PERIOD_S = 1.0
 
 Collect = Callable[[], "Iterable[Metric]"]
@@ -38,7 +38,7 @@ Sample = tuple[str, Mapping[str, str], float]
 
 
 class PartMetrics:
-    """All metric families of the part ``part``: those registered, and those of its process."""
+    """All metric families of the part ``part``: those registered here, and those of its process."""
 
     def __init__(self, part: str) -> None:
         self.part = part
@@ -46,51 +46,50 @@ class PartMetrics:
         self._registry: CollectorRegistry | None = None
 
     def register(self, collect: Collect) -> None:
-        """Ask ``collect`` for families at every scrape, on the event loop: it must be quick."""
+        """Call ``collect`` for families at every scrape, on the event loop: it must be quick."""
         self._collectors.append(collect)
 
     def unregister(self, collect: Collect) -> None:
-        """Ask ``collect`` no more."""
+        """Call ``collect`` no more."""
         self._collectors.remove(collect)
 
     def text(self) -> bytes:
-        """Everything, in Prometheus's text format 0.0.4."""
+        """All families, in Prometheus's text format 0.0.4."""
         from prometheus_client import generate_latest  # noqa: PLC0415 - 50 ms, see above
 
         return generate_latest(self.registry)
 
     @property
     def registry(self) -> CollectorRegistry:
-        """The registry, for what wants to use prometheus_client itself."""
+        """The registry, for code that uses prometheus_client itself."""
         if self._registry is None:
-            self._registry = self._make_registry()
+            from prometheus_client import (  # noqa: PLC0415 - as above
+                CollectorRegistry,
+                GCCollector,
+                ProcessCollector,
+            )
+
+            self._registry = CollectorRegistry(auto_describe=False)
+            ProcessCollector(registry=self._registry)
+            GCCollector(registry=self._registry)
+            # This object is a collector, too: see ``collect``.
+            self._registry.register(self)
         return self._registry
 
-    def _make_registry(self) -> CollectorRegistry:
-        from prometheus_client import (  # noqa: PLC0415 - as above
-            CollectorRegistry,
-            GCCollector,
-            ProcessCollector,
-        )
-
-        registry = CollectorRegistry(auto_describe=False)
-        ProcessCollector(registry=registry)
-        GCCollector(registry=registry)
-        registry.register(self)
-        return registry
-
     def collect(self) -> Iterable[Metric]:
-        """The registered families; what prometheus_client calls at a scrape."""
+        """The registered families. prometheus_client calls this at a scrape."""
         for collect in self._collectors:
             yield from collect()
 
 
 class LoopLag(Service):
-    """Measures how late the event loop runs what is due, as a gauge: the worst since last asked."""
+    """Measures how late the event loop runs what is due; a gauge shows the worst since the last
+    scrape."""
 
     def __init__(self, metrics: PartMetrics) -> None:
         super().__init__()
         self._metrics = metrics
+        # Since the last scrape.
         self.worst_s = 0.0
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -117,10 +116,10 @@ class LoopLag(Service):
 
 
 def metric(name: str, kind: str, samples: Iterable[Sample], about: str) -> Metric:
-    """A family as prometheus_client wants it, of samples that are named as dashboards know them.
+    """A family for prometheus_client, whose samples have the names that dashboards know.
 
-    ``kind`` is Prometheus's word; a counter whose name does not end in ``_total``, which
-    prometheus_client would announce under another one, is announced as unknown.
+    ``kind`` is Prometheus's type. A counter whose name does not end in ``_total`` is announced as
+    ``unknown``, since prometheus_client would announce it under another name.
     """
     from prometheus_client.core import Metric  # noqa: PLC0415 - as above
 

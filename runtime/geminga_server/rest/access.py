@@ -1,6 +1,6 @@
-"""The question every route asks before its handler runs: may this principal do that?
+"""The check that every route makes before its handler runs: may this principal do that?
 
-A route names its question in its declaration (``dependencies=[on_topic(Action.READ)]``). Each
+A route names its check in its declaration (``dependencies=[on_topic(Action.READ)]``). Each
 application has a test that walks its routes with ``questions_of`` and fails for one without.
 """
 
@@ -22,11 +22,12 @@ FindResource = Callable[[Request], Resource]
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What the questions of an application stand on: who answers them, the cluster that is meant
-    where a path names none, and the server itself as a resource."""
+    """What the checks of an application need."""
 
     authorize: Authorize
+    # The cluster that is meant where a path names none.
     cluster: str
+    # The server itself.
     server: Resource
 
 
@@ -38,50 +39,50 @@ class Question:
         self._find_resource = find_resource
 
     async def __call__(self, request: Request) -> None:
-        """Return where it may. Raises ``NotAuthorized``, ``RestError`` for an impossible name."""
+        """Return where it may. Raises ``NotAuthorized``, ``RestError`` for an invalid name."""
         resource = self._find_resource(request)
         await access_of(request).authorize(principal_of(request), self.action, resource)
 
 
 def questions_of(route: APIRoute) -> list[Question]:
-    """What the route asks."""
+    """The checks that a route makes."""
     asked = (each.dependency for each in route.dependencies)
     return [each for each in asked if isinstance(each, Question)]
 
 
 def access_of(request: Request) -> Access:
-    """What the application's questions stand on."""
+    """What the checks of the request's application need."""
     access: Access = request.app.state.access
     return access
 
 
 def principal_of(request: Request) -> Principal:
-    """Who asks: whoever the server's authentication found, anonymous until there is one."""
+    """The principal that the server's authentication found; anonymous without authentication."""
     principal: Principal | None = request.scope.get("state", {}).get("principal")
     return principal or ANONYMOUS
 
 
 @cache
 def on_topic(action: Action) -> Any:  # noqa: ANN401 - what Depends returns has no public type
-    """Ask about the topic in the path."""
+    """Check the right to the topic in the path."""
     return Depends(Question(action, lambda request: Resource.topic(str(topic_in(request)))))
 
 
 @cache
 def on_namespace(action: Action) -> Any:  # noqa: ANN401 - as above
-    """Ask about the namespace in the path."""
+    """Check the right to the namespace in the path."""
     return Depends(Question(action, lambda request: Resource.namespace(str(namespace_in(request)))))
 
 
 @cache
 def on_tenant(action: Action) -> Any:  # noqa: ANN401 - as above
-    """Ask about the tenant in the path."""
+    """Check the right to the tenant in the path."""
     return Depends(Question(action, lambda request: Resource.tenant(path_value(request, "tenant"))))
 
 
 @cache
 def on_cluster(action: Action) -> Any:  # noqa: ANN401 - as above
-    """Ask about the cluster in the path; about this one where the path names none."""
+    """Check the right to the cluster in the path; to this one where the path names none."""
 
     def find(request: Request) -> Resource:
         is_named = "cluster" in request.path_params
@@ -94,5 +95,5 @@ def on_cluster(action: Action) -> Any:  # noqa: ANN401 - as above
 
 @cache
 def on_server(action: Action) -> Any:  # noqa: ANN401 - as above
-    """Ask about this server."""
+    """Check the right to this server."""
     return Depends(Question(action, lambda request: access_of(request).server))

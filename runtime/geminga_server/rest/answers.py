@@ -1,8 +1,8 @@
 """How answers look: JSON as Pulsar's, and for every error its status and reason.
 
-A refusal is ``{"reason": "…"}``, whose text admin tools show to people. Which status the errors of
-an application get is its own to say (``answer_errors``); a handler that must answer otherwise
-raises ``RestError`` itself.
+A refusal is ``{"reason": "…"}``, whose text admin tools show to people. Each application says which
+status its errors get (``answer_errors``); a handler that must answer otherwise raises ``RestError``
+itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 AnswerError = Callable[[Request, Exception], Awaitable[Response]]
 Statuses = Mapping[type[GemingaError], int]
 
-# What every application answers so.
+# The statuses of errors that every application may raise.
 STATUSES: Statuses = {
     InvalidTopicName: 412,
     MalformedRecord: 400,
@@ -54,33 +54,33 @@ def json_record(record: JsonRecord) -> Response:
 
 
 def text(value: str) -> Response:
-    """A bare text, which upstream sends without quotes."""
+    """A plain text, which upstream sends without quotes."""
     return Response(value, media_type="text/plain")
 
 
 def no_content() -> Response:
-    """A write that was done."""
+    """The answer to a write that was done."""
     return Response(status_code=204)
 
 
 def empty() -> Response:
-    """A write that was done where upstream says 200, or a policy that is not set."""
+    """The answer to a write for which upstream says 200, or to a read of an unset policy."""
     return Response(status_code=200)
 
 
 def refusal(status: int, reason: str) -> Response:
-    """Why not."""
+    """The answer to a request that is refused."""
     return Json({"reason": reason}, status_code=status)
 
 
 def answer_errors(
     statuses: Statuses, reasons: Mapping[type[GemingaError], str] | None = None
 ) -> AnswerError:
-    """What answers the errors that handlers raise.
+    """A handler that answers the errors of an application.
 
-    ``statuses`` are those of the application's errors and of what descends from them, ``reasons``
-    what is told instead of an error's own text. An error of ours without a status is an answer 500
-    and an event in the log, as any other exception is an answer 500.
+    ``statuses`` are by the class of the error, or a base of it; ``reasons`` replace an error's own
+    text. An error of ours without a status is answered by 500 and logged; any other exception is
+    answered by 500, and uvicorn logs it.
     """
     known = {**STATUSES, **statuses}
     told = reasons or {}

@@ -1,7 +1,7 @@
-"""The page that lists every call of the REST API: one HTML text that needs nothing from elsewhere.
+"""The page that lists every call of the REST API: one HTML text that loads nothing else.
 
-The usual page for an OpenAPI document fetches its program from the internet, and is blank where
-there is none. Pure but for looking at the routers, whose paths and docstrings it shows.
+The usual page for an OpenAPI document loads its program from the internet, and is blank where there
+is none. This one shows the paths and docstrings of the routers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import groupby
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
 
-# So many parts of a path name its resource: /admin/v2/clusters.
+# The first parts of a path, so many, name its resource: /admin/v2/clusters.
 RESOURCE_PARTS = 3
 STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem}"
@@ -27,7 +27,7 @@ CODE = re.compile(r"``(.+?)``")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One method of one path, and what it does, in the words of its handler's docstring."""
+    """One method of one path, with its handler's docstring."""
 
     path: str
     method: str
@@ -40,7 +40,7 @@ class Call:
 
 
 def calls_of(routers: Iterable[APIRouter]) -> list[Call]:
-    """Every call that the routers serve, and that is meant to be known; sorted."""
+    """Every call that the routers serve and document, sorted."""
     calls = [
         Call(route.path_format, method, route.description)
         for router in routers

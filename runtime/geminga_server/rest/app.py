@@ -1,6 +1,6 @@
-"""A REST application: routers on the raw path, each route asking for its right, errors as Pulsar's.
+"""A REST application: routers on the raw path, a check of rights for each route, Pulsar's errors.
 
-Making one takes a few milliseconds; its OpenAPI document is made when a client first asks for
+Making one takes a few milliseconds; its OpenAPI document is made at the first request for
 ``/openapi.json``.
 """
 
@@ -22,7 +22,7 @@ def make_app(
 ) -> FastAPI:
     """An ASGI application that serves ``routers``, in their order, as ``version``.
 
-    Its ``state`` has them under ``routers``, and is where handlers find what they work on.
+    Its ``state`` has them under ``routers``. Callers add to it the objects that handlers work on.
     """
     app = FastAPI(
         title="Geminga",

@@ -1,7 +1,7 @@
-"""What a REST call is refused with: a status and a reason, which admin tools show to people.
+"""Errors by which handlers refuse a REST call: a status and a reason, which admin tools show.
 
 GemingaError
-├── RestError          this very answer, said by a handler
+├── RestError          a handler's own answer
 │   └── BodyTooLarge
 └── ServedElsewhere    another server answers this; the client is sent there
 """

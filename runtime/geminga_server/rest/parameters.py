@@ -1,14 +1,14 @@
-"""What a handler is given: the names in the path, the flags in the query, the body.
+"""The parameters of a handler: names in the path, flags in the query, the body.
 
-Handlers declare these as dependencies, not as plain parameters of their own: the framework then
-needs no validator per parameter, and a route costs 0.15 ms at start instead of 1.1 ms (there will
-be 250). All are coroutines, since plain functions would be sent to a thread.
+Handlers declare them as dependencies, not as plain parameters: the framework then needs no
+validator per parameter, and a route costs 0.15 ms at start instead of 1.1 ms (there will be 250).
+All dependencies are coroutines, since the framework runs plain functions in a thread.
 
 Topics are addressed as ``{domain:domain}/{tenant}/{namespace}/{topic}``: ``domain`` is a ``Word``,
 so that one table of routes serves ``persistent`` and ``non-persistent``.
 
-Bodies are JSON whatever content type came with them, or none: test suites and scripts leave it
-out, where upstream answers 415. An empty body is None.
+Bodies are JSON whatever content type they claim: test suites and scripts leave it out, for which
+upstream answers 415. An empty body is None.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from geminga_protocol.pulsar.errors import InvalidTopicName
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_server.rest.errors import BodyTooLarge, RestError
 
-# The largest record a REST call writes is a namespace's policies; ZooKeeper takes no more anyway.
+# The largest record that a REST call writes is a namespace's policies. ZooKeeper takes no more.
 BODY_BYTES_MAX = 1024 * 1024
 
 
 class Word(Convertor[str]):
-    """A part of a path that is one of the few words of ``regex``; taken as it is."""
+    """A part of a path that is one of the words that ``regex`` lists."""
 
     def convert(self, value: str) -> str:
         """The word."""
@@ -75,8 +75,8 @@ def namespace_in(request: Request) -> NamespaceName:
 
 
 def topic_in(request: Request) -> TopicName:
-    """The topic in the path, persistent where that does not say. Raises ``RestError`` 412 as
-    upstream does; ``InvalidTopicName`` for a name that upstream would take as far as ZooKeeper."""
+    """The topic in the path; persistent where the path has no domain. Raises ``RestError`` 412 as
+    upstream does, and ``InvalidTopicName`` for a name that upstream would pass on to ZooKeeper."""
     local = path_value(request, "topic")
     domain = path_value(request, "domain") if "domain" in request.path_params else "persistent"
     try:
@@ -103,7 +103,7 @@ TopicArg = Annotated[TopicName, Depends(_topic)]
 async def json_body(request: Request) -> object:
     """The body as JSON, None if it is empty. Raises ``RestError`` 400, ``BodyTooLarge``.
 
-    Its bytes stay in ``request.state.body``, for who sends the request on to other servers.
+    Its bytes stay in ``request.state.body``, for handlers that forward the request.
     """
     body = bytearray()
     async for chunk in request.stream():

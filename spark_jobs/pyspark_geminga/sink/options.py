@@ -13,7 +13,7 @@ from typing import TypeVar
 from geminga import InvalidTopicName
 from geminga.arrow import PayloadKind
 from geminga.compression import CompressionName
-from geminga.producers.routing import HashName
+from geminga.producers.outgoing.routing import HashName
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from pyspark_geminga.access import ACCESS_OPTIONS, Access, check_names, whole_number
 from pyspark_geminga.errors import InvalidOption

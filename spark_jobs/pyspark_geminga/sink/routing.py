@@ -6,7 +6,7 @@ again chooses the same. Rows with a key go where the official clients send them.
 
 from __future__ import annotations
 
-from geminga.producers.routing import HASHES, HashName
+from geminga.producers.outgoing.routing import HASHES, HashName
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 
 # Where keys go is remembered, since a hash takes 3 us; with more keys than that it begins anew.

@@ -19,11 +19,11 @@ from tests.integration.processes.cluster_process import StandaloneProcess
 from tests.unit.geminga.certificates import Authority
 
 import geminga
-from geminga_ledger.question import Question, connect_with_tls
+from geminga_ledger.connections.single_request import SingleRequest, connect_with_tls
 from geminga_protocol.bookkeeper import requests_pb2 as pb
 from geminga_protocol.bookkeeper.v3 import encode_frame
 from geminga_runtime.network import AsyncioNetwork
-from geminga_server.tls_config import BookieClientTlsConfig
+from geminga_server.tls.config import BookieClientTlsConfig
 
 StartStandalone = Callable[..., StandaloneProcess]
 TOPIC = "persistent://public/default/secrets"
@@ -116,7 +116,7 @@ async def test_a_certificate_is_renewed_while_the_broker_serves(
 
 
 async def ask_with_tls(
-    question: Callable[[], Question], address: tuple[str, int], context: ssl.SSLContext
+    question: Callable[[], SingleRequest], address: tuple[str, int], context: ssl.SSLContext
 ) -> pb.Response:
     """What a bookie answers over a connection that it was asked to secure."""
     transport, asking = await connect_with_tls(AsyncioNetwork(), question, address, context)
@@ -164,7 +164,7 @@ async def test_a_broker_stores_on_its_bookies_over_tls(
     start_tls.header.version = pb.VERSION_THREE
     start_tls.header.operation = pb.START_TLS
     start_tls.header.txnId = 2
-    question = partial(Question, encode_frame(start_tls))
+    question = partial(SingleRequest, encode_frame(start_tls))
     answer = await ask_with_tls(question, address, config.context())
     assert answer.status == pb.EBADREQ  # it is secured already
     # Without a certificate the handshake, or with TLS 1.3 what comes after it, fails.

@@ -12,7 +12,7 @@ from tests.integration.rest import rest
 import geminga
 from geminga_functions.errors import PackageDamaged, PackageNotFound
 from geminga_functions.packages.store import PART_BYTES, PackageStore, StoredPackage
-from geminga_server.rest_calls import HttpCalls
+from geminga_server.http.rest_calls import HttpCalls
 
 NAMESPACE = "public/functions"
 PACKAGE_BYTES_MAX = 8 * PART_BYTES

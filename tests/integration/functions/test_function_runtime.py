@@ -31,7 +31,7 @@ from geminga_functions.runtime.instances import WorkerIdentity
 from geminga_functions.runtime.reports import InstanceReport, InstanceState
 from geminga_protocol.functions.functions_pb2 import EARLIEST, FunctionDetails, FunctionMetaData
 from geminga_runtime.clock import SystemClock
-from geminga_server.rest_calls import HttpCalls
+from geminga_server.http.rest_calls import HttpCalls
 
 TIMEOUT_S = 60.0
 POLL_S = 0.02

@@ -37,7 +37,7 @@ from geminga_protocol.functions.functions_pb2 import (
     FunctionMetaData,
 )
 from geminga_server.errors import ServerUnreachable
-from geminga_server.rest_calls import HttpCalls, RestCall
+from geminga_server.http.rest_calls import HttpCalls, RestCall
 
 WORKERS = ("w-1", "w-2", "w-3")
 INSTANCES = 6

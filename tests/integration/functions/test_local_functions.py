@@ -129,7 +129,7 @@ def test_a_function_that_is_saved_again_processes_the_next_message(
         assert result(client, name, b"hello") == b"hello!"
         dev.shows("<- hello", "-> hello!")
         file.write_text(DECORATED.format(name=name, sign="?"))
-        dev.shows("<- hello", ".* is saved: it starts anew", f"{name} runs: .*")
+        dev.shows("<- hello", ".* was saved: restarting", f"{name} runs: .*")
         assert result(client, name, b"hello") == b"hello?"
         # What cannot be imported is told, and mended by the next version.
         file.write_text("import no_such_module")

@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from geminga_server.control import ControlServer, PartSession
+from geminga_server.control.server import ControlServer, PartSession
 from geminga_server.run import ExitCode
 
 pytestmark = pytest.mark.integration
@@ -27,8 +27,8 @@ PART = textwrap.dedent(
     import asyncio, os, sys
     from pathlib import Path
     from geminga_server.authorization import Resource
-    from geminga_server.control import ControlClient, PartCommands
-    from geminga_server.http import HttpServer
+    from geminga_server.control.client import ControlClient, PartCommands
+    from geminga_server.http.server import HttpServer
     from geminga_server.logging import configure_logging
     from geminga_server.metrics import LoopLag, PartMetrics, part_app
     from geminga_server.run import is_uvloop_running, run_part
@@ -130,7 +130,7 @@ SUPERVISOR = textwrap.dedent(
     """
     import asyncio, sys
     from pathlib import Path
-    from geminga_server.control import ControlServer
+    from geminga_server.control.server import ControlServer
 
     async def main():
         path = Path(sys.argv[1])

@@ -21,8 +21,8 @@ from geminga_runtime.coordination import (
     delete_tree,
     take_over_ephemeral,
 )
-from geminga_server.zookeeper import ZooKeeper
-from geminga_server.zookeeper_requests import REQUESTS_IN_FLIGHT_MAX
+from geminga_server.zookeeper.requests import REQUESTS_IN_FLIGHT_MAX
+from geminga_server.zookeeper.session import ZooKeeper
 
 pytestmark = pytest.mark.integration
 

@@ -15,7 +15,7 @@ from tests.unit.geminga_simulation.coordination_conformance import (
 )
 
 from geminga_runtime.clock import SystemClock
-from geminga_server.zookeeper import ZooKeeper
+from geminga_server.zookeeper.session import ZooKeeper
 
 pytestmark = pytest.mark.integration
 

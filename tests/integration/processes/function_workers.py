@@ -22,9 +22,9 @@ from geminga_functions.config import FunctionsWorkerConfig
 from geminga_functions.runtime.config import RuntimeConfig
 from geminga_functions.worker import Worker, runtime_of
 from geminga_runtime.clock import SystemClock
-from geminga_server.http import HttpServer
+from geminga_server.http.rest_calls import HttpCalls
+from geminga_server.http.server import HttpServer
 from geminga_server.ports import free_port
-from geminga_server.rest_calls import HttpCalls
 
 TIMEOUT_S = 60.0
 POLL_S = 0.05

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from unittest.mock import patch
 
-from geminga_cli.commands import bookie
+from geminga_cli.commands.parts import bookie
 
 HOLD_VARIABLE = "GEMINGA_TEST_HOLD"
 POLL_S = 0.005
@@ -38,7 +38,7 @@ def held_fdatasync(descriptor: int) -> None:
 
 def main() -> int:
     """Run the bookie as it is, its syncs aside."""
-    with patch("geminga_runtime.disk.os.fdatasync", held_fdatasync):
+    with patch("geminga_runtime.file_disk.os.fdatasync", held_fdatasync):
         return bookie.main(sys.argv[1:])
 
 

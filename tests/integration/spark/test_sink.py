@@ -33,7 +33,7 @@ from tests.integration.waiting import eventually
 from tests.performance.processes import ProcessTree
 
 import geminga.sync
-from geminga.producers.routing import java_string_hash
+from geminga.producers.outgoing.routing import java_string_hash
 from pyspark_geminga.sink import stream_writer
 from pyspark_geminga.sink.writers import StreamWriter
 

@@ -18,7 +18,7 @@ from tests.integration.waiting import eventually
 
 from geminga_protocol.records.ledgers.ledger_metadata import ledger_path
 from geminga_runtime.clock import SystemClock
-from geminga_server.zookeeper import ZooKeeper
+from geminga_server.zookeeper.session import ZooKeeper
 
 LEDGER_ENTRIES = 10
 SETTINGS = {

@@ -20,7 +20,7 @@ from tests.integration.waiting import eventually
 
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import NodeMissing
-from geminga_server.zookeeper import ZooKeeper
+from geminga_server.zookeeper.session import ZooKeeper
 
 StartStandalone = Callable[..., StandaloneProcess]
 

@@ -10,12 +10,12 @@ from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 from tests.simulation.functions.workers import HostCalls
 
 from geminga_broker.broker import Broker
+from geminga_broker.ownership.assignment.split import RANGE_EQUALLY_DIVIDE, split_boundaries
 from geminga_broker.ownership.errors import BundleNotSplit, NotOwned
-from geminga_broker.ownership.split import RANGE_EQUALLY_DIVIDE, split_boundaries
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import Cluster
-from geminga_server.rest_calls import RestAnswer, RestCall
+from geminga_server.http.rest_calls import RestAnswer, RestCall
 
 LOOKUP = "/lookup/v2/topic/persistent/"
 BUNDLES = "/admin/v2/namespaces/"

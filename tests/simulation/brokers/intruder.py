@@ -14,8 +14,8 @@ from dataclasses import replace
 from random import Random
 
 from geminga_broker.broker import Broker
-from geminga_broker.ownership.bundles import Bundle
-from geminga_broker.ownership.split import pieces
+from geminga_broker.ownership.assignment.bundles import Bundle
+from geminga_broker.ownership.assignment.split import pieces
 from geminga_cluster.namespaces import Namespaces
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName
 from geminga_protocol.records.cluster.brokers import bundle_data_path
@@ -26,7 +26,7 @@ from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import Cluster
 from geminga_simulation.errors import HostCrashed
 from geminga_simulation.host import Host
-from geminga_simulation.node_tree import Event
+from geminga_simulation.zookeeper.node_tree import Event
 
 INTRUSION_EACH_S = 0.6
 # So long records are away, or hold something else.

@@ -48,19 +48,20 @@ from tests.simulation.topics.traffic import (
 from geminga_bookie.storage.ledgers import Ledger
 from geminga_bookie.storage.storage import Storage as BookieStorage
 from geminga_broker.broker import Broker
-from geminga_broker.ownership.split import split_boundaries
+from geminga_broker.ownership.assignment.split import split_boundaries
 from geminga_ledger import LedgerConfig
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import Cluster, Shape
 from geminga_scenarios.verdicts import raise_loop_failures, results
 from geminga_simulation.conditions import CoordinationConditions
-from geminga_simulation.coordination import SESSION_TIMEOUT_S_DEFAULT
 from geminga_simulation.errors import HostCrashed, InvariantViolated
-from geminga_simulation.faults import FaultInjector, FaultMenu
+from geminga_simulation.fault_injector import FaultInjector
+from geminga_simulation.fault_menu import FaultMenu
 from geminga_simulation.host import Host
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import ZOOKEEPER, World
+from geminga_simulation.zookeeper.server import SESSION_TIMEOUT_S_DEFAULT
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 

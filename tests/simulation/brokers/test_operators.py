@@ -31,9 +31,9 @@ from geminga_broker.broker import Broker
 from geminga_broker.config import BrokerConfig
 from geminga_broker.errors import BrokerError, TopicReplicated
 from geminga_broker.load_manager.config import LoadManagerConfig
-from geminga_broker.ownership.bundles import Bundle
-from geminga_broker.ownership.load import LoadReportConfig
-from geminga_broker.ownership.split import (
+from geminga_broker.ownership.assignment.bundles import Bundle
+from geminga_broker.ownership.assignment.load_report import LoadReportConfig
+from geminga_broker.ownership.assignment.split import (
     RANGE_EQUALLY_DIVIDE,
     TOPIC_COUNT_EQUALLY_DIVIDE,
     split_boundaries,
@@ -52,9 +52,10 @@ from geminga_runtime.coordination import SessionState
 from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import SHORT_FAULTS, Cluster, Shape
 from geminga_scenarios.verdicts import raise_loop_failures, results
-from geminga_simulation.checkers import check_nothing_lost
 from geminga_simulation.errors import HostCrashed, InvariantViolated
-from geminga_simulation.faults import FaultInjector, FaultMenu
+from geminga_simulation.fault_injector import FaultInjector
+from geminga_simulation.fault_menu import FaultMenu
+from geminga_simulation.histories.checkers import check_nothing_lost
 from geminga_simulation.host import Host
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import World

@@ -28,7 +28,7 @@ from tests.simulation.clients.errands import again
 from tests.simulation.seeds import first_seeds
 
 from geminga_broker.broker import Broker
-from geminga_broker.ownership.split import split_boundaries
+from geminga_broker.ownership.assignment.split import split_boundaries
 from geminga_broker.topic_policies.store import Change
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.cluster.namespaces import Policies
@@ -37,7 +37,8 @@ from geminga_scenarios.cluster import SHORT_FAULTS, Cluster, Shape
 from geminga_scenarios.verdicts import raise_loop_failures, results
 from geminga_simulation.conditions import CoordinationConditions
 from geminga_simulation.errors import HostCrashed, InvariantViolated
-from geminga_simulation.faults import FaultInjector, FaultMenu
+from geminga_simulation.fault_injector import FaultInjector
+from geminga_simulation.fault_menu import FaultMenu
 from geminga_simulation.host import Host
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import World
@@ -236,7 +237,7 @@ async def check_what_is_stored(cluster: Cluster, writers: Writers) -> None:
         for name, register in writers.namespace.of.items():
             register.check(getattr(stored, name))
         for topic, registers in writers.topics.items():
-            said = await patiently(partial(broker.topic_policies.said_here, topic))
+            said = await patiently(partial(broker.topic_policies.local, topic))
             for name, register in registers.of.items():
                 register.check(getattr(said, name))
         boundaries = (await broker.namespaces.bundles(NAMESPACE)).boundaries

@@ -14,30 +14,30 @@ from geminga._transport.connection_pool import ConnectionPool
 from geminga_bookie.journal.journal import Group, Journal
 from geminga_bookie.storage.ledgers import Ledger
 from geminga_bookie.storage.storage import Storage as BookieStorage
-from geminga_broker.compaction.compaction import Compaction
-from geminga_broker.compaction.stream import Source
+from geminga_broker.compaction.stream import CompactionSource
+from geminga_broker.compaction.topic_compactor import TopicCompactor
 from geminga_broker.delayed.bucket_store import BucketStore
-from geminga_broker.delayed.index import Bucket, Index
 from geminga_broker.delayed.messages import DelayedMessages
+from geminga_broker.delayed.schedule.message_index import Bucket, DelayedMessageIndex
 from geminga_broker.errors import StorageUnavailable
-from geminga_broker.managed_ledger import cursor_store
-from geminga_broker.managed_ledger.cursor import Cursor, OnDurable
-from geminga_broker.managed_ledger.cursor_state import CursorState, naming_record
-from geminga_broker.managed_ledger.cursor_store import CursorStore
-from geminga_broker.managed_ledger.own_record import OwnRecord
+from geminga_broker.managed_ledger.acknowledgement.cursor_state import CursorState, naming_record
+from geminga_broker.managed_ledger.cursors import cursor_store
+from geminga_broker.managed_ledger.cursors.cursor import Cursor, OnDurable
+from geminga_broker.managed_ledger.cursors.cursor_store import CursorStore
 from geminga_broker.managed_ledger.positions import INT64_MAX, Position
-from geminga_broker.subscriptions.acknowledging import Acknowledging
+from geminga_broker.managed_ledger.records.own_record import OwnRecord
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.cursor_reader import CursorReader
-from geminga_broker.subscriptions.distribution.draining import Draining
-from geminga_broker.subscriptions.kept_counts import KeptCounts
-from geminga_broker.subscriptions.redelivery_counts import RedeliveryCounts
+from geminga_broker.subscriptions.cursor_moves.acknowledger import Acknowledger
+from geminga_broker.subscriptions.decisions.redelivery_counts import RedeliveryCounts
+from geminga_broker.subscriptions.dispatch.cursor_reader import CursorReader
+from geminga_broker.subscriptions.distribution.draining_hashes import DrainingHashes
+from geminga_broker.subscriptions.redelivery_count_store import RedeliveryCountStore
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.producing.deduplication import Deduplication
 from geminga_broker.topics.producing.producers import Producers
-from geminga_ledger import range_read
-from geminga_ledger.quorum import Acknowledgements, EntrySearch, Quorum, Verdict
+from geminga_ledger.reading import range_read
+from geminga_ledger.replication.quorum import Acknowledgements, EntrySearch, Quorum, Verdict
 from geminga_protocol.records.topics.cursor import CursorRecord, PositionRecord
 from geminga_protocol.records.topics.delayed_buckets import DelayedIndex
 from geminga_scenarios.storage import Storage
@@ -209,26 +209,26 @@ def name_the_ledger_before(patch: pytest.MonkeyPatch) -> None:
 
 def compact_up_to_the_end(patch: pytest.MonkeyPatch) -> None:
     """A compaction takes what was published while it ran for compacted."""
-    honest = Compaction._put_in_force
+    honest = TopicCompactor._put_in_force
 
     async def put_in_force(
-        compaction: Compaction, cursor: Cursor, ledger_id: int, horizon: Position
+        compaction: TopicCompactor, cursor: Cursor, ledger_id: int, horizon: Position
     ) -> None:
         del horizon
         await honest(compaction, cursor, ledger_id, compaction._log.chain.last_confirmed)
 
-    patch.setattr(Compaction, "_put_in_force", put_in_force)
+    patch.setattr(TopicCompactor, "_put_in_force", put_in_force)
 
 
 def forget_the_former_compaction(patch: pytest.MonkeyPatch) -> None:
     """A compaction reads what was published since the last one, and nothing that one left."""
-    honest = Compaction._source
+    honest = TopicCompactor._source
 
-    async def source(compaction: Compaction) -> Source | None:
+    async def source(compaction: TopicCompactor) -> CompactionSource | None:
         found = await honest(compaction)
         return None if found is None else replace(found, former=None)
 
-    patch.setattr(Compaction, "_source", source)
+    patch.setattr(TopicCompactor, "_source", source)
 
 
 def forget_what_was_sent(patch: pytest.MonkeyPatch) -> None:
@@ -243,7 +243,7 @@ def forget_what_was_sent(patch: pytest.MonkeyPatch) -> None:
 
 def hand_keys_over_at_once(patch: pytest.MonkeyPatch) -> None:
     """A key's new owner does not wait until the one before it is done with its messages."""
-    patch.setattr(Draining, "reassigned", _do_nothing)
+    patch.setattr(DrainingHashes, "reassigned", _do_nothing)
 
 
 def fence_nobody(patch: pytest.MonkeyPatch) -> None:
@@ -253,12 +253,12 @@ def fence_nobody(patch: pytest.MonkeyPatch) -> None:
 
 def deliver_early(patch: pytest.MonkeyPatch) -> None:
     """Delayed messages are due a second before their time."""
-    honest = Index.take_due
+    honest = DelayedMessageIndex.take_due
 
-    def take_early(index: Index, now_ms: int, count_max: int) -> list[Position]:
+    def take_early(index: DelayedMessageIndex, now_ms: int, count_max: int) -> list[Position]:
         return honest(index, now_ms + 1000, count_max)
 
-    patch.setattr(Index, "take_due", take_early)
+    patch.setattr(DelayedMessageIndex, "take_due", take_early)
 
 
 def lose_segments(patch: pytest.MonkeyPatch) -> None:
@@ -304,14 +304,14 @@ def forget_refusals(patch: pytest.MonkeyPatch) -> None:
 def write_counts_once(patch: pytest.MonkeyPatch) -> None:
     """How often messages were refused is written down a second after the first one was, and then
     no more."""
-    honest = KeptCounts._keep
+    honest = RedeliveryCountStore._keep
 
-    def keep(counts: KeptCounts) -> None:
+    def keep(counts: RedeliveryCountStore) -> None:
         timer = counts._timer
         honest(counts)
         counts._timer = timer
 
-    patch.setattr(KeptCounts, "_keep", keep)
+    patch.setattr(RedeliveryCountStore, "_keep", keep)
 
 
 def forget_to_send_on(patch: pytest.MonkeyPatch) -> None:
@@ -330,15 +330,15 @@ def forget_to_send_on(patch: pytest.MonkeyPatch) -> None:
 
 def keep_consumers_of_closed_topics(patch: pytest.MonkeyPatch) -> None:
     """Topics that are unloaded do not tell their consumers."""
-    patch.setattr(StoredSubscriptions, "disconnect", _do_nothing)
+    patch.setattr(PersistentSubscriptions, "disconnect", _do_nothing)
 
 
 def acknowledge_whole_ledgers(patch: pytest.MonkeyPatch) -> None:
     """An acknowledgement up to entry -1 of a ledger is taken for one of all its entries."""
-    honest = Acknowledging.upto
+    honest = Acknowledger.upto
 
     def upto(
-        acknowledging: Acknowledging,
+        acknowledging: Acknowledger,
         consumer: Consumer,
         position: Position,
         ack_set: Sequence[int],
@@ -348,7 +348,7 @@ def acknowledge_whole_ledgers(patch: pytest.MonkeyPatch) -> None:
             position = Position(position.ledger_id, INT64_MAX)
         honest(acknowledging, consumer, position, ack_set, on_durable)
 
-    patch.setattr(Acknowledging, "upto", upto)
+    patch.setattr(Acknowledger, "upto", upto)
 
 
 def forget_to_send_again(patch: pytest.MonkeyPatch) -> None:

@@ -8,39 +8,41 @@ from typing import Any
 import pytest
 
 from geminga import Message
-from geminga.consumers.chunks import PendingChunks
+from geminga.consumers.incoming.chunks import PendingChunks
 from geminga.consumers.topic_consumer import TopicConsumer
 from geminga_bookie.sessions.v3_adds import V3Adds
 from geminga_broker.errors import BrokerError
-from geminga_broker.managed_ledger import broker_entry_metadata, cursor_state
-from geminga_broker.managed_ledger.acknowledged import Words
-from geminga_broker.managed_ledger.append_request import AppendRequest, payload_of
-from geminga_broker.managed_ledger.broker_entry_metadata import NO_INDEX, StampedLog
-from geminga_broker.managed_ledger.cursor import Cursor
-from geminga_broker.managed_ledger.log_reader import LogReader
+from geminga_broker.managed_ledger.acknowledgement import cursor_state
+from geminga_broker.managed_ledger.acknowledgement.acknowledged import Words
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
+from geminga_broker.managed_ledger.ledger_chain.retention import KEEP_NOTHING
 from geminga_broker.managed_ledger.managed_ledger import CHANGE_DEADLINE_S, ManagedLedger
 from geminga_broker.managed_ledger.positions import EARLIEST, Position
-from geminga_broker.managed_ledger.retention import KEEP_NOTHING
+from geminga_broker.managed_ledger.reading.log_reader import LogReader
+from geminga_broker.managed_ledger.writing import broker_entry_metadata
+from geminga_broker.managed_ledger.writing.append_request import AppendRequest, payload_of
+from geminga_broker.managed_ledger.writing.broker_entry_metadata import NO_INDEX, StampedLog
 from geminga_broker.policies.backlog import Quota
-from geminga_broker.subscriptions.expiring import Expiring
-from geminga_broker.subscriptions.rate_limiter import RateLimiter
-from geminga_broker.subscriptions.resetting import Resetting
-from geminga_broker.subscriptions.volatile_subscription import VolatileSubscription
-from geminga_broker.topics.producing.producers import Producer, Producers
-from geminga_broker.topics.producing.publish_rate import PublishRate
+from geminga_broker.subscriptions.cursor_moves.cursor_reset import CursorReset
+from geminga_broker.subscriptions.cursor_moves.expiry_monitor import ExpiryMonitor
+from geminga_broker.subscriptions.dispatch.rate_limiter import RateLimiter
+from geminga_broker.subscriptions.non_persistent_subscription import NonPersistentSubscription
+from geminga_broker.topics.decisions.publish_rate import PublishRate
+from geminga_broker.topics.producing.producer import Producer
+from geminga_broker.topics.producing.producers import Producers
 from geminga_protocol.bookkeeper import requests_pb2 as pb
 from geminga_protocol.bookkeeper.v3 import encode_frame, make_response
 
 
 def forget_places_in_batches(patch: pytest.MonkeyPatch) -> None:
     """A seek to a message within a batch goes to the first of its batch."""
-    honest = Resetting._move_to
+    honest = CursorReset._move_to
 
-    async def move(resetting: Resetting, position: Position, remaining: Words = ()) -> None:
+    async def move(resetting: CursorReset, position: Position, remaining: Words = ()) -> None:
         del remaining
         await honest(resetting, position)
 
-    patch.setattr(Resetting, "_move_to", move)
+    patch.setattr(CursorReset, "_move_to", move)
 
 
 def seek_an_entry_behind(patch: pytest.MonkeyPatch) -> None:
@@ -130,21 +132,21 @@ def answer_v3_adds_before_the_sync(patch: pytest.MonkeyPatch) -> None:
 
 def expire_early(patch: pytest.MonkeyPatch) -> None:
     """Messages expire a second before their time."""
-    honest = Expiring.older_than
+    honest = ExpiryMonitor.older_than
 
-    async def sooner(expiring: Expiring, ttl_s: int, *, spares_delayed: bool) -> None:
+    async def sooner(expiring: ExpiryMonitor, ttl_s: int, *, spares_delayed: bool) -> None:
         await honest(expiring, ttl_s - 1, spares_delayed=spares_delayed)
 
-    patch.setattr(Expiring, "older_than", sooner)
+    patch.setattr(ExpiryMonitor, "older_than", sooner)
 
 
 def expire_never(patch: pytest.MonkeyPatch) -> None:
     """Nobody looks for what has expired."""
 
-    async def keep(expiring: Expiring, ttl_s: int, *, spares_delayed: bool) -> None:
+    async def keep(expiring: ExpiryMonitor, ttl_s: int, *, spares_delayed: bool) -> None:
         del expiring, ttl_s, spares_delayed
 
-    patch.setattr(Expiring, "older_than", keep)
+    patch.setattr(ExpiryMonitor, "older_than", keep)
 
 
 def publish_without_a_limit(patch: pytest.MonkeyPatch) -> None:
@@ -159,13 +161,13 @@ def dispatch_without_a_limit(patch: pytest.MonkeyPatch) -> None:
 
 def send_what_is_not_kept_twice(patch: pytest.MonkeyPatch) -> None:
     """The consumers of a non-persistent topic are sent each message twice."""
-    honest = VolatileSubscription.deliver
+    honest = NonPersistentSubscription.deliver
 
-    def twice(subscription: VolatileSubscription, payload: bytes, messages: int) -> None:
+    def twice(subscription: NonPersistentSubscription, payload: bytes, messages: int) -> None:
         honest(subscription, payload, messages)
         honest(subscription, payload, messages)
 
-    patch.setattr(VolatileSubscription, "deliver", twice)
+    patch.setattr(NonPersistentSubscription, "deliver", twice)
 
 
 def evict_half_of_a_backlog(patch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from geminga_broker.managed_ledger import cursor_store
-from geminga_broker.managed_ledger.acknowledged import Acknowledged
-from geminga_broker.managed_ledger.cursor_state import CursorState, state_from
+from geminga_broker.managed_ledger.acknowledgement.acknowledged import Acknowledged
+from geminga_broker.managed_ledger.acknowledgement.cursor_state import CursorState, state_from
+from geminga_broker.managed_ledger.cursors import cursor_store
 from geminga_broker.managed_ledger.positions import Entry
 from geminga_broker.ownership.owned_bundles import OwnedBundles
 from geminga_broker.ownership.owners import BundleNode, OwnerCache, Unowned

@@ -43,7 +43,7 @@ def change_what_was_read_before(patch: pytest.MonkeyPatch) -> None:
     honest = TopicPolicyStore.change
 
     async def change(store: TopicPolicyStore, topic: TopicName, change: Change) -> None:
-        said = await store.said_here(topic)
+        said = await store.local(topic)
         await honest(store, topic, lambda _: change(said))
 
     patch.setattr(TopicPolicyStore, "change", change)

@@ -8,26 +8,31 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from geminga_broker.errors import BrokerError
-from geminga_broker.managed_ledger.append_request import AppendRequest, one_by_one, payload_of
-from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.positions import Position
-from geminga_broker.ownership.bundles import Bundle
+from geminga_broker.managed_ledger.writing.append_request import (
+    AppendRequest,
+    one_by_one,
+    payload_of,
+)
+from geminga_broker.ownership.assignment.bundles import Bundle
 from geminga_broker.replicated_topics import ReplicatedTopics
 from geminga_broker.replication.channel import ReplicationChannel
 from geminga_broker.replication.messages import Verdict as ToSend
 from geminga_broker.replication.messages import judge as honest
 from geminga_broker.replication.remote_schemas import RemoteSchemas
 from geminga_broker.replication.replicator import Replicator
+from geminga_broker.topics.decisions.sequence_ids import Verdict
+from geminga_broker.topics.decisions.source_positions import SourcePositions
 from geminga_broker.topics.part import Step
 from geminga_broker.topics.producing import publish_gate
-from geminga_broker.topics.producing.producers import Producer
-from geminga_broker.topics.producing.replicated import ReplicatorProducer
-from geminga_broker.topics.producing.sequence_ids import Verdict
-from geminga_broker.topics.producing.source_positions import SourcePositions
+from geminga_broker.topics.producing.producer import Producer
+from geminga_broker.topics.producing.replicator_producer import ReplicatorProducer
 from geminga_broker.topics.topic_replication import TopicReplication
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata
 from geminga_protocol.pulsar.messages.replication import SourcePosition
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName
 from geminga_runtime.errors import GemingaError
 
 
@@ -100,7 +105,7 @@ def send_in_haste(patch: pytest.MonkeyPatch) -> None:
     does, and the receiving broker has to bear it."""
 
     def may_have_pending(replicator: Replicator) -> int:
-        return replicator._around.config.pending_messages_max
+        return replicator._services.config.pending_messages_max
 
     patch.setattr(Replicator, "_may_have_pending", may_have_pending)
 
@@ -208,8 +213,8 @@ def wait_for_clients(patch: pytest.MonkeyPatch) -> None:
         del bundle
         return True
 
-    async def are_served(_: ReplicatedTopics) -> None:
-        """Nobody sees to it."""
+    async def is_served(_: ReplicatedTopics, namespace: NamespaceName) -> None:
+        del namespace
 
     patch.setattr(ReplicatedTopics, "_load", is_loaded)
-    patch.setattr(ReplicatedTopics, "_have_served", are_served)
+    patch.setattr(ReplicatedTopics, "_serve_namespace", is_served)

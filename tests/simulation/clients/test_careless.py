@@ -17,7 +17,7 @@ from tests.simulation.seeds import first_seeds
 
 from geminga_scenarios.cluster import SHORT_FAULTS
 from geminga_scenarios.verdicts import results
-from geminga_simulation.faults import FaultMenu
+from geminga_simulation.fault_menu import FaultMenu
 from geminga_simulation.simulate import Outcome, simulate
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

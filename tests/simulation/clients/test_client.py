@@ -33,7 +33,8 @@ from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_scenarios.cluster import SHAPES, Cluster, Shape
 from geminga_scenarios.verdicts import raise_loop_failures, results
 from geminga_simulation.errors import InvariantViolated
-from geminga_simulation.faults import ROUGH_NETWORK, FaultInjector, FaultMenu
+from geminga_simulation.fault_injector import FaultInjector
+from geminga_simulation.fault_menu import ROUGH_NETWORK, FaultMenu
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import World
 

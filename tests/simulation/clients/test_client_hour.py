@@ -33,8 +33,8 @@ from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import Cluster, Shape
+from geminga_simulation.event_loop.incarnation import CURRENT, SimulatedFuture, SimulatedHandle
 from geminga_simulation.host import Host
-from geminga_simulation.incarnation import CURRENT, SimulatedFuture, SimulatedHandle
 from geminga_simulation.simulate import simulate
 from geminga_simulation.world import World
 

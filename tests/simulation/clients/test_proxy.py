@@ -24,7 +24,8 @@ from tests.simulation.topics import once
 from geminga_proxy.lookups import Lookups
 from geminga_scenarios.cluster import Cluster, Shape
 from geminga_scenarios.verdicts import raise_loop_failures, results
-from geminga_simulation.faults import FaultInjector, FaultMenu
+from geminga_simulation.fault_injector import FaultInjector
+from geminga_simulation.fault_menu import FaultMenu
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import World
 

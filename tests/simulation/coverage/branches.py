@@ -114,14 +114,14 @@ def main(told: str) -> None:
     from tests.simulation.coverage.sometimes import EventCounter
     from tests.simulation.stories import tell_story
 
-    from geminga_scenarios.telling import Orders
+    from geminga_scenarios.seed_run import RunOptions
 
     found = Survey()
     for name, seeds in json.loads(told).items():
         for seed in seeds:
             before = branches.entered.copy()
             with EventCounter() as seen, counting_overflows() as full:
-                result = tell_story(name, seed, Orders())
+                result = tell_story(name, seed, RunOptions())
             events = found.events.setdefault(name, Counter())
             events.update({f"{module}: {event}": 1 for module, event in seen})
             events.update({overflow.value: 1 for overflow, count in full.items() if count})

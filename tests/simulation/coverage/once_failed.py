@@ -63,7 +63,7 @@ ONCE_FAILED = (
         20038,
         "2026-11-22",
         "a log was trimmed before the compacted ledger that needs no more of it was in force",
-        "geminga_broker/compaction/test_compaction.py"
+        "geminga_broker/compaction/test_topic_compactor.py"
         "::test_a_log_that_is_trimmed_while_it_is_compacted_loses_nothing",
     ),
     OnceFailed(
@@ -162,7 +162,7 @@ ONCE_FAILED = (
         1,
         "2026-11-27",
         "a log with message indexes did not open where somebody had deleted its last ledger",
-        "geminga_broker/managed_ledger/test_broker_entry_metadata.py"
+        "geminga_broker/managed_ledger/writing/test_broker_entry_metadata.py"
         "::test_messages_in_a_ledger_that_somebody_deleted_count_as_one_each",
     ),
     OnceFailed(
@@ -178,7 +178,7 @@ ONCE_FAILED = (
         5069,
         "2026-11-27",
         "a log with message indexes did not open where no bookie had its last entry any more",
-        "geminga_broker/managed_ledger/test_log_reader.py"
+        "geminga_broker/managed_ledger/reading/test_log_reader.py"
         "::test_an_entry_that_no_bookie_has_any_more_is_told_from_storage_that_is_away",
     ),
     OnceFailed(
@@ -187,7 +187,7 @@ ONCE_FAILED = (
         "2026-11-27",
         "a reader waited two seconds for each few entries: of two doubtful bookies it asked first "
         "the one that had never answered",
-        "geminga_ledger/test_range_read.py"
+        "geminga_ledger/reading/test_range_read.py"
         "::test_where_all_are_doubtful_the_one_that_is_silent_now_is_asked_last",
     ),
     OnceFailed(
@@ -195,7 +195,7 @@ ONCE_FAILED = (
         0,
         "2026-11-27",
         "a refusal that came before the receipts of earlier messages had all sent again, for ever",
-        "geminga_broker/sessions/test_publishing.py"
+        "geminga_broker/sessions/commands/test_publishing.py"
         "::test_a_refusal_waits_for_the_receipts_of_what_was_sent_before",
         {"errands": ("postponing",)},
     ),

@@ -14,26 +14,26 @@ from typing import Any
 
 import pytest
 
+from geminga_bookie.entry_logs.open_files import OpenFiles
 from geminga_bookie.journal.journals import SpreadJournals
-from geminga_bookie.sessions.intake import Intake
-from geminga_bookie.sessions.later_answers import LaterAnswers
+from geminga_bookie.sessions.back_pressure import MemoryBackPressure
+from geminga_bookie.sessions.deferred_answers import DeferredAnswers
 from geminga_bookie.sessions.long_polls import LongPolls
-from geminga_bookie.storage.entry_log import EntryLog
 from geminga_bookie.storage.last_confirmed import LastConfirmed
 from geminga_bookie.storage.ledgers import LedgerTable
 from geminga_bookie.storage.read_cache import ReadCache
-from geminga_broker.delayed.index import Index
-from geminga_broker.managed_ledger.cursor import Cursor
-from geminga_broker.managed_ledger.entry_cache import EntryCache
-from geminga_broker.managed_ledger.fetched_entries import FetchedEntries
-from geminga_broker.managed_ledger.log_reader import LogReader
+from geminga_broker.delayed.schedule.message_index import DelayedMessageIndex
+from geminga_broker.managed_ledger.cache.entry_cache import EntryCache
+from geminga_broker.managed_ledger.cache.read_ahead import ReadAhead
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
+from geminga_broker.managed_ledger.reading.log_reader import LogReader
 from geminga_broker.sessions.back_pressure import BackPressure
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.tracking_dispatcher import TrackingDispatcher
-from geminga_ledger.outbox import Outbox
-from geminga_ledger.surplus import Surplus
+from geminga_broker.subscriptions.dispatch.tracking_dispatcher import TrackingDispatcher
+from geminga_ledger.connections.outbox import Outbox
+from geminga_ledger.entries.read_ahead_cache import ReadAheadCache
 from geminga_protocol.bookkeeper.errors import BookieOverloaded
-from geminga_simulation.stream import Endpoint
+from geminga_simulation.tcp.stream import Endpoint
 
 
 class Overflow(Enum):
@@ -73,18 +73,18 @@ Judge = Callable[..., bool]
 PLACES: tuple[tuple[Overflow, type, str, Judge], ...] = (
     (
         Overflow.MEMORY,
-        Intake,
+        MemoryBackPressure,
         "review",
-        lambda intake, *_: intake.is_held and not intake._is_closed,
+        lambda pressure, *_: pressure.is_held and not pressure._is_closed,
     ),
-    (Overflow.READS, LaterAnswers, "_add", lambda queue, *_: queue.is_full),
+    (Overflow.READS, DeferredAnswers, "_add", lambda queue, *_: queue.is_full),
     (Overflow.LEDGERS, LedgerTable, "_keep", lambda table, *_: len(table) >= table._ledgers_max),
     (Overflow.READ_AHEAD, ReadCache, "_drop_oldest", lambda *_: True),
     (
         Overflow.OPEN_LOGS,
-        EntryLog,
-        "_remember",
-        lambda log, *_: len(log._open_files) >= log._open_files_max,
+        OpenFiles,
+        "keep",
+        lambda files, *_: len(files._files) >= files._files_max,
     ),
     (Overflow.SECOND_JOURNAL, SpreadJournals, "_part", lambda _, number, __: number > 0),
     (
@@ -97,12 +97,12 @@ PLACES: tuple[tuple[Overflow, type, str, Judge], ...] = (
         Overflow.CONFIRMED,
         LastConfirmed,
         "_remember",
-        lambda told, *_: len(told._told) >= told._remembered_max,
+        lambda known, *_: len(known._answered) >= known._remembered_max,
     ),
     (Overflow.TRANSPORT, Outbox, "pause", lambda *_: True),
-    (Overflow.SURPLUS, Surplus, "keep", lambda surplus, *_: not surplus._entries),
+    (Overflow.SURPLUS, ReadAheadCache, "keep", lambda surplus, *_: not surplus._entries),
     (Overflow.CACHE, EntryCache, "_make_room", lambda *_: True),
-    (Overflow.FETCHED, FetchedEntries, "evict", lambda *_: True),
+    (Overflow.FETCHED, ReadAhead, "evict", lambda *_: True),
     (
         Overflow.LOG_READERS,
         LogReader,
@@ -133,7 +133,7 @@ PLACES: tuple[tuple[Overflow, type, str, Judge], ...] = (
     (Overflow.RANGES, Cursor, "state", lambda _, state: bool(state.bits)),
     (
         Overflow.DELAYED,
-        Index,
+        DelayedMessageIndex,
         "_wheel_for",
         lambda index, *_: (
             index._open is not None and len(index._open.wheel) >= index.config.bucket_messages_max

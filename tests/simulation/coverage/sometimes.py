@@ -19,9 +19,9 @@ import pytest
 from geminga_broker.replication.channel import ReplicationChannel
 from geminga_broker.replication.errors import ReplicationStalled
 from geminga_broker.replication.replicator import Replicator
-from geminga_broker.topics.producing.replicated import ReplicatorProducer
-from geminga_broker.topics.producing.sequence_ids import Verdict
-from geminga_broker.topics.producing.source_positions import SourcePositions
+from geminga_broker.topics.decisions.sequence_ids import Verdict
+from geminga_broker.topics.decisions.source_positions import SourcePositions
+from geminga_broker.topics.producing.replicator_producer import ReplicatorProducer
 from geminga_broker.topics.topic_replication import TopicReplication
 from geminga_runtime.errors import GemingaError
 
@@ -55,8 +55,8 @@ RARE_EVENTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("ensemble_change", "bookies replaced"),
         ("fencing", "ledger fenced"),
         ("ids", "id node left"),
-        ("last_entry", "bookie not asked"),
-        ("last_entry", "bookie refused to tell its last entry"),
+        ("last_entry_poll", "bookie not asked"),
+        ("last_entry_poll", "bookie refused to tell its last entry"),
         ("long_poll", "bookie cannot tell"),
         ("reads", "entry cannot be read"),
         ("reader", "copies missing"),
@@ -68,7 +68,7 @@ RARE_EVENTS: dict[str, tuple[tuple[str, str], ...]] = {
         ("range_read", "damaged entry"),
         ("reads", "entry cannot be read"),
         ("rebuild", "the index is missing: it is rebuilt from the entry logs"),
-        ("replay", "journal ends in the middle of a group, which nobody was told of: cut off"),
+        ("replay", "journal ends in the middle of a group, which was not acknowledged: cut off"),
         ("worker", "ledger put off"),
     ),
     "bookies": (
@@ -180,7 +180,7 @@ RARE_EVENTS: dict[str, tuple[tuple[str, str], ...]] = {
     "tailing": (
         ("bookie", "bookie is read-only"),
         ("ensemble_change", "bookies replaced"),
-        ("explicit_lac", "bookie not told"),
+        ("explicit_lac", "explicit lac not sent"),
         ("ledger_view", "metadata not watched"),
         ("long_poll", "bookie cannot tell"),
         ("long_poll", "bookie refused to tell what is confirmed"),
@@ -262,7 +262,7 @@ def counting() -> Generator[Counter[Rare]]:
             patch.setattr(owner, method, counted)
 
         count(SourcePositions, "judge", _of_verdict)
-        count(SourcePositions, "is_under_way", _of_waiting)
+        count(SourcePositions, "has_pending", _of_waiting)
         count(SourcePositions, "found_stored", _of_found)
         count(ReplicatorProducer, "fail", lambda *_: Rare.REFUSED)
         count(ReplicationChannel, "_resume", _of_resumed)

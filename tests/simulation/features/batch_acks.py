@@ -26,8 +26,8 @@ from tests.simulation.features.stage import (
 
 from geminga import Batching, Client, ClientError, Consumer, Message, Opening
 from geminga_protocol.records.cluster.namespaces import Policies
-from geminga_simulation.checkers import NoLostAcknowledgement, check_acknowledgements
 from geminga_simulation.errors import InvariantViolated
+from geminga_simulation.histories.checkers import NoLostAcknowledgement, check_acknowledgements
 
 MESSAGES = 60
 BATCH_MAX = 8

@@ -367,9 +367,7 @@ class Careless(Errand):
                 raise InvariantViolated(f"a namespace that is not there has {topics}")
         cluster = self.stage.cluster
         with suppress(GemingaError, HostCrashed):
-            await cluster.do(
-                self.chance.choice(cluster.brokers), lambda each: each.administration.check_health()
-            )
+            await cluster.do(self.chance.choice(cluster.brokers), lambda each: each.check_health())
 
     async def _grow(self, client: Client, other: Client) -> None:
         """A partition that the topic has not yet takes nobody. When it comes, one takes it whose

@@ -29,8 +29,8 @@ from geminga_protocol.pulsar.api_pb2 import MessageMetadata
 from geminga_protocol.pulsar.messages.payload import encode_payload
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_protocol.records.cluster.namespaces import Policies
-from geminga_simulation.checkers import NoLostAcknowledgement, check_nothing_lost
 from geminga_simulation.errors import InvariantViolated
+from geminga_simulation.histories.checkers import NoLostAcknowledgement, check_nothing_lost
 
 # What brokers of the story take in one entry (``CONFIG``).
 ENTRY_BYTES_MAX = 2048

@@ -28,8 +28,8 @@ from geminga_broker.broker import Broker
 from geminga_broker.errors import TopicNotFound
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_protocol.records.cluster.namespaces import Policies
-from geminga_simulation.checkers import check_nothing_lost
 from geminga_simulation.errors import InvariantViolated
+from geminga_simulation.histories.checkers import check_nothing_lost
 
 MESSAGES = 40
 BURST_MAX = 6

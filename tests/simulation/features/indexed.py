@@ -13,9 +13,9 @@ from tests.simulation.features.stage import LIVE_S, Errand, Log, Weather, opened
 
 from geminga import Batching
 from geminga_broker.broker import Broker
-from geminga_broker.managed_ledger.broker_entry_metadata import index_of
 from geminga_broker.managed_ledger.config import INDEX_INTERCEPTOR
 from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.managed_ledger.writing.broker_entry_metadata import index_of
 from geminga_protocol.pulsar.messages.payload import parse_metadata
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_simulation.errors import InvariantViolated

@@ -24,7 +24,7 @@ from tests.simulation.features.stage import (
 )
 
 from geminga import Client, ClientError
-from geminga_broker.admin.facade import StatsQuery
+from geminga_broker.admin.topics.stats import StatsQuery
 from geminga_broker.broker import Broker
 from geminga_broker.errors import TopicBusy, TopicExists, TopicNotFound
 from geminga_broker.policies.inactivity import DELETE_MODES

@@ -194,7 +194,7 @@ class Stranger:
     def _subscribe(self) -> Coroutine[Any, Any, None]:
         number, chance = self._consumer_id(), self._chance
         names = FORBIDDEN if chance.random() < FORBIDDEN_SHARE else SUBSCRIPTIONS
-        self._connection.register_consumer(number, _Consumer(self._places))
+        self._connection.consumers[number] = _Consumer(self._places)
         part = api.CommandSubscribe(
             topic=self._topic,
             subscription=chance.choice(names),
@@ -264,7 +264,7 @@ class Stranger:
     def _open_producer(self) -> Coroutine[Any, Any, None]:
         number, chance = self._chance.choice(PRODUCERS), self._chance
         producer = self._producers[number] = _Producer(self._told, self._payloads)
-        self._connection.register_producer(number, producer)
+        self._connection.producers[number] = producer
         modes = [*AccessMode, AccessMode.SHARED, AccessMode.SHARED]
         part = api.CommandProducer(
             topic=self._topic,

@@ -27,7 +27,7 @@ from tests.simulation.features.stranger import SUBSCRIPTIONS, Stranger, Told, ke
 from geminga import EARLIEST, Message, ProducerFenced
 from geminga_broker.broker import Broker
 from geminga_broker.managed_ledger.positions import Position
-from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_protocol.records.cluster.namespaces import Policies
 from geminga_runtime.errors import GemingaError
@@ -110,23 +110,26 @@ class Strangers(Errand):
         return True
 
     async def _to_one(
-        self, what: Callable[[StoredSubscriptions, str], Awaitable[None]], name: str, broker: Broker
+        self,
+        what: Callable[[PersistentSubscriptions, str], Awaitable[None]],
+        name: str,
+        broker: Broker,
     ) -> bool:
         """Requests about a whole namespace look a topic up, and come to it when they are done with
         those before it."""
         topic = await broker.administration.persistent_topic(TopicName.parse(self.topic()))
         await self.pause(self.chance.choice((0.0, 0.01, 0.03, 0.1)))
-        await what(topic.part(StoredSubscriptions), name)
+        await what(topic.part(PersistentSubscriptions), name)
         return True
 
-    async def _make(self, subscriptions: StoredSubscriptions, name: str) -> None:
+    async def _make(self, subscriptions: PersistentSubscriptions, name: str) -> None:
         await subscriptions.create(name, from_earliest=self.chance.random() < 0.5)
 
-    async def _delete(self, subscriptions: StoredSubscriptions, name: str) -> None:
+    async def _delete(self, subscriptions: PersistentSubscriptions, name: str) -> None:
         is_forced = self.chance.random() < 0.5
         await subscriptions.delete_subscription(subscriptions.named(name), force=is_forced)
 
-    async def _reset(self, subscriptions: StoredSubscriptions, name: str) -> None:
+    async def _reset(self, subscriptions: PersistentSubscriptions, name: str) -> None:
         subscription = subscriptions.named(name)
         places = sorted(self.told.stored)
         if places and self.chance.random() < 0.5:

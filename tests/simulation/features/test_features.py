@@ -57,7 +57,7 @@ from tests.simulation.seeds import first_seeds
 
 from geminga_broker.broker import Broker
 from geminga_broker.config import BrokerConfig
-from geminga_broker.ownership.split import split_boundaries
+from geminga_broker.ownership.assignment.split import split_boundaries
 from geminga_broker.policies.backlog import BacklogConfig
 from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.policies.expiry import ExpiryConfig
@@ -68,7 +68,8 @@ from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import SHORT_FAULTS, Cluster, Shape, Sizes
 from geminga_scenarios.verdicts import raise_loop_failures, results
 from geminga_simulation.errors import HostCrashed
-from geminga_simulation.faults import FaultInjector, FaultMenu
+from geminga_simulation.fault_injector import FaultInjector
+from geminga_simulation.fault_menu import FaultMenu
 from geminga_simulation.host import Host
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import World

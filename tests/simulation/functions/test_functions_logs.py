@@ -17,7 +17,7 @@ from tests.simulation.functions.test_functions_workers import (
 )
 
 from geminga import AccessMode
-from geminga_broker.admin.facade import StatsQuery
+from geminga_broker.admin.topics.stats import StatsQuery
 from geminga_functions.cluster import keyed_log
 from geminga_functions.cluster.keyed_log import KeyedLog
 from geminga_functions.config import FunctionsWorkerConfig

@@ -36,7 +36,8 @@ from geminga_scenarios.cluster import Cluster, Shape
 from geminga_scenarios.verdicts import raise_loop_failures, results
 from geminga_simulation.conditions import CoordinationConditions
 from geminga_simulation.errors import HostCrashed, InvariantViolated
-from geminga_simulation.faults import ROUGH_NETWORK, FaultInjector, FaultMenu
+from geminga_simulation.fault_injector import FaultInjector
+from geminga_simulation.fault_menu import ROUGH_NETWORK, FaultMenu
 from geminga_simulation.host import Host
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import World

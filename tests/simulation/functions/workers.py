@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from geminga_broker.admin.facade import StatsQuery
+from geminga_broker.admin.topics.stats import StatsQuery
 from geminga_functions.cluster.membership import WorkerInfo
 from geminga_functions.config import FunctionsWorkerConfig
 from geminga_functions.errors import PackageError
@@ -35,7 +35,7 @@ from geminga_runtime.errors import GemingaError
 from geminga_runtime.service import Service
 from geminga_scenarios.cluster import Cluster
 from geminga_server.errors import ServerUnreachable
-from geminga_server.rest_calls import RestAnswer, RestCall
+from geminga_server.http.rest_calls import RestAnswer, RestCall
 from geminga_simulation.errors import HostCrashed, InvariantViolated
 from geminga_simulation.host import Host
 from geminga_simulation.world import World

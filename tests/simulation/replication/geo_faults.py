@@ -14,7 +14,7 @@ from tests.simulation.replication.geo_book import Book
 from geminga_broker.broker import Broker
 from geminga_protocol.records.cluster.clusters import ClusterData
 from geminga_scenarios.cluster import Cluster
-from geminga_simulation.coordination import SESSION_TIMEOUT_S_DEFAULT
+from geminga_simulation.zookeeper.server import SESSION_TIMEOUT_S_DEFAULT
 
 # Between two cuts of links, and how long each lasts.
 WHOLE_S_MAX = 2.0

@@ -49,7 +49,8 @@ from geminga_broker.replication.config import ReplicationConfig
 from geminga_ledger import LedgerConfig
 from geminga_scenarios.cluster import IMPATIENT, PATIENT, SHORT_FAULTS, Shape, Sizes
 from geminga_scenarios.verdicts import results
-from geminga_simulation.faults import FaultInjector, FaultMenu
+from geminga_simulation.fault_injector import FaultInjector
+from geminga_simulation.fault_menu import FaultMenu
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import World
 

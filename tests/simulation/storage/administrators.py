@@ -17,21 +17,21 @@ from dataclasses import dataclass, field, replace
 
 from tests.simulation.storage.history import History
 
-from geminga_autorecovery import controls
-from geminga_autorecovery.bookie_recovery import recover
-from geminga_autorecovery.decommission import Progress, decommission
 from geminga_autorecovery.errors import (
     BookieStillThere,
     BookieUnknown,
     DecommissionStalled,
     RecoveryDisabled,
 )
-from geminga_autorecovery.known_bookies import cookie_names, require_known
-from geminga_autorecovery.ledger_locks import LedgerLocks
-from geminga_autorecovery.marks import Marks
-from geminga_autorecovery.repair import LedgerRepair, Terms
+from geminga_autorecovery.removal.bookie_recovery import recover
+from geminga_autorecovery.removal.decommission import Progress, decommission
+from geminga_autorecovery.removal.known_bookies import cookie_names, require_known
+from geminga_autorecovery.replication.repair import LedgerRepair, RepairOptions
+from geminga_autorecovery.zookeeper import controls
+from geminga_autorecovery.zookeeper.ledger_locks import LedgerLocks
+from geminga_autorecovery.zookeeper.underreplication_marks import UnderreplicationMarks
 from geminga_ledger import LedgerConfig, LedgerError
-from geminga_ledger.store import LedgerStore
+from geminga_ledger.metadata.store import LedgerStore
 from geminga_protocol.records.ledgers.ledger_metadata import ledger_path
 from geminga_protocol.records.ledgers.underreplication import (
     LEADER_PATH,
@@ -213,14 +213,16 @@ class Administration:
         ledger_id = STRANGE_IDS_FROM + host.random.randrange(10_000)
         self.doomed.append(ledger_id)
         await session.create(ledger_path(ledger_id), STRANGE_RECORD, make_parents=True)
-        await Marks(session, host.clock).mark(ledger_id, [self.storage.bookies[0].name])
+        await UnderreplicationMarks(session, host.clock).mark(
+            ledger_id, [self.storage.bookies[0].name]
+        )
 
     async def mark_over_and_over(self, host: Host, session: Coordination) -> None:
         """Nobody's mark is lost: each is there in the end, or its marker is told that it is not."""
         if not self.history.ledgers:
             return
         ledger_id = host.random.choice(self.history.ledgers)
-        marks = Marks(session, host.clock)
+        marks = UnderreplicationMarks(session, host.clock)
         name = self.storage.bookies[0].name
         results = await asyncio.gather(
             *(marks.mark(ledger_id, [name]) for _ in range(MARKS_AT_ONCE)), return_exceptions=True
@@ -247,17 +249,17 @@ async def repair_unlocked(
     """Another tool repairs ledgers and takes no locks, as BookKeeper's does; for it one bookie more
     is ``lost``, or none. ``waits_for_marks``: it begins when the workers do."""
     async with host.coordination() as session, _repair_of(host, session) as repair:
-        marks = Marks(session, host.clock)
+        marks = UnderreplicationMarks(session, host.clock)
         with suppress(TimeoutError):
             async with asyncio.timeout(MARKED_S_MAX if waits_for_marks else 0):
                 while not await marks.ledgers():  # noqa: ASYNC110 -- it is nobody's to tell
                     await asyncio.sleep(LOOK_S)
 
-        async def mend(ledger_id: int, terms: Terms) -> None:
+        async def mend(ledger_id: int, terms: RepairOptions) -> None:
             with suppress(LedgerError, CoordinationError):
                 await repair.repair(ledger_id, terms)
 
-        terms = Terms(lost=frozenset({lost} if lost else ()))
+        terms = RepairOptions(lost=frozenset({lost} if lost else ()))
         await asyncio.gather(*(mend(each, terms) for each in history.ledgers))
 
 

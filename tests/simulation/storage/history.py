@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
 from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata
-from geminga_simulation.checkers import NeverBackwards, OneTruth, check_prefix
 from geminga_simulation.errors import InvariantViolated
+from geminga_simulation.histories.checkers import NeverBackwards, OneTruth, check_prefix
 
 
 @dataclass(slots=True)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from math import inf
 
 from geminga_broker.managed_ledger.positions import Position
-from geminga_simulation.checkers import OneTruth, check_nothing_invented
 from geminga_simulation.errors import InvariantViolated
-from geminga_simulation.loop import running_loop
+from geminga_simulation.event_loop.loop import running_loop
+from geminga_simulation.histories.checkers import OneTruth, check_nothing_invented
 
 PROPERTY = "number"
 TRUNCATION, DELETION = "truncation", "deletion"

@@ -21,8 +21,8 @@ from geminga_ledger import (
     NoSuchEntry,
     NoSuchLedger,
 )
-from geminga_ledger.quorum import Quorum, Verdict
-from geminga_ledger.range_read import RangeRead
+from geminga_ledger.reading.range_read import RangeRead
+from geminga_ledger.replication.quorum import Quorum, Verdict
 from geminga_protocol.records.ledgers.ledger_metadata import Fragment, LedgerMetadata
 from geminga_runtime.coordination import CoordinationError
 from geminga_scenarios.cluster import Sizes

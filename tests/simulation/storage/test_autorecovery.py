@@ -23,17 +23,17 @@ from tests.simulation.storage.administrators import Administration, repair_unloc
 from tests.simulation.storage.history import History
 from tests.simulation.storage.owner import RETRY_S, Owner, Witness, take_over
 
-from geminga_autorecovery import copier
 from geminga_autorecovery.config import AutoRecoveryConfig
-from geminga_autorecovery.copies import Copies
-from geminga_autorecovery.ledger_listing import ledger_directories, ledgers_in
-from geminga_autorecovery.marks import Marks
+from geminga_autorecovery.replication import copier
+from geminga_autorecovery.replication.copies import Copies
+from geminga_autorecovery.zookeeper.ledger_listing import ledger_directories, ledgers_in
+from geminga_autorecovery.zookeeper.underreplication_marks import UnderreplicationMarks
 from geminga_ledger import Ledgers, LedgerWriter
 from geminga_ledger.config import LedgerConfig
-from geminga_ledger.links import BookieLinks
-from geminga_ledger.quorum import Quorum
-from geminga_ledger.registry import BookieRegistry
-from geminga_ledger.store import LedgerStore
+from geminga_ledger.connections.links import BookieLinks
+from geminga_ledger.membership.registry import BookieRegistry
+from geminga_ledger.metadata.store import LedgerStore
+from geminga_ledger.replication.quorum import Quorum
 from geminga_protocol.bookkeeper.digest import ENTRY_HEADER_BYTES
 from geminga_protocol.errors import WireError
 from geminga_runtime.coordination import CoordinationError
@@ -41,12 +41,13 @@ from geminga_scenarios.cluster import Sizes
 from geminga_scenarios.storage import EAGER, RecoveringStorage, Storage
 from geminga_scenarios.verdicts import raise_failures, results
 from geminga_simulation.conditions import DiskConditions
-from geminga_simulation.coordination import SESSION_TIMEOUT_S_DEFAULT
 from geminga_simulation.errors import InvariantViolated
-from geminga_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
+from geminga_simulation.fault_injector import FaultInjector
+from geminga_simulation.fault_menu import FULL_MENU, FaultMenu
 from geminga_simulation.host import Host
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import World
+from geminga_simulation.zookeeper.server import SESSION_TIMEOUT_S_DEFAULT
 
 SEEDS_A_TEST = 20
 OWNERS = 3
@@ -225,7 +226,7 @@ async def until_whole(host: Host, storage: RecoveringStorage, history: History) 
                 history,
                 LedgerStore(session, clock=clock, random=random, config=config),
                 Copies(links, answer_timeout_s=1.0),
-                Marks(session, clock),
+                UnderreplicationMarks(session, clock),
             )
             deadline_s = clock.monotonic() + WHOLE_S
             while what := await look.find_fault():
@@ -238,7 +239,9 @@ async def until_whole(host: Host, storage: RecoveringStorage, history: History) 
 class Look:
     """Looks from outside whether all copies are where they belong."""
 
-    def __init__(self, history: History, store: LedgerStore, copies: Copies, marks: Marks) -> None:
+    def __init__(
+        self, history: History, store: LedgerStore, copies: Copies, marks: UnderreplicationMarks
+    ) -> None:
         self._history = history
         self._store = store
         self._copies = copies

@@ -33,7 +33,8 @@ from geminga_scenarios.cluster import Sizes
 from geminga_scenarios.storage import KIB, SMALL_FILES, Storage
 from geminga_scenarios.verdicts import raise_failures, results
 from geminga_simulation.conditions import DiskConditions
-from geminga_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
+from geminga_simulation.fault_injector import FaultInjector
+from geminga_simulation.fault_menu import FULL_MENU, FaultMenu
 from geminga_simulation.host import Host
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import World

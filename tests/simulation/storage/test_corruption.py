@@ -28,9 +28,9 @@ from tests.simulation.storage.spoiling import AT_REST_S, cut_entries_short, spoi
 from tests.simulation.storage.test_autorecovery import close_all, until_whole
 from tests.simulation.storage.test_garbage import Deleting
 
+from geminga_bookie.decisions.garbage import logs_to_compact
 from geminga_bookie.formats import entry_log_v1, journal_v1, log_list_v1
-from geminga_bookie.garbage.garbage import logs_to_compact
-from geminga_bookie.storage.index import Index
+from geminga_bookie.index.index import Index
 from geminga_ledger import LedgerError
 from geminga_runtime.coordination import CoordinationError
 from geminga_scenarios.cluster import Sizes
@@ -39,7 +39,8 @@ from geminga_scenarios.verdicts import raise_failures, results
 from geminga_simulation.conditions import DiskConditions
 from geminga_simulation.disk import SimulatedDisk
 from geminga_simulation.errors import InvariantViolated
-from geminga_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
+from geminga_simulation.fault_injector import FaultInjector
+from geminga_simulation.fault_menu import FULL_MENU, FaultMenu
 from geminga_simulation.host import Host
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import World
@@ -66,8 +67,7 @@ COMPACTED_BELOW = SMALL_FILES.garbage.major_compaction_threshold
 # So many things happen to a bookie at once: what one of them is to be mended with, the other takes.
 HARMS_AT_ONCE = (1, 1, 2, 3)
 MEANWHILE_PROBABILITY = 0.5
-# A bookie that has lost confirmed entries and does not know it denies them. They are found all the
-# same where the others can be asked: with these faults they can.
+# A bookie that lost confirmed entries unawares denies them: the others must be asked, and can be.
 NOBODY_GOES = FaultMenu(
     session_loss_rate=FULL_MENU.session_loss_rate,
     session_expiry_rate=FULL_MENU.session_expiry_rate,

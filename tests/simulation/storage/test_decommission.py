@@ -30,23 +30,24 @@ from tests.simulation.storage.test_autorecovery import (
     until_whole,
 )
 
-from geminga_autorecovery import decommission as decommissioning
-from geminga_autorecovery.decommission import Progress, decommission
 from geminga_autorecovery.errors import (
     BookieStillThere,
     DecommissionStalled,
     RecoveryDisabled,
 )
-from geminga_autorecovery.ledger_listing import ledger_directories, ledgers_in
+from geminga_autorecovery.removal import decommission as decommissioning
+from geminga_autorecovery.removal.decommission import Progress, decommission
+from geminga_autorecovery.zookeeper.ledger_listing import ledger_directories, ledgers_in
 from geminga_ledger.config import LedgerConfig
-from geminga_ledger.store import LedgerStore
+from geminga_ledger.metadata.store import LedgerStore
 from geminga_protocol.records.bookies.cookies import cookie_path
 from geminga_runtime.coordination import Coordination, CoordinationError
 from geminga_scenarios.cluster import Sizes
 from geminga_scenarios.storage import EAGER, RecoveringStorage
 from geminga_scenarios.verdicts import raise_failures, results
 from geminga_simulation.errors import InvariantViolated
-from geminga_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
+from geminga_simulation.fault_injector import FaultInjector
+from geminga_simulation.fault_menu import FULL_MENU, FaultMenu
 from geminga_simulation.host import Host
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import World

@@ -21,13 +21,14 @@ from tests.simulation.storage.history import History
 from tests.simulation.storage.owner import READ_BYTES, RETRY_S, Owner, keep_up
 from tests.simulation.storage.test_ledgers import recover_and_read_all
 
-from geminga_bookie.storage.index import Index
+from geminga_bookie.index.index import Index
 from geminga_ledger import LedgerError, Ledgers
 from geminga_runtime.coordination import CoordinationError
 from geminga_scenarios.cluster import IMPATIENT, Sizes
 from geminga_scenarios.storage import Storage
 from geminga_scenarios.verdicts import raise_failures, results
-from geminga_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
+from geminga_simulation.fault_injector import FaultInjector
+from geminga_simulation.fault_menu import FULL_MENU, FaultMenu
 from geminga_simulation.host import Host
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import World

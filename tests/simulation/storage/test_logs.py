@@ -33,16 +33,17 @@ from tests.simulation.storage.log_owner import (
     read_all,
 )
 
-from geminga_broker.managed_ledger.broker_entry_metadata import BrokerEntryFields
+from geminga_broker.managed_ledger.writing.broker_entry_metadata import BrokerEntryFields
 from geminga_scenarios.cluster import SHORT_LEDGERS, Sizes
 from geminga_scenarios.storage import Storage
 from geminga_scenarios.verdicts import raise_failures, results
 from geminga_simulation.conditions import NetworkConditions
 from geminga_simulation.errors import InvariantViolated
-from geminga_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
+from geminga_simulation.fault_injector import FaultInjector
+from geminga_simulation.fault_menu import FULL_MENU, FaultMenu
 from geminga_simulation.host import Host
-from geminga_simulation.network import SimulatedNetwork
 from geminga_simulation.simulate import Outcome, simulate
+from geminga_simulation.tcp.network import SimulatedNetwork
 from geminga_simulation.world import World
 
 SEEDS_A_TEST = 10

@@ -35,14 +35,15 @@ from geminga_ledger import (
     Ledgers,
     LedgerWriter,
 )
-from geminga_ledger.long_poll import LongPoll, News
-from geminga_ledger.store import LedgerStore
+from geminga_ledger.metadata.store import LedgerStore
+from geminga_ledger.reading.long_poll import LongPoll, News
 from geminga_runtime.coordination import CoordinationError
 from geminga_scenarios.cluster import Sizes
 from geminga_scenarios.storage import Storage
 from geminga_scenarios.verdicts import raise_failures, results
 from geminga_simulation.errors import InvariantViolated
-from geminga_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
+from geminga_simulation.fault_injector import FaultInjector
+from geminga_simulation.fault_menu import FULL_MENU, FaultMenu
 from geminga_simulation.host import Host
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import World
@@ -339,7 +340,7 @@ def stay_silent(patch: pytest.MonkeyPatch) -> None:
     async def tell_nobody(*_: object) -> bool:
         return True
 
-    patch.setattr("geminga_ledger.explicit_lac.ExplicitLac._tell", tell_nobody)
+    patch.setattr("geminga_ledger.writing.explicit_lac.ExplicitLac._tell", tell_nobody)
 
 
 def count_the_last_alone_down(patch: pytest.MonkeyPatch) -> None:

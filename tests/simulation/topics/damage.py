@@ -13,8 +13,8 @@ from tests.simulation.features.stage import opened
 from geminga import EARLIEST, Client, ClientError, Consumer, ConsumerOptions, MessageId
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.clock import Clock
-from geminga_simulation.checkers import check_nothing_invented, check_order
 from geminga_simulation.errors import InvariantViolated
+from geminga_simulation.histories.checkers import check_nothing_invented, check_order
 
 PLAIN, KEYED, LATER, OLD = (
     TopicName.parse(f"persistent://public/{each}")

@@ -13,8 +13,8 @@ from geminga import (
     ConsumerOptions,
 )
 from geminga_runtime.clock import Clock
-from geminga_simulation.checkers import NoLostAcknowledgement
 from geminga_simulation.errors import InvariantViolated
+from geminga_simulation.histories.checkers import NoLostAcknowledgement
 
 TOPIC = "persistent://public/default/delayed"
 SUBSCRIPTION = "patient"

@@ -10,8 +10,12 @@ from itertools import groupby
 from random import Random
 
 from geminga import AccessMode, Client, ClientError, MessageId
-from geminga_simulation.checkers import check_nothing_invented, check_nothing_lost, check_order
 from geminga_simulation.errors import InvariantViolated
+from geminga_simulation.histories.checkers import (
+    check_nothing_invented,
+    check_nothing_lost,
+    check_order,
+)
 
 TOPIC = "persistent://public/default/fenced"
 MODES = (AccessMode.EXCLUSIVE_WITH_FENCING, AccessMode.WAIT_FOR_EXCLUSIVE)

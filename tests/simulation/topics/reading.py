@@ -22,15 +22,15 @@ from geminga import (
     MessageId,
     Producer,
 )
-from geminga._channels.channel import Channels, ClientOptions
 from geminga._channels.consumer_channel import ConsumerChannel, ConsumerChannelOptions
+from geminga._channels.registry import Channels, ClientOptions
 from geminga_protocol.pulsar.api_pb2 import CommandMessage, MessageIdData
 from geminga_protocol.pulsar.messages.integers import signed
 from geminga_protocol.pulsar.messages.payload import open_payload
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_scenarios.cluster import Cluster
-from geminga_simulation.checkers import check_nothing_lost, check_order
 from geminga_simulation.errors import InvariantViolated
+from geminga_simulation.histories.checkers import check_nothing_lost, check_order
 
 TOPIC = "persistent://public/default/read"
 MESSAGES = 60

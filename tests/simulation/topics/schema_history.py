@@ -14,7 +14,7 @@ from math import inf
 
 from geminga import SchemaInfo
 from geminga_protocol.pulsar.enums import SchemaType
-from geminga_simulation.linearizability import Model, Operation, check_linearizable
+from geminga_simulation.histories.linearizability import Model, Operation, check_linearizable
 
 FAMILIES = ("int", "string")
 DEFINITIONS_A_FAMILY = 4

@@ -43,8 +43,8 @@ from geminga_runtime.coordination import CoordinationError
 from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import Cluster
 from geminga_simulation.errors import HostCrashed, InvariantViolated
+from geminga_simulation.histories.linearizability import Operation
 from geminga_simulation.host import Host
-from geminga_simulation.linearizability import Operation
 
 AnswerT = TypeVar("AnswerT")
 

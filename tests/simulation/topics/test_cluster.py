@@ -59,7 +59,8 @@ from geminga_ledger import LedgerConfig
 from geminga_scenarios.cluster import Cluster, Shape, Sizes
 from geminga_scenarios.verdicts import raise_loop_failures, results
 from geminga_simulation.conditions import DiskConditions
-from geminga_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
+from geminga_simulation.fault_injector import FaultInjector
+from geminga_simulation.fault_menu import FULL_MENU, FaultMenu
 from geminga_simulation.host import Host
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import World

@@ -30,8 +30,8 @@ from tests.simulation.topics.traffic import PRODUCERS
 
 from geminga import Client
 from geminga_broker.broker import Broker
-from geminga_broker.compaction.compaction import BEGUN_PROPERTY
 from geminga_broker.compaction.report import CompactionStatus
+from geminga_broker.compaction.topic_compactor import BEGUN_PROPERTY
 from geminga_broker.errors import TopicFenced
 from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_ledger import LedgerConfig
@@ -41,13 +41,14 @@ from geminga_protocol.records.topics.managed_ledger import managed_ledger_path
 from geminga_runtime.errors import GemingaError
 from geminga_scenarios.cluster import RESTART_S, SHAPES, SHORT_FAULTS, Cluster, Shape
 from geminga_scenarios.verdicts import raise_loop_failures, results
-from geminga_simulation.checkers import check_nothing_invented
 from geminga_simulation.errors import HostCrashed, InvariantViolated
-from geminga_simulation.faults import FaultInjector, FaultMenu
+from geminga_simulation.fault_injector import FaultInjector
+from geminga_simulation.fault_menu import FaultMenu
+from geminga_simulation.histories.checkers import check_nothing_invented
 from geminga_simulation.host import Host
-from geminga_simulation.node_tree import Event
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import World
+from geminga_simulation.zookeeper.node_tree import Event
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
@@ -112,7 +113,7 @@ async def interrupt(cluster: Cluster, chance: Random) -> None:
     def disconnect() -> None:
         for host in cluster.brokers:
             for session in zookeeper.sessions(host.name):
-                zookeeper.disconnect(session)
+                session.cut_link()
 
     def changed(event: Event, path: str) -> None:
         if event is Event.DELETED and path in begun:

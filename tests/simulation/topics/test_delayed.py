@@ -39,7 +39,8 @@ from geminga_runtime.clock import Clock
 from geminga_scenarios.cluster import IMPATIENT, Cluster, Shape
 from geminga_scenarios.verdicts import raise_loop_failures, results
 from geminga_simulation.conditions import CoordinationConditions
-from geminga_simulation.faults import FaultInjector, FaultMenu
+from geminga_simulation.fault_injector import FaultInjector
+from geminga_simulation.fault_menu import FaultMenu
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import World
 

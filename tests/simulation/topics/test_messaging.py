@@ -59,9 +59,10 @@ from geminga_ledger import LedgerConfig
 from geminga_runtime.clock import Clock
 from geminga_scenarios.cluster import SHAPES, SHORT_FAULTS, Cluster, Shape
 from geminga_scenarios.verdicts import raise_loop_failures, results
-from geminga_simulation.checkers import check_nothing_lost
 from geminga_simulation.errors import InvariantViolated
-from geminga_simulation.faults import FaultInjector, FaultMenu
+from geminga_simulation.fault_injector import FaultInjector
+from geminga_simulation.fault_menu import FaultMenu
+from geminga_simulation.histories.checkers import check_nothing_lost
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import World
 

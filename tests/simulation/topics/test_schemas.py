@@ -32,7 +32,8 @@ from geminga_runtime.coordination import ANY_VERSION
 from geminga_scenarios.cluster import SHORT_FAULTS, Cluster, Shape, Sizes
 from geminga_scenarios.verdicts import raise_loop_failures, results
 from geminga_simulation.errors import InvariantViolated
-from geminga_simulation.faults import FaultInjector, FaultMenu
+from geminga_simulation.fault_injector import FaultInjector
+from geminga_simulation.fault_menu import FaultMenu
 from geminga_simulation.simulate import Outcome, simulate
 from geminga_simulation.world import World
 

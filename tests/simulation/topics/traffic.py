@@ -25,15 +25,15 @@ from geminga import (
     MessageId,
     Producer,
 )
-from geminga_simulation.checkers import (
+from geminga_simulation.event_loop.loop import running_loop
+from geminga_simulation.histories.checkers import (
     NoLostAcknowledgement,
     check_acknowledgements,
     check_nothing_invented,
     check_nothing_lost,
     check_order,
 )
-from geminga_simulation.log_history import Append, LogHistory
-from geminga_simulation.loop import running_loop
+from geminga_simulation.histories.log import Append, LogHistory
 
 LOG_TOPIC = "persistent://public/default/log"
 QUEUE_TOPIC = "persistent://public/default/queue"

@@ -1,4 +1,4 @@
-"""The client's tests run in virtual time, against a broker in memory that does as it is told."""
+"""The client's tests run in virtual time, against a broker in memory that tests script."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.unit.geminga.fake_broker import FakeBroker
 from tests.unit.geminga.fake_network import FakeNetwork
 
 from geminga import Client, connect
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A send callback that keeps what it is told."""
+"""A send callback that keeps the outcomes of its messages."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from geminga import (
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.errors import InvalidTopicName
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 CLOSE_TIMEOUT_S = 5.0
 
@@ -120,8 +120,8 @@ async def test_what_is_closed_is_forgotten(client: Client) -> None:
         await (await client.producer("orders")).close()
         await (await client.consumer("orders", "s", type="shared")).close()
     await asyncio.sleep(0)
-    assert not client._channels._channels
-    assert not client._channels._owners
+    assert not client._channels._closes
+    assert not client._channels.owners
 
 
 async def test_the_same_seed_gives_the_same_names(network: FakeNetwork, broker: FakeBroker) -> None:
@@ -143,10 +143,10 @@ async def test_a_closed_client_opens_nothing(client: Client) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"ping_interval_s": 0}, "ping_interval_s is more than 0, and not 0"),
-        ({"operation_timeout_s": -1}, "operation_timeout_s is more than 0"),
-        ({"memory_limit_bytes": 0}, "memory_limit_bytes is more than 0"),
-        ({"reconnect_timeout_s": 0}, "reconnect_timeout_s is None or more than 0"),
+        ({"ping_interval_s": 0}, "ping_interval_s must be more than 0, not 0"),
+        ({"operation_timeout_s": -1}, "operation_timeout_s must be more than 0"),
+        ({"memory_limit_bytes": 0}, "memory_limit_bytes must be more than 0"),
+        ({"reconnect_timeout_s": 0}, "reconnect_timeout_s must be None or more than 0"),
         ({"authentication": "eyJ"}, "authentication is a method, such as Token"),
     ],
 )

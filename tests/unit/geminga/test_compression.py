@@ -1,4 +1,4 @@
-"""Proves that what one compresses the other reads, and that damage is told from a bomb."""
+"""Proves that compressed bodies are read as they were, and that damage is an error."""
 
 from __future__ import annotations
 

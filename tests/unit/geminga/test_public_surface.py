@@ -30,7 +30,7 @@ MADE_BY_A_CLIENT = {
 }
 # Types of our packages that stand in signatures without being exported, and why.
 NOT_EXPORTED = {
-    "geminga.messages.BatchAcks": "what the ids of one batch share; users hand it back as it is",
+    "geminga.message_ids.BatchAcks": "what the ids of one batch share; users hand it back as it is",
     "geminga_protocol.pulsar.api_pb2.MessageMetadata": "what a producer says, as it is stored",
     "geminga_runtime.clock.Clock": "a seam for tests and simulations",
     "geminga_runtime.network.Network": "a seam for tests and simulations",

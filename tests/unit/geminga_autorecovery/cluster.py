@@ -9,11 +9,11 @@ from random import Random
 from tests.unit.geminga_ledger.world import KEY, World, entry_of
 
 from geminga_autorecovery.config import AutoRecoveryConfig
-from geminga_autorecovery.repair import LedgerRepair
+from geminga_autorecovery.replication.repair import LedgerRepair
 from geminga_ledger import LedgerConfig
-from geminga_ledger.links import BookieLinks
-from geminga_ledger.quorum import Quorum
-from geminga_ledger.registry import BookieRegistry
+from geminga_ledger.connections.links import BookieLinks
+from geminga_ledger.membership.registry import BookieRegistry
+from geminga_ledger.replication.quorum import Quorum
 from geminga_protocol.records.ledgers.ledger_metadata import (
     DigestType,
     Fragment,

@@ -28,18 +28,18 @@ async def test_what_a_lost_bookie_had_is_copied() -> None:
         cluster.coordination.zookeeper.put(cookie_path(f"b{number}"), b"a cookie")
     cluster.put_ledger(1, metadata_of((2, 2, 2), [(0, (0, 1))], last_entry=9))
     async with daemon_of(cluster) as daemon:
-        await until(lambda: daemon.is_auditor)
+        await until(lambda: daemon.election.is_auditor)
         cluster.lose(1)
         await until(lambda: daemon.worker_counters.ledgers_replicated)
         assert cluster.metadata(1).fragments[0].ensemble == ("b0", "b2")
         assert cluster.bookies[2].stored(1) == list(range(10))
         assert daemon.auditor_counters.ledgers_marked >= 1
-        assert daemon.election_attempts == 1
+        assert daemon.election.attempts == 1
 
 
 async def test_it_leaves_no_vote_behind() -> None:
     cluster = Cluster(1)
     async with daemon_of(cluster) as daemon:
-        await until(lambda: daemon.is_auditor)
+        await until(lambda: daemon.election.is_auditor)
     assert cluster.coordination.zookeeper.tree.children(VOTES_PATH) == []
     assert cluster.coordination.zookeeper.tree.exists(LEADER_PATH) is None

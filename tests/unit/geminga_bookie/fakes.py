@@ -14,9 +14,9 @@ from geminga_protocol.framing import FrameReader
 from geminga_protocol.records.ledgers.ledger_metadata import INSTANCE_ID_PATH
 from geminga_runtime.network import ProtocolT
 from geminga_simulation.conditions import INSTANT
-from geminga_simulation.coordination import BorrowedLoop, SimulatedZooKeeper
-from geminga_simulation.interception import InstantSession
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.loop import SimulatedLoop
+from geminga_simulation.zookeeper.interception import InstantSession
+from geminga_simulation.zookeeper.server import BorrowedLoop, SimulatedZooKeeper
 
 KEY = master_key(b"")
 OTHER_KEY = master_key(b"other")
@@ -44,7 +44,7 @@ async def end_session(session: InstantSession) -> None:
 
 
 class FakeTransport(asyncio.Transport):
-    """The bookie's end of a connection: remembers what is written, tells nobody when it is full."""
+    """The bookie's end of a connection: remembers what is written, and is never full."""
 
     def __init__(self, protocol: asyncio.BaseProtocol) -> None:
         super().__init__()

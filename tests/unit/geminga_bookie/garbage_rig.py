@@ -17,8 +17,8 @@ from tests.unit.geminga_bookie.memory_disk import MemoryDisk
 
 from geminga_bookie.bookie import Bookie
 from geminga_bookie.config import GarbageConfig
-from geminga_bookie.storage.index import Pair
-from geminga_bookie.storage.memory_store import MemoryStore
+from geminga_bookie.formats.index_v2 import Pair
+from geminga_bookie.index.memory_store import MemoryStore
 from geminga_protocol.bookkeeper.v2 import Flag, ReturnCode, encode_read
 from geminga_protocol.records.bookies.bookie_info import AVAILABLE_PATH
 from geminga_protocol.records.ledgers.ledger_metadata import (
@@ -27,7 +27,7 @@ from geminga_protocol.records.ledgers.ledger_metadata import (
     LedgerState,
     ledger_path,
 )
-from geminga_simulation.interception import InstantSession
+from geminga_simulation.zookeeper.interception import InstantSession
 
 # Nothing happens by itself unless a test wants it to.
 NEVER = GarbageConfig(gc_interval_s=0)

@@ -11,10 +11,10 @@ from tests.unit.geminga_bookie.memory_disk import MemoryDisk
 
 from geminga_bookie.bookie import Bookie
 from geminga_bookie.config import BookieConfig
-from geminga_bookie.storage.memory_store import MemoryStore
+from geminga_bookie.index.memory_store import MemoryStore
 from geminga_runtime.network import Network
 from geminga_server.authorization import ALLOW_ALL, Authorizer
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 # Its directories are "journal" and "ledgers".
 CONFIG = BookieConfig(bookie_id="bookie-1", port=3181, data_directory=Path())
@@ -83,7 +83,7 @@ class Host:
             disks[:] = [disk.after_crash(unsynced_bytes=unsynced_bytes) for disk in disks]
 
     def _restart(self) -> None:
-        # Copies: what still runs of the dead bookie works on what nobody looks at any more.
+        # Copies: what still runs of the dead bookie must not change what the next one finds.
         pairs = list(self.store.flushed())
         self.store = MemoryStore()
         self.store.write(pairs)

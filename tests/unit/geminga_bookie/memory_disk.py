@@ -42,7 +42,7 @@ class MemoryDisk:
         self.capacity: int | None = None
         # Called before anything changes: a moment to die.
         self.on_step: Callable[[], None] = lambda: None
-        # While set, whoever syncs waits for it: a slow disk.
+        # While set, each sync waits for it: a slow disk.
         self.gate: asyncio.Event | None = None
 
     def after_crash(self, *, unsynced_bytes: int = 0) -> MemoryDisk:

@@ -24,12 +24,12 @@ from tests.unit.geminga_bookie.memory_disk import MemoryDisk
 from geminga_bookie.bookie import Bookie
 from geminga_bookie.errors import CorruptFile, JournalFileMissing, UnknownFormat
 from geminga_bookie.formats.journal_v1 import file_number
+from geminga_bookie.index.memory_store import MemoryStore
 from geminga_bookie.metrics import BookieMetrics
-from geminga_bookie.storage.memory_store import MemoryStore
 from geminga_protocol.bookkeeper.v2 import LAST_ENTRY, Flag, ReturnCode, encode_read
 from geminga_protocol.records.bookies.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH, BookieInfo
 from geminga_server.config import ConnectionConfig
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "bookie"
 FENCING, RECOVERY = int(Flag.FENCING), int(Flag.RECOVERY_ADD)
@@ -53,7 +53,7 @@ def journal_files(disk: MemoryDisk) -> list[str]:
 
 
 async def crash(host: Host, bookie: Bookie, *, how: str) -> None:
-    """End the bookie at this moment: what it still does is done to what nobody sees any more."""
+    """End the bookie at this moment: what it still does changes nothing that the next one finds."""
     getattr(host, how)()
     await bookie.__aexit__(None, None, None)
 
@@ -356,7 +356,7 @@ async def test_connections_are_limited_and_those_that_are_open_go_on() -> None:
         assert await codes(clients[0], make_add(1, 0)) == [0]
         clients[1].session.connection_lost(None)
         assert await codes(network.connect_client(), make_add(1, 1)) == [0]
-        assert len(bookie.intake) == 2
+        assert len(bookie.back_pressure) == 2
         metrics = {each.name: each for each in BookieMetrics(bookie).collect()}
         (refused,) = metrics["geminga_bookie_refused_connections"].samples
         assert refused.value == 1

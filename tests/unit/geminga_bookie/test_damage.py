@@ -17,8 +17,8 @@ from tests.unit.geminga_bookie.v3_requests import V3Client, read
 
 from geminga_bookie.errors import BookieError, CorruptFile, EntriesLost, EntryLogMissing
 from geminga_bookie.formats import entry_log_v1, journal_v1
+from geminga_bookie.index.memory_store import MemoryStore
 from geminga_bookie.storage.last_confirmed import LastConfirmed
-from geminga_bookie.storage.memory_store import MemoryStore
 from geminga_protocol.bookkeeper.digest import decode_entry
 from geminga_protocol.bookkeeper.errors import BookieFailed, EntryDigestMismatch
 from geminga_protocol.bookkeeper.v2 import Flag, ReturnCode, encode_read

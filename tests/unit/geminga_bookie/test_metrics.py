@@ -15,7 +15,7 @@ from tests.unit.geminga_bookie.host import CONFIG, Host
 from geminga_bookie.bookie import Bookie
 from geminga_bookie.metrics import PERIOD_S, BookieMetrics
 from geminga_protocol.bookkeeper.v2 import LAST_ENTRY, Flag, encode_read
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 # The bookie's part of the names that the shipped dashboards ask for.
 DASHBOARD_NAMES = [
@@ -168,7 +168,7 @@ async def test_quantiles_are_of_the_last_one_to_two_periods() -> None:
     name = "bookie_journal_JOURNAL_SYNC{quantile=1.0,success=true}"
     async with Host().bookie() as bookie:
         bookie.counters.clock = clock = SimulatedClock()
-        metrics, durations = BookieMetrics(bookie), bookie.journal.sync_durations
+        metrics, durations = BookieMetrics(bookie), bookie.journals[0].sync_durations
         assert scrape(metrics)[name] == 0, "nothing was synced yet"
         durations.add(500.0)
         clock.advance(PERIOD_S)

@@ -12,7 +12,7 @@ from geminga_bookie.registration import RETRY_S, Registration
 from geminga_protocol.records.bookies.bookie_info import AVAILABLE_PATH, READ_ONLY_PATH, BookieInfo
 from geminga_runtime.coordination import ConnectionLost
 from geminga_runtime.service import RESTART_S
-from geminga_simulation.interception import InstantSession
+from geminga_simulation.zookeeper.interception import InstantSession
 
 ADDRESS = BookieInfo.of_address("10.0.0.1", 3181)
 WRITABLE, READ_ONLY = f"{AVAILABLE_PATH}/bookie-1", f"{READ_ONLY_PATH}/bookie-1"

@@ -9,32 +9,32 @@ from typing import Any
 from unittest.mock import Mock
 
 from geminga_broker.errors import BrokerError
-from geminga_broker.managed_ledger.chain import LedgerChain, LedgerSpan
+from geminga_broker.managed_ledger.acknowledgement.cursor_state import CursorState
+from geminga_broker.managed_ledger.cache.log_cache import LogCache
+from geminga_broker.managed_ledger.cache.read_ahead import ReadAheadBudget
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
-from geminga_broker.managed_ledger.cursor import Cursor
-from geminga_broker.managed_ledger.cursor_state import CursorState
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
-from geminga_broker.managed_ledger.fetched_entries import FetchedBudget
-from geminga_broker.managed_ledger.log_cache import LogCache
-from geminga_broker.managed_ledger.log_reader import LogReader
+from geminga_broker.managed_ledger.ledger_chain.chain import LedgerChain, LedgerSpan
 from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
+from geminga_broker.managed_ledger.reading.log_reader import LogReader
 from geminga_broker.managed_ledger.termination import Termination
 from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.policies.resolver import PoliciesOf, PolicyResolver, no_policies
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.distribution.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
+from geminga_broker.subscriptions.decisions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_broker.subscriptions.subscribe_request import ConsumerIdentity, SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.maintenance import TopicMaintenance
 from geminga_broker.topics.part import TopicPart
-from geminga_broker.topics.producing.producers import Producer, ProducerRequest
+from geminga_broker.topics.producing.producer import Producer, ProducerRequest
 from geminga_broker.topics.topic import Topic
 from geminga_ledger import Ledgers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.commands import parse_command
 from geminga_protocol.pulsar.enums import AccessMode, SubscriptionType
 from geminga_protocol.pulsar.messages.payload import encode_payload
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 # So often does the event loop turn at most until what was published is durable in memory.
 TURNS_MAX = 1000
@@ -107,7 +107,7 @@ class MemoryLog(LogReader):
             self.name,
             ledgers=Mock(spec=Ledgers),
             cached=Mock(spec=LogCache),
-            fetched_budget=FetchedBudget(1 << 30),
+            read_ahead_budget=ReadAheadBudget(1 << 30),
             config=self.config,
         )
         self.is_cold = False

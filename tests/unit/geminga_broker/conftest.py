@@ -18,7 +18,7 @@ from geminga_cluster.initialize import ClusterUrls, initialize_cluster_metadata
 from geminga_runtime.coordination import Coordination
 from geminga_runtime.network import Network
 from geminga_server.authorization import ALLOW_ALL
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 zookeeper = simulated_zookeeper.zookeeper
 sessions = simulated_zookeeper.sessions
@@ -60,13 +60,10 @@ def network() -> MemoryNetwork:
     return MemoryNetwork()
 
 
-@pytest.fixture
-async def broker(
-    request: pytest.FixtureRequest, coordination: Coordination, network: MemoryNetwork
+async def initialized_broker(
+    coordination: Coordination, network: MemoryNetwork, config: BrokerConfig | None = None
 ) -> Broker:
-    """A broker of an initialized cluster without bookies, to be entered; a test may give it another
-    config than the usual one."""
-    config = getattr(request, "param", None)
+    """A broker of an initialized cluster without bookies, to be entered."""
     urls = ClusterUrls("http://here:8080", "pulsar://here:6650")
     await initialize_cluster_metadata(coordination, "standalone", urls, instance_id="i")
     return Broker(
@@ -77,3 +74,11 @@ async def broker(
         random=Random(1),
         authorizer=ALLOW_ALL,
     )
+
+
+@pytest.fixture
+async def broker(
+    request: pytest.FixtureRequest, coordination: Coordination, network: MemoryNetwork
+) -> Broker:
+    """A broker to be entered; a test may give it another config than the usual one."""
+    return await initialized_broker(coordination, network, getattr(request, "param", None))

@@ -18,10 +18,10 @@ from tests.unit.geminga_broker.stand_ins import MemoryNetwork
 from geminga_broker.broker import Broker
 from geminga_broker.config import BrokerConfig
 from geminga_broker.metrics.collector import BrokerMetrics
-from geminga_broker.ownership.listeners import ListenerConfig
+from geminga_broker.ownership.addresses.listeners import ListenerConfig
 from geminga_broker.topics.backlog import Backlog, MessageExpiry
 from geminga_broker.topics.maintenance import TopicMaintenance
-from geminga_broker.topics.producing.deduplication import TopicDeduplication
+from geminga_broker.topics.producing.topic_deduplication import TopicDeduplication
 from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_cluster.initialize import ClusterUrls, initialize_cluster_metadata
 from geminga_protocol.pulsar import api_pb2 as api
@@ -29,9 +29,9 @@ from geminga_protocol.pulsar.topics.topic_names import NamespaceName
 from geminga_protocol.records.cluster.namespaces import Policies
 from geminga_runtime.network import Network
 from geminga_server.authorization import ALLOW_ALL
-from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.conditions import INSTANT
-from geminga_simulation.coordination import SimulatedZooKeeper
+from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.zookeeper.server import SimulatedZooKeeper
 
 Settle = Callable[[], Awaitable[None]]
 Tree = Callable[[], dict[str, bytes]]

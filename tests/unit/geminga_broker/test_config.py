@@ -9,12 +9,12 @@ import pytest
 
 from geminga_broker.config import BrokerConfig
 from geminga_broker.configuration import runtime_configuration
-from geminga_broker.managed_ledger.broker_entry_metadata import BrokerEntryFields
 from geminga_broker.managed_ledger.config import INDEX_INTERCEPTOR, TIME_INTERCEPTOR
-from geminga_broker.ownership.address import Owner
+from geminga_broker.managed_ledger.writing.broker_entry_metadata import BrokerEntryFields
+from geminga_broker.ownership.addresses.address import Owner
 from geminga_server.config.loading import load_config
 from geminga_server.errors import ConfigError
-from geminga_server.tls_config import TlsConfig
+from geminga_server.tls.config import TlsConfig
 
 # A setting of each group: its name, a value for it, and where the broker finds it.
 FILE = """

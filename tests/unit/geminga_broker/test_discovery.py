@@ -11,8 +11,8 @@ import pytest
 from geminga_broker.discovery import Discovery
 from geminga_broker.errors import NotAllowed, TopicNotFound
 from geminga_broker.non_persistent_topics import NonPersistentTopics
-from geminga_broker.ownership.address import BrokerAddress, Owner
-from geminga_broker.ownership.bundles import Bundle
+from geminga_broker.ownership.addresses.address import BrokerAddress, Owner
+from geminga_broker.ownership.assignment.bundles import Bundle
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.policies.auto_creation import AutoCreationConfig
 from geminga_cluster.errors import NamespaceNotFound

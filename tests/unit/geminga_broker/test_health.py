@@ -13,7 +13,7 @@ from geminga_broker.health import CHECK_TIMEOUT_S, HealthCheck
 from geminga_broker.policies.publishing import PublishConfig
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_runtime.coordination import Coordination
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 
 async def test_each_check_publishes_one_message_and_leaves_nobody_connected(

@@ -16,7 +16,7 @@ from geminga_broker.broker import Broker
 from geminga_broker.errors import StorageUnavailable
 from geminga_broker.part import HEALTH_RETRY_S, calls_to_cluster, check_health
 from geminga_server.errors import ServerUnreachable
-from geminga_server.rest_calls import RestCall
+from geminga_server.http.rest_calls import RestCall
 
 
 class AilingBroker:

@@ -9,7 +9,7 @@ from typing import cast
 from geminga_cluster.election import LeaderElection
 from geminga_protocol.records.cluster.brokers import LeaderBroker
 from geminga_runtime.coordination import Coordination, NodeStat, OnChange
-from geminga_simulation.coordination import SimulatedZooKeeper
+from geminga_simulation.zookeeper.server import SimulatedZooKeeper
 
 PATH = "/loadbalance/leader"
 

@@ -24,7 +24,7 @@ from geminga_protocol.pulsar.topics.topic_names import NamespaceName
 from geminga_protocol.records.cluster.namespaces import Policies, RetentionPolicies
 from geminga_protocol.records.cluster.tenants import TenantInfo
 from geminga_runtime.coordination import Coordination, VersionMismatch
-from geminga_simulation.interception import InstantSession
+from geminga_simulation.zookeeper.interception import InstantSession
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "records" / "zookeeper.jsonl"
 URLS = ClusterUrls("http://127.0.0.1:28080", "pulsar://127.0.0.1:26650")

@@ -20,8 +20,8 @@ from geminga_protocol.records.cluster.namespaces import BundlesData, LocalPolici
 from geminga_protocol.records.cluster.tenants import TenantInfo
 from geminga_runtime.coordination import Coordination, CoordinationError, NodeNotEmpty
 from geminga_simulation.conditions import INSTANT
-from geminga_simulation.coordination import SimulatedZooKeeper
-from geminga_simulation.interception import InstantSession, InterceptedSession
+from geminga_simulation.zookeeper.interception import InstantSession, InterceptedSession
+from geminga_simulation.zookeeper.server import SimulatedZooKeeper
 
 SHOP = NamespaceName("acme", "shop")
 FOUR = Policies(replication_clusters=("here",), bundles=BundlesData.equal(4))

@@ -16,7 +16,7 @@ from geminga_cluster.partitioned_topics import PartitionedTopics
 from geminga_cluster.persistent_topics import PersistentTopics, topic_path
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_runtime.coordination import Coordination
-from geminga_simulation.interception import InstantSession, InterceptedSession
+from geminga_simulation.zookeeper.interception import InstantSession, InterceptedSession
 
 SHOP = NamespaceName("acme", "shop")
 ORDERS = TopicName.parse("persistent://acme/shop/orders")

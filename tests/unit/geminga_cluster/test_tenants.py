@@ -13,7 +13,7 @@ from geminga_protocol.pulsar.topics.topic_names import NamespaceName
 from geminga_protocol.records.cluster.namespaces import Policies
 from geminga_protocol.records.cluster.tenants import TenantInfo
 from geminga_runtime.coordination import Coordination
-from geminga_simulation.interception import InterceptedSession
+from geminga_simulation.zookeeper.interception import InterceptedSession
 
 RECORD = TenantInfo(admin_roles=("boss",), allowed_clusters=("here",))
 SHOP = NamespaceName("acme", "shop")

@@ -12,7 +12,7 @@ from geminga_functions.cleanup import RETRY_S, TRIES_MAX, Cleanup, deletions
 from geminga_functions.names import FunctionName
 from geminga_protocol.functions.functions_pb2 import FunctionDetails, FunctionMetaData
 from geminga_server.errors import ServerUnreachable
-from geminga_server.rest_calls import RestAnswer, RestCall
+from geminga_server.http.rest_calls import RestAnswer, RestCall
 
 NAME = FunctionName("t", "n", "f")
 URL = "http://broker/admin/v2"

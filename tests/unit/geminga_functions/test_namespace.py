@@ -9,7 +9,7 @@ import pytest
 
 from geminga_functions.namespace import ASK_AGAIN_S, FOR_EVER, keep_for_ever
 from geminga_server.errors import ServerUnreachable
-from geminga_server.rest_calls import RestAnswer, RestCall
+from geminga_server.http.rest_calls import RestAnswer, RestCall
 
 LIMITED = {"retentionTimeInMinutes": 60, "retentionSizeInMB": 10}
 

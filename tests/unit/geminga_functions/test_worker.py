@@ -15,10 +15,10 @@ from geminga_functions.names import FunctionName
 from geminga_functions.state.lanes import lane_prefix
 from geminga_functions.worker import Worker
 from geminga_server.errors import ServerUnreachable
-from geminga_server.rest_calls import RestAnswer
+from geminga_server.http.rest_calls import RestAnswer
 
 if TYPE_CHECKING:
-    from geminga_server.rest_calls import RestCall
+    from geminga_server.http.rest_calls import RestCall
 
 LANE = lane_prefix("public/functions", FunctionName("t", "n", "f"))
 PACKAGE = "persistent://public/functions/package-f-0"

@@ -19,7 +19,7 @@ from tests.unit.geminga_ledger.world import KEY, World
 from geminga_ledger import EntryCorrupt, LedgerConfig, LedgerReader, Ledgers
 from geminga_protocol.bookkeeper.codes import Operation
 from geminga_protocol.bookkeeper.digest import encode_entry_header
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 LEDGER = 5
 # What a ledger of a property test has at most: each example reads it once or more.
@@ -182,7 +182,7 @@ async def test_what_was_looked_at_is_not_read_again() -> None:
 
 async def test_what_all_readers_keep_is_bounded_and_what_had_to_go_is_read_again() -> None:
     sizes = [100] * 200 + [3 * MIB] * 6
-    async with passes_over(sizes, config=LedgerConfig(surplus_bytes_max=2 * MIB)) as passes:
+    async with passes_over(sizes, config=LedgerConfig(read_ahead_bytes_max=2 * MIB)) as passes:
         reader = await passes.reader()
         await passes.read_through(reader, list(range(206)), count_max=1000, bytes_max=MIB)
         assert passes.bytes_given_out == sum(sizes)

@@ -25,11 +25,11 @@ from geminga_ledger import (
     RecoveryUndecided,
     WrongPassword,
 )
-from geminga_ledger.quorum import Quorum
+from geminga_ledger.replication.quorum import Quorum
 from geminga_protocol.bookkeeper.codes import Flag, Operation, ReturnCode
 from geminga_protocol.bookkeeper.digest import decode_entry
 from geminga_protocol.records.ledgers.ledger_metadata import Fragment, LedgerMetadata, LedgerState
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 LEDGER = 5
 ALL = (0, 1, 2)

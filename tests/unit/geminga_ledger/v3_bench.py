@@ -10,9 +10,9 @@ from tests.unit.geminga_ledger.fake_bookie import FakeBookie
 from tests.unit.geminga_ledger.world import KEY, World, entry_of
 
 from geminga_ledger.config import LedgerConfig
-from geminga_ledger.links import BookieLinks
-from geminga_ledger.registry import BookieRegistry
-from geminga_ledger.v3_link import V3Link
+from geminga_ledger.connections.links import BookieLinks
+from geminga_ledger.connections.v3_link import V3Link
+from geminga_ledger.membership.registry import BookieRegistry
 
 LEDGER = 5
 

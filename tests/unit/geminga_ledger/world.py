@@ -14,8 +14,8 @@ from geminga_ledger import LedgerConfig, LedgerError, Ledgers
 from geminga_protocol.bookkeeper.digest import encode_entry_header, master_key
 from geminga_protocol.records.bookies.bookie_info import AVAILABLE_PATH, BookieInfo
 from geminga_protocol.records.ledgers.ledger_metadata import Fragment, LedgerMetadata, ledger_path
-from geminga_simulation.clock import SimulatedClock
-from geminga_simulation.interception import InstantSession
+from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.zookeeper.interception import InstantSession
 
 KEY = master_key(b"")
 FIRST_PORT = 3181

@@ -13,9 +13,10 @@ from geminga_protocol.records.cluster.brokers import (
     LocalBrokerData,
     broker_path,
 )
-from geminga_proxy.brokers import BrokerView, ListedBrokers, RegisteredBrokers
+from geminga_proxy.addresses.broker_view import BrokerView
+from geminga_proxy.addresses.targets import Target
+from geminga_proxy.brokers import ListedBrokers, RegisteredBrokers
 from geminga_proxy.config import BrokerTlsConfig, ProxyConfig
-from geminga_proxy.targets import Target
 from geminga_runtime.coordination import Coordination
 from geminga_server.errors import ConfigError
 

@@ -12,7 +12,7 @@ from tests.unit.geminga_proxy.world import PORT, TOPIC, End, Place, answer
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.answers import encode_lookup, encode_partitions, encode_refusal
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
-from geminga_proxy.brokers import BrokerView
+from geminga_proxy.addresses.broker_view import BrokerView
 from geminga_proxy.config import ProxyConfig
 from geminga_proxy.lookups import BROKERS_TRIED_MAX, STILL_S
 

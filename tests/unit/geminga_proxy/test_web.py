@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 import httpx
 import pytest
 
-from geminga_proxy.brokers import BrokerView
+from geminga_proxy.addresses.broker_view import BrokerView
 from geminga_proxy.config import ProxyConfig, WebConfig
 from geminga_proxy.web import Forwarding
 from geminga_runtime.network import AsyncioNetwork
 from geminga_server.errors import ServerUnreachable
-from geminga_server.http import HttpServer, Receive, Scope, Send
-from geminga_server.http_forwarding import RequestBody
+from geminga_server.http.forwarding import RequestBody
+from geminga_server.http.server import HttpServer, Receive, Scope, Send
 
 pytestmark = pytest.mark.real_loop
 

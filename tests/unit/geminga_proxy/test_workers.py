@@ -55,5 +55,5 @@ async def test_a_worker_that_lingers_is_gone_when_the_start_has_failed(
     config = ProxyConfig(port=0, workers=2)
     with pytest.raises(ServerStartError):
         await Workers(config, ListedBrokers(config)).__aenter__()
-    with pytest.raises(ProcessLookupError):  # neither running nor left for somebody to wait for
+    with pytest.raises(ProcessLookupError):  # neither running nor a zombie
         os.kill(int((tmp_path / "lingers").read_text()), 0)

@@ -17,13 +17,13 @@ from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.answers import encode_connected, encode_lookup
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.commands import encode_command, parse_command
-from geminga_proxy.brokers import BrokerView
+from geminga_proxy.addresses.broker_view import BrokerView
+from geminga_proxy.addresses.targets import Target
 from geminga_proxy.config import ProxyConfig
 from geminga_proxy.proxy import Proxy
-from geminga_proxy.targets import Target
-from geminga_simulation.loop import running_loop
-from geminga_simulation.network import SimulatedNetwork
-from geminga_simulation.stream import Endpoint
+from geminga_simulation.event_loop.loop import running_loop
+from geminga_simulation.tcp.network import SimulatedNetwork
+from geminga_simulation.tcp.stream import Endpoint
 
 PORT = 6650
 TOPIC = "persistent://public/default/orders"

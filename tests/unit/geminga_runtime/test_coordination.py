@@ -18,7 +18,7 @@ from geminga_runtime.coordination import (
     operation_bytes,
     take_over_ephemeral,
 )
-from geminga_simulation.interception import InstantSession
+from geminga_simulation.zookeeper.interception import InstantSession
 
 
 @pytest.fixture

@@ -9,28 +9,28 @@ import pytest
 from geminga_scenarios.console import (
     EVENTS_SHOWN_MAX,
     Story,
-    dishes_in,
     failure_lines,
+    faults_in,
     replay_command,
     trace_lines,
 )
-from geminga_scenarios.errors import NoSuchDish
+from geminga_scenarios.errors import UnknownFault
+from geminga_scenarios.seed_run import RunOptions, SeedResult
 from geminga_scenarios.shrinking import Failure
-from geminga_scenarios.telling import Orders, Told
 
-TOLD = Told(
+TOLD = SeedResult(
     seed=42,
     failure="AssertionError: one was lost",
     where='  File "orders.py", line 7, in scenario\n    assert lost == 0',
     virtual_s=12.5,
     cpu_s=0.3,
     digest="ab" * 16,
-    dishes=("crash", "disk"),
+    faults=("crash", "disk"),
     events=((1.25, "broker-0 crashes"),),
 )
 
 
-def never_told(_setup: int, _seed: int, _orders: Orders) -> Told:
+def never_told(_setup: int, _seed: int, _orders: RunOptions) -> SeedResult:
     raise AssertionError("nothing is told here")
 
 
@@ -43,7 +43,7 @@ STORY: Story[int] = Story(
 
 
 def test_a_failure_is_told_with_its_place_its_faults_and_its_commands() -> None:
-    lines = list(failure_lines(STORY, Failure(TOLD, 3, Orders())))
+    lines = list(failure_lines(STORY, Failure(TOLD, 3, RunOptions())))
     command = "geminga simulate 'my orders.py' --bookies 3 --seed 42"
     assert lines == [
         "seed 42 fails after 12.500000 virtual seconds",
@@ -61,19 +61,19 @@ def test_a_failure_is_told_with_its_place_its_faults_and_its_commands() -> None:
 
 def test_of_many_events_the_last_ones_are_shown() -> None:
     events = tuple((float(second), f"event {second}.") for second in range(EVENTS_SHOWN_MAX + 2))
-    told = "\n".join(failure_lines(STORY, Failure(replace(TOLD, events=events), 3, Orders())))
+    told = "\n".join(failure_lines(STORY, Failure(replace(TOLD, events=events), 3, RunOptions())))
     assert "(2 events before: --trace shows them)" in told
     assert "event 1." not in told
     assert f"event {EVENTS_SHOWN_MAX + 1}." in told
 
 
 def test_the_command_names_what_was_changed_and_no_more() -> None:
-    orders = Orders(menu=frozenset({"crash", "disk"}), faults_end_s=0.1 + 0.2)
+    orders = RunOptions(menu=frozenset({"crash", "disk"}), faults_end_s=0.1 + 0.2)
     assert replay_command(STORY, Failure(TOLD, 1, orders)) == (
         "geminga simulate 'my orders.py' --bookies 1 --seed 42 --menu crash,disk "
         "--faults-end 0.30000000000000004"
     )
-    quiet = Failure(replace(TOLD, dishes=()), 1, Orders(menu=frozenset()))
+    quiet = Failure(replace(TOLD, faults=()), 1, RunOptions(menu=frozenset()))
     assert replay_command(STORY, quiet).endswith("--menu none")
 
 
@@ -89,11 +89,11 @@ def test_a_trace_names_who_did_what_and_ends_with_the_hash() -> None:
 
 
 def test_a_menu_is_named_by_its_dishes() -> None:
-    assert dishes_in("crash,disk") == {"crash", "disk"}
-    assert dishes_in("none") == frozenset()
-    assert dishes_in("all") >= {"crash", "kill", "session_expiry", "network", "coordination"}
+    assert faults_in("crash,disk") == {"crash", "disk"}
+    assert faults_in("none") == frozenset()
+    assert faults_in("all") >= {"crash", "kill", "session_expiry", "network", "coordination"}
 
 
 def test_a_fault_that_there_is_not_is_refused_with_those_there_are() -> None:
-    with pytest.raises(NoSuchDish, match="no fault 'earthquake'; there are all, none, crash"):
-        dishes_in("crash,earthquake")
+    with pytest.raises(UnknownFault, match="no fault 'earthquake'; there are all, none, crash"):
+        faults_in("crash,earthquake")

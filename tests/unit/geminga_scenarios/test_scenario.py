@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from geminga_scenarios.errors import NoScenario
-from geminga_scenarios.scenario import Setup, load, run, smaller_setups, tell_scenario
-from geminga_scenarios.telling import Orders
+from geminga_scenarios.scenario import Setup, load, run, run_scenario_seed, smaller_setups
+from geminga_scenarios.seed_run import RunOptions
 from geminga_simulation.errors import NotSimulated
 
 SEEDS = range(30)
@@ -38,7 +38,7 @@ def test_a_file_without_a_scenario_is_refused(tmp_path: Path, text: str, why: st
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NoScenario, match="is no Python file"):
-        tell_scenario(tmp_path / "gone.py", SMALL, 1, Orders())
+        run_scenario_seed(tmp_path / "gone.py", SMALL, 1, RunOptions())
 
 
 def test_no_seed_sees_the_variables_of_another(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_no_seed_sees_the_variables_of_another(tmp_path: Path) -> None:
 
 def test_a_failure_names_the_line_of_the_scenario_and_not_the_machinery(tmp_path: Path) -> None:
     path = write(tmp_path, f"{HEAD}    await asyncio.sleep(5)\n    assert cluster.hosts == []\n")
-    told = tell_scenario(path, SMALL, 1, Orders())
+    told = run_scenario_seed(path, SMALL, 1, RunOptions())
     assert told.error == "AssertionError"
     assert "assert cluster.hosts == []" in told.where
     assert told.where.count("File ") == 1
@@ -58,7 +58,7 @@ def test_a_failure_names_the_line_of_the_scenario_and_not_the_machinery(tmp_path
 
 def test_a_scenario_that_does_not_end_fails_in_time(tmp_path: Path) -> None:
     path = write(tmp_path, f"{HEAD}    await asyncio.Event().wait()\n")
-    told = tell_scenario(path, SMALL, 1, Orders())
+    told = run_scenario_seed(path, SMALL, 1, RunOptions())
     assert told.failure is not None
     assert "60.0 virtual seconds" in told.failure
 
@@ -76,7 +76,7 @@ def test_an_error_of_a_program_fails_the_scenario_and_one_of_the_client_does_not
         "    await asyncio.sleep(10)\n"
         "    assert len(runs) == 3\n"
     )
-    told = tell_scenario(write(tmp_path, HEAD + body), SMALL, 1, Orders())
+    told = run_scenario_seed(write(tmp_path, HEAD + body), SMALL, 1, RunOptions())
     assert told.error == "ZeroDivisionError"
 
 

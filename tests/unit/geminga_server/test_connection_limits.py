@@ -15,7 +15,7 @@ from geminga_server.connection_limits import (
     connections_allowed,
 )
 from geminga_server.open_files import share_out
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 
 def test_without_limits_everybody_gets_in() -> None:

@@ -16,7 +16,7 @@ from geminga_runtime.clock import SystemClock
 from geminga_server import directories
 from geminga_server.directories import DirectoryLock
 from geminga_server.errors import DirectoryInUse, DirectoryUnusable
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 CLOCK = SystemClock()
 

@@ -15,9 +15,9 @@ import pytest
 
 from geminga_runtime.errors import GemingaError
 from geminga_server import run
+from geminga_server.control.supervision import CONTROL_SOCKET_VARIABLE
 from geminga_server.errors import ServerStartError
 from geminga_server.run import ExitCode, StopRequest, is_uvloop_running, run_part, stop_signals
-from geminga_server.supervision import CONTROL_SOCKET_VARIABLE
 
 OPEN_FILES = 65_536
 

@@ -6,7 +6,8 @@ import asyncio
 import sys
 from functools import partial
 
-from geminga_simulation.faults import FULL_MENU, FaultInjector
+from geminga_simulation.fault_injector import FaultInjector
+from geminga_simulation.fault_menu import FULL_MENU
 from geminga_simulation.host import Host
 from geminga_simulation.simulate import simulate
 from geminga_simulation.world import World

@@ -14,7 +14,7 @@ from geminga_runtime.disk import Disk
 from geminga_simulation.conditions import DiskConditions
 from geminga_simulation.disk import SimulatedDisk
 from geminga_simulation.errors import SimulationError
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.loop import SimulatedLoop
 from geminga_simulation.simulate import simulate
 
 

@@ -9,7 +9,8 @@ from random import Random
 import pytest
 
 from geminga_simulation.conditions import DiskConditions
-from geminga_simulation.faults import FULL_MENU, FaultInjector, FaultMenu
+from geminga_simulation.fault_injector import FaultInjector
+from geminga_simulation.fault_menu import FULL_MENU, FaultMenu
 from geminga_simulation.run_control import RunControl, controlled, dish_names, dishes_of, only
 from geminga_simulation.simulate import simulate
 from geminga_simulation.world import World

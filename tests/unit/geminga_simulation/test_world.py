@@ -12,7 +12,8 @@ from tests.unit.geminga_simulation.recording import Recording
 
 from geminga_simulation.canary import Canary
 from geminga_simulation.conditions import DiskConditions
-from geminga_simulation.faults import FaultInjector, FaultMenu
+from geminga_simulation.fault_injector import FaultInjector
+from geminga_simulation.fault_menu import FaultMenu
 from geminga_simulation.host import Host
 from geminga_simulation.world import ERRORS_KEPT_MAX, ZOOKEEPER, World
 

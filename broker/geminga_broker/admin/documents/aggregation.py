@@ -1,8 +1,8 @@
-"""A partitioned topic's stats out of its partitions', as if it were one topic.
+"""The stats of a partitioned topic, summed up from those of its partitions. Pure.
 
-As upstream's ``PartitionedTopicStatsImpl`` (recorded in ``tests/golden/admin``): counters and rates
-are added up, publishers are paired by position, consumers too, subscriptions by name. Beyond it,
-times are the latest instead of 0, and a text that all partitions share is kept. Pure.
+As upstream's ``PartitionedTopicStatsImpl`` (recorded in ``tests/golden/admin``), counters and rates
+are added up, publishers and consumers are paired by position, subscriptions by name. Unlike there,
+times are the latest instead of 0, and a text that all partitions share is kept.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from geminga_broker.admin.documents.topic_stats import (
     new_compaction_stats,
     new_topic_stats,
 )
-from geminga_protocol.pulsar.messages.timestamps import EPOCH_ISO
 
 Record = Mapping[str, object]
 Numbers = Sequence[float]
@@ -29,7 +28,9 @@ def aggregate(
 ) -> PartitionedTopicStats:
     """The sum over ``partitions`` (by full name), with each of them if ``per_partition``."""
     merged = _merge_records([cast(Record, stats) for stats in partitions.values()])
+    # The defaults first: a topic of which no partition was created yet has all fields, too.
     whole: dict[str, object] = {**new_topic_stats(), "compaction": new_compaction_stats(), **merged}
+    # As upstream, not shown for the topic as a whole.
     whole["ownerBroker"] = whole["deduplicationStatus"] = None
     whole["metadata"] = metadata
     whole["partitions"] = dict(partitions) if per_partition else {}
@@ -40,19 +41,15 @@ def _mean(numbers: Numbers) -> float:
     return sum(numbers) / len(numbers)
 
 
-def _whole_mean(numbers: Numbers) -> float:
-    return round(_mean(numbers))
-
-
 def _earliest(numbers: Numbers) -> float:
     """The least; 0 and -1 stand for "none" and count only where there is nothing else."""
     return min((number for number in numbers if number > 0), default=min(numbers))
 
 
-# What is not added up. A time is the latest, a limit or an age the largest.
+# The numbers that are not added up: of times the latest counts, of limits and ages the largest.
 _NUMBERS: Mapping[str, Callable[[Numbers], float]] = {
     "averageMsgSize": _mean,
-    "avgMessagesPerEntry": _whole_mean,
+    "avgMessagesPerEntry": lambda numbers: round(_mean(numbers)),
     "backlogQuotaLimitSize": max,
     "backlogQuotaLimitTime": max,
     "oldestBacklogMessageAgeSeconds": max,
@@ -74,13 +71,14 @@ _NUMBERS: Mapping[str, Callable[[Numbers], float]] = {
     "producerId": lambda _: 0,
     "replicationDelayInSeconds": max,
 }
-# Objects whose members are records of their own, paired by name.
+# Objects whose members are records, which are merged by name.
 _BY_NAME = frozenset({"subscriptions", "replication"})
 _LATEST_TEXTS = frozenset({"lastAckedTime", "lastConsumedTime"})
 
 
 def _merge_records(records: Sequence[Record]) -> dict[str, object]:
-    """Records of one kind as one; members in the order of the first."""
+    """Merge records of one kind, member by member, in the order of the first record."""
+    # A field that only some partitions have (as None is left out) is merged of those.
     keys = dict.fromkeys(key for record in records for key in record)
     return {
         key: _merge(key, [record[key] for record in records if record.get(key) is not None])
@@ -89,40 +87,37 @@ def _merge_records(records: Sequence[Record]) -> dict[str, object]:
 
 
 def _merge(key: str, values: Sequence[object]) -> object:
+    """Merge the values of one member; the type of the first decides how."""
     if not values:
         return None
     match values[0]:
-        case bool():
+        case bool():  # before int, which it is, too
             return any(values)
         case int() | float():
             return _NUMBERS.get(key, sum)(cast(Numbers, values))
         case str() if key in _LATEST_TEXTS:
-            return _latest_text(cast(Sequence[str], values))
+            # ISO times, of which the fraction of a second may have lost zeros at its end.
+            texts = cast(Sequence[str], values)
+            return max(texts, key=lambda text: text.rstrip("Z"))
         case list():
             return _merge_lists(cast(Sequence[list[object]], values))
         case dict() if key in _BY_NAME:
-            return _merge_named(cast(Sequence[Mapping[str, Record]], values))
+            objects = cast(Sequence[Mapping[str, Record]], values)
+            names = dict.fromkeys(name for each in objects for name in each)
+            return {
+                name: _merge_records([each[name] for each in objects if name in each])
+                for name in names
+            }
         case dict() if key == "compaction":
             return _merge_records(cast(Sequence[Record], values))
+        # Other values, such as texts: kept where all partitions agree.
         case first:
             return first if all(value == first for value in values) else None
 
 
-def _latest_text(texts: Sequence[str]) -> str:
-    """Of ISO times; the fraction of each may have lost zeros at its end."""
-    return max(texts, key=lambda text: text.rstrip("Z"), default=EPOCH_ISO)
-
-
 def _merge_lists(lists: Sequence[list[object]]) -> list[object]:
-    """Lists of records, paired by position; other lists only where all are the same."""
+    """Merge lists of records by position. Other lists are kept where all are equal."""
     if not all(isinstance(item, dict) for each in lists for item in each):
         return lists[0] if all(each == lists[0] for each in lists) else []
     columns = zip_longest(*(cast(list[Record], each) for each in lists))
     return [_merge_records([item for item in column if item is not None]) for column in columns]
-
-
-def _merge_named(objects: Sequence[Mapping[str, Record]]) -> dict[str, object]:
-    names = dict.fromkeys(name for each in objects for name in each)
-    return {
-        name: _merge_records([each[name] for each in objects if name in each]) for name in names
-    }

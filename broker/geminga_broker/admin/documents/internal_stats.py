@@ -1,7 +1,8 @@
-"""The JSON of a topic's internal stats, as upstream prints it (``PersistentTopicInternalStats``).
+"""The JSON of a topic's ledgers and cursors, of a loaded topic and as they are stored.
 
-Field names and order are those of Apache Pulsar 4.0.6. Nothing is counted here; where a fact is
-not known (copies that are missing) the field says that there is nothing.
+``internalStats`` answers the first (``PersistentTopicInternalStats``), ``internal-info`` the second
+(``ManagedLedgerInfo``). Field names and order are those of Apache Pulsar 4.0.6. A fact that is not
+known here (replicas that are missing) is shown as if there were none.
 """
 
 from __future__ import annotations
@@ -11,31 +12,37 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from geminga_broker.managed_ledger.internal_stats import CursorStats, LedgerStats, LogStats
+from geminga_cluster.persistent_topics import StoredCursor, StoredLog
 from geminga_protocol.pulsar.messages.timestamps import iso_time
 from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata, LedgerState
+from geminga_protocol.records.managed_ledgers_pb2 import OffloadContext
+from geminga_protocol.records.topics.managed_ledger import LedgerRecord
+from geminga_runtime.coordination import NodeStat
 
 Document = dict[str, object]
 
-# How a topic that was never compacted shows its compacted ledger.
+# The compacted ledger of a topic that was never compacted.
 NO_LEDGER = LedgerStats(-1, -1, -1, is_offloaded=False)
 
-# The version of the format in which every ledger's metadata is stored.
+# The version of the format in which the metadata of ledgers is stored.
 METADATA_FORMAT_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionFacts:
-    """A cursor, and what its subscription is doing: has it consumers, does it wait for entries to
-    be published, is it reading entries from bookies."""
+    """A cursor, and what its subscription is doing."""
 
     cursor: CursorStats
+    # It has consumers.
     is_active: bool
+    # It has read everything, and waits for the next entry to be published.
     is_waiting: bool
+    # It is reading entries, from bookies or the cache.
     is_reading: bool
 
 
 def volatile_document() -> Document:
-    """Of a topic that keeps nothing."""
+    """The internal stats of a non-persistent topic."""
     return {
         "entriesAddedCounter": 0,
         "numberOfEntries": 0,
@@ -54,8 +61,8 @@ def persistent_document(
     metadata: Mapping[int, LedgerMetadata],
     compacted: LedgerStats | None = None,
 ) -> Document:
-    """Of a topic with a log; ``metadata`` by ledger is shown where it is given, and the ledger into
-    which the topic is ``compacted``."""
+    """The internal stats of a topic with a log, with the ``metadata`` of ledgers that is given, and
+    the ledger with the ``compacted`` entries."""
     return {
         "entriesAddedCounter": log.entries_added,
         "numberOfEntries": log.entries,
@@ -78,7 +85,7 @@ def persistent_document(
 
 
 def time_member(name: str, time_ms: int) -> Document:
-    """Left out for what never happened."""
+    """A member with a time, left out for what never happened."""
     return {name: iso_time(time_ms)} if time_ms else {}
 
 
@@ -95,6 +102,7 @@ def _ledger(ledger: LedgerStats, metadata: LedgerMetadata | None) -> Document:
 
 
 def _cursor(facts: SubscriptionFacts) -> Document:
+    """The members of ``CursorStats``."""
     cursor = facts.cursor
     return {
         "markDeletePosition": str(cursor.mark_delete),
@@ -117,7 +125,7 @@ def _cursor(facts: SubscriptionFacts) -> Document:
 
 
 def metadata_text(metadata: LedgerMetadata) -> str:
-    """A ledger's metadata in the words of BookKeeper's tools, its password left out."""
+    """A ledger's metadata as BookKeeper's tools print it, without its password."""
     parts: dict[str, object] = {
         "formatVersion": METADATA_FORMAT_VERSION,
         "ensembleSize": metadata.ensemble_size,
@@ -125,10 +133,12 @@ def metadata_text(metadata: LedgerMetadata) -> str:
         "ackQuorumSize": metadata.ack_quorum,
         "state": metadata.state.name,
     }
+    # An open ledger has no end yet.
     if metadata.state is LedgerState.CLOSED:
         parts |= {"length": metadata.length, "lastEntryId": metadata.last_entry}
     if metadata.password is not None and metadata.digest_type is not None:
         parts |= {"digestType": metadata.digest_type.name, "password": "OMITTED"}
+    # By the first entry that each ensemble stores.
     ensembles = (f"{each.first_entry}=[{', '.join(each.ensemble)}]" for each in metadata.fragments)
     custom = (
         f"{name}=base64:{b64encode(value).decode()}" for name, value in metadata.custom.items()
@@ -136,3 +146,54 @@ def metadata_text(metadata: LedgerMetadata) -> str:
     parts["ensembles"] = f"{{{', '.join(ensembles)}}}"
     parts["customMetadata"] = f"{{{', '.join(custom)}}}"
     return f"LedgerMetadata{{{', '.join(f'{name}={value}' for name, value in parts.items())}}}"
+
+
+def log_info(stored: StoredLog) -> Document:
+    """The stored record of a log and of its cursors; fields that are not set are left out."""
+    record = stored.record
+    return {
+        **_node(stored.stat),
+        "ledgers": [_stored_ledger(each) for each in record.ledgers],
+        **_position("terminatedPosition", record.terminated_at),
+        "cursors": {name: _stored_cursor(each) for name, each in stored.cursors.items()},
+        **({"properties": dict(record.properties)} if record.properties else {}),
+    }
+
+
+def _node(stat: NodeStat) -> Document:
+    return {
+        "version": stat.version,
+        **time_member("creationDate", stat.created_ms),
+        **time_member("modificationDate", stat.modified_ms),
+    }
+
+
+def _stored_ledger(ledger: LedgerRecord) -> Document:
+    known = {
+        "ledgerId": ledger.ledger_id,
+        "entries": ledger.entries,
+        "size": ledger.size_bytes,
+        "timestamp": ledger.closed_at_ms or None,
+    }
+    # Open ledgers have no sizes yet.
+    document: Document = {name: value for name, value in known.items() if value is not None}
+    return document | {"isOffloaded": OffloadContext.FromString(ledger.offload or b"").complete}
+
+
+def _stored_cursor(stored: StoredCursor) -> Document:
+    record = stored.record
+    ranges = [
+        {**_position("from", low), **_position("to", high)} for low, high in record.acknowledged
+    ]
+    return {
+        **_node(stored.stat),
+        "cursorsLedgerId": record.cursor_ledger_id,
+        **_position("markDelete", record.mark_delete),
+        **({"individualDeletedMessages": ranges} if ranges else {}),
+    }
+
+
+def _position(name: str, position: tuple[int, int] | None) -> Document:
+    if position is None:
+        return {}
+    return {name: {"ledgerId": position[0], "entryId": position[1]}}

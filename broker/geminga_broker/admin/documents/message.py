@@ -1,4 +1,4 @@
-"""A stored entry as REST shows it: its metadata as headers, its body without compression. Pure.
+"""A stored entry as REST shows it: its metadata as headers, its body decompressed. Pure.
 
 The headers are upstream's (``PersistentTopicsBase``, ``generateResponseWithEntry``).
 """
@@ -9,7 +9,7 @@ import json
 from base64 import b64encode
 
 from geminga_broker.managed_ledger.positions import Position
-from geminga_protocol.pulsar.api_pb2 import CompressionType, MessageMetadata
+from geminga_protocol.pulsar.api_pb2 import CompressionType
 from geminga_protocol.pulsar.messages.payload import (
     metadata_bounds,
     parse_broker_entry,
@@ -20,10 +20,11 @@ from geminga_protocol.records.encodings.compression import inflate
 
 PREFIX = "X-Pulsar-"
 
-# More than any broker takes as one message; what claims more would only fill the memory.
+# More than any broker accepts as one message: a body that claims more would only fill the memory.
 INFLATED_BYTES_MAX = 128 * 1024 * 1024
 
-# Fields that are shown, where they are set, as they are.
+# Fields of the metadata and the names of their headers. Those in ``_PLAIN`` are shown as they are;
+# each is left out where it is not set.
 _PLAIN = {
     "replicated_from": "replicated-from",
     "partition_key": "partition-key",
@@ -50,7 +51,7 @@ _TIMES = {"event_time": "event-time", "deliver_at_time": "deliver-at-time"}
 
 
 def message_headers(position: Position, payload: bytes) -> dict[str, str]:
-    """What is known of the entry at ``position``. Raises ``WireError`` for one that is none."""
+    """The headers for the entry at ``position``. Raises ``WireError`` for what is no message."""
     metadata = parse_metadata(payload)
     metadata_start, body_start = metadata_bounds(payload, 0, len(payload))
     headers = {
@@ -64,19 +65,10 @@ def message_headers(position: Position, payload: bytes) -> dict[str, str]:
     }
     if metadata.HasField("num_messages_in_batch"):
         headers[f"{PREFIX}num-batch-message"] = str(metadata.num_messages_in_batch)
-        # All but the metadata, as upstream counts it: checksum and the like are in it.
+        # As upstream, all bytes but the metadata: the checksum and the sizes count.
         headers[f"{PREFIX}batch-size"] = str(len(payload) - (body_start - metadata_start))
     if metadata.HasField("compression"):
         headers[f"{PREFIX}compression"] = CompressionType.Name(metadata.compression)
-    _add_fields(headers, metadata)
-    noted = parse_broker_entry(payload, 0, len(payload))
-    if noted is not None:
-        headers[f"{PREFIX}Broker-Entry-METADATA-timestamp"] = iso_time(noted.broker_timestamp)
-        headers[f"{PREFIX}Broker-Entry-METADATA-index"] = str(noted.index)
-    return headers
-
-
-def _add_fields(headers: dict[str, str], metadata: MessageMetadata) -> None:
     for field, name in _PLAIN.items():
         if metadata.HasField(field):  # type: ignore[arg-type]  # the names of its fields
             headers[PREFIX + name] = _text(getattr(metadata, field))
@@ -88,18 +80,25 @@ def _add_fields(headers: dict[str, str], metadata: MessageMetadata) -> None:
             headers[PREFIX + name] = iso_time(getattr(metadata, field))
     if metadata.replicate_to:
         headers[f"{PREFIX}replicated-to"] = _json(list(metadata.replicate_to))
+    # What the broker wrote in front of the entry, where that is configured.
+    noted = parse_broker_entry(payload, 0, len(payload))
+    if noted is not None:
+        headers[f"{PREFIX}Broker-Entry-METADATA-timestamp"] = iso_time(noted.broker_timestamp)
+        headers[f"{PREFIX}Broker-Entry-METADATA-index"] = str(noted.index)
+    return headers
 
 
 def message_body(payload: bytes) -> bytes:
     """The message, or its batch, as the producer had it before it was compressed.
 
-    One that is encrypted comes as it is stored, for it was compressed first, and so does one that
-    says it would be larger than any message may be. Raises ``WireError``,
+    An encrypted one is returned as it is stored, for it was compressed before it was encrypted; so
+    is one that claims to be larger than any message may be. Raises ``WireError``,
     ``MalformedRecord``.
     """
     metadata = parse_metadata(payload)
     _, body_start = metadata_bounds(payload, 0, len(payload))
     body = payload[body_start:]
+    # The keys are there only where the message is encrypted.
     if metadata.compression == CompressionType.NONE or metadata.encryption_keys:
         return body
     if metadata.uncompressed_size > INFLATED_BYTES_MAX:
@@ -108,11 +107,12 @@ def message_body(payload: bytes) -> bytes:
 
 
 def _json(value: object) -> str:
-    """On one line and in ASCII: it goes into a header."""
+    """JSON on one line and in ASCII, as a header takes it."""
     return json.dumps(value, separators=(",", ":"))
 
 
 def _text(value: object) -> str:
+    """A value as Java prints it; text that no header can carry is escaped as JSON."""
     if isinstance(value, bool):
         return "true" if value else "false"
     text = str(value)
@@ -120,7 +120,7 @@ def _text(value: object) -> str:
 
 
 def message_id(position: Position, partition_index: int) -> dict[str, int]:
-    """The id of a message that is no part of a batch; ``partition_index`` -1: not partitioned."""
+    """The id of a message that is not in a batch; ``partition_index`` -1: not partitioned."""
     return {
         "ledgerId": position.ledger_id,
         "entryId": position.entry_id,

@@ -2,9 +2,9 @@
 
 Field names, types and order are those of ``TopicStats``, ``PublisherStats``, ``SubscriptionStats``,
 ``ConsumerStats`` and ``ReplicatorStats`` as Apache Pulsar 4.0.6 prints them (recorded in
-``tests/golden/admin``). Each ``new_…`` function gives a whole record at its resting values; the
-caller sets what it knows. A field whose value is None is left out of the JSON, as upstream leaves
-it out: ``as_json`` does that. This module counts nothing itself.
+``tests/golden/admin``). Each ``new_…`` function returns a whole record with default values; the
+caller sets what it knows. As upstream, a field whose value is None is left out of the JSON
+(``as_json``).
 
 Rates are per second and averaged over the stats period, throughputs are bytes per second, sizes
 are bytes, timestamps are milliseconds since 1970, ``connectedSince`` is ISO 8601.
@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from geminga_protocol.pulsar.messages.timestamps import EPOCH_ISO
+from geminga_broker.admin.documents.subscription_stats import SubscriptionStats
 
-# deduplicationStatus of a topic where it was never turned on.
+# The deduplicationStatus of a topic where deduplication was never enabled.
 DEDUPLICATION_DISABLED = "Disabled"
 
 # What upstream prints as a topic's quota when none is set: 10 GB, no time limit.
 BACKLOG_QUOTA_DEFAULT_BYTES = 10 * 1024**3
+# A limit or an age of nothing.
 NONE_S = -1
 
 
@@ -33,7 +34,7 @@ class PublisherStats(TypedDict):
     averageMsgSize: float
     chunkedMessageRate: float
     producerId: int
-    supportsPartialProducer: bool
+    supportsPartialProducer: bool  # producers that connect to some partitions only; False here
     producerName: str | None
     address: str | None
     connectedSince: str | None
@@ -42,104 +43,8 @@ class PublisherStats(TypedDict):
     msgDropRate: float | None  # non-persistent topics only
 
 
-class DrainingHash(TypedDict):
-    """A key hash that waits for its former consumer's acknowledgements (PIP-379)."""
-
-    hash: int
-    unackMsgs: int
-    blockedAttempts: int
-
-
-class ConsumerStats(TypedDict):
-    """One connected consumer."""
-
-    appId: str | None
-    msgRateOut: float
-    msgThroughputOut: float
-    bytesOutCounter: int
-    msgOutCounter: int
-    msgRateRedeliver: float
-    messageAckRate: float
-    chunkedMessageRate: float
-    consumerName: str
-    availablePermits: int
-    unackedMessages: int
-    avgMessagesPerEntry: int
-    blockedConsumerOnUnackedMsgs: bool
-    readPositionWhenJoining: str | None
-    drainingHashesCount: int
-    drainingHashesClearedTotal: int
-    drainingHashesUnackedMessages: int
-    drainingHashes: list[DrainingHash] | None  # Key_Shared only
-    address: str | None
-    connectedSince: str | None
-    clientVersion: str | None
-    lastAckedTimestamp: int
-    lastConsumedTimestamp: int
-    lastConsumedFlowTimestamp: int
-    keyHashRangeArrays: list[tuple[int, int]] | None  # Key_Shared only; both ends included
-    metadata: dict[str, str] | None
-    lastAckedTime: str  # ISO 8601 of lastAckedTimestamp
-    lastConsumedTime: str
-
-
-class SubscriptionStats(TypedDict):
-    """One subscription with its consumers."""
-
-    msgRateOut: float
-    msgThroughputOut: float
-    bytesOutCounter: int
-    msgOutCounter: int
-    msgRateRedeliver: float
-    messageAckRate: float
-    chunkedMessageRate: float
-    msgBacklog: int
-    backlogSize: int
-    earliestMsgPublishTimeInBacklog: int
-    msgBacklogNoDelayed: int
-    blockedSubscriptionOnUnackedMsgs: bool
-    msgDelayed: int
-    msgInReplay: int
-    unackedMessages: int
-    type: str | None
-    activeConsumerName: str | None  # Exclusive and Failover, while somebody is connected
-    msgRateExpired: float
-    totalMsgExpired: int
-    lastExpireTimestamp: int
-    lastConsumedFlowTimestamp: int
-    lastConsumedTimestamp: int
-    lastAckedTimestamp: int
-    lastMarkDeleteAdvancedTimestamp: int
-    consumers: list[ConsumerStats]
-    isDurable: bool
-    isReplicated: bool
-    allowOutOfOrderDelivery: bool
-    keySharedMode: str | None  # AUTO_SPLIT or STICKY, Key_Shared only
-    consumersAfterMarkDeletePosition: dict[str, str]
-    drainingHashesCount: int
-    drainingHashesClearedTotal: int
-    drainingHashesUnackedMessages: int
-    nonContiguousDeletedMessagesRanges: int
-    nonContiguousDeletedMessagesRangesSerializedSize: int
-    delayedMessageIndexSizeInBytes: int
-    subscriptionProperties: dict[str, str]
-    filterProcessedMsgCount: int
-    filterAcceptedMsgCount: int
-    filterRejectedMsgCount: int
-    filterRescheduledMsgCount: int
-    dispatchThrottledMsgEventsBySubscriptionLimit: int
-    dispatchThrottledBytesEventsBySubscriptionLimit: int
-    dispatchThrottledMsgEventsByTopicLimit: int
-    dispatchThrottledBytesEventsByTopicLimit: int
-    dispatchThrottledMsgEventsByBrokerLimit: int
-    dispatchThrottledBytesEventsByBrokerLimit: int
-    msgDropRate: float | None  # non-persistent topics only
-    durable: bool  # the same as isDurable, under the name older clients read
-    replicated: bool
-
-
 class ReplicatorStats(TypedDict):
-    """The way to one remote cluster."""
+    """The replication to one remote cluster, and what comes from there (``In``, ``inbound``)."""
 
     msgRateIn: float
     msgThroughputIn: float
@@ -154,7 +59,8 @@ class ReplicatorStats(TypedDict):
     outboundConnection: str | None
     outboundConnectedSince: str | None
     msgDropRate: float | None  # non-persistent topics only
-    state: str  # of ours, as is the next; Pulsar's clients pass over what they do not know
+    # Not in upstream's stats, as is the next one: Pulsar's clients ignore fields they do not know.
+    state: str
     reason: str | None  # why it makes no progress
 
 
@@ -181,15 +87,21 @@ class TopicStats(TypedDict):
     msgOutCounter: int
     bytesOutInternalCounter: int
     averageMsgSize: float
-    msgChunkPublished: bool
+    msgChunkPublished: bool  # whether any message was published in chunks
+    # Bytes of the whole log, and of the largest backlog of a subscription.
     storageSize: int
     backlogSize: int
+    # The quotas that apply, in bytes and seconds.
     backlogQuotaLimitSize: int
     backlogQuotaLimitTime: int
+    # What the last check of the quota by age found.
     oldestBacklogMessageAgeSeconds: int
     oldestBacklogMessageSubscriptionName: str | None
+    # How often a publish rate stopped producers.
     publishRateLimitedTimes: int
+    # Only on request, as those of subscriptions.
     earliestMsgPublishTimeInBacklogs: int
+    # Nothing is offloaded, and no transactions are served: these seven stay 0.
     offloadedStorageSize: int
     lastOffloadLedgerId: int
     lastOffloadSuccessTimeStamp: int
@@ -198,12 +110,13 @@ class TopicStats(TypedDict):
     abortedTxnCount: int
     committedTxnCount: int
     publishers: list[PublisherStats]
-    waitingPublishers: int
+    waitingPublishers: int  # that wait for exclusive access
     subscriptions: dict[str, SubscriptionStats]
     replication: dict[str, ReplicatorStats]
     deduplicationStatus: str | None
-    topicEpoch: int | None
+    topicEpoch: int | None  # counts the exclusive producers; None before the first
     nonContiguousDeletedMessagesRanges: int
+    # Not measured here.
     nonContiguousDeletedMessagesRangesSerializedSize: int
     delayedMessageIndexSizeInBytes: int
     compaction: CompactionStats
@@ -228,7 +141,7 @@ class PartitionedTopicStats(TopicStats):
 
 
 def new_publisher_stats() -> PublisherStats:
-    """A producer that has sent nothing; the optional fields are absent."""
+    """A producer that has sent nothing; its optional fields are None."""
     return {
         "accessMode": None,
         "msgRateIn": 0.0,
@@ -246,42 +159,8 @@ def new_publisher_stats() -> PublisherStats:
     }
 
 
-def new_consumer_stats() -> ConsumerStats:
-    """A consumer that has received nothing; the optional fields are absent."""
-    return {
-        "appId": None,
-        "msgRateOut": 0.0,
-        "msgThroughputOut": 0.0,
-        "bytesOutCounter": 0,
-        "msgOutCounter": 0,
-        "msgRateRedeliver": 0.0,
-        "messageAckRate": 0.0,
-        "chunkedMessageRate": 0.0,
-        "consumerName": "",
-        "availablePermits": 0,
-        "unackedMessages": 0,
-        "avgMessagesPerEntry": 0,
-        "blockedConsumerOnUnackedMsgs": False,
-        "readPositionWhenJoining": None,
-        "drainingHashesCount": 0,
-        "drainingHashesClearedTotal": 0,
-        "drainingHashesUnackedMessages": 0,
-        "drainingHashes": None,
-        "address": None,
-        "connectedSince": None,
-        "clientVersion": None,
-        "lastAckedTimestamp": 0,
-        "lastConsumedTimestamp": 0,
-        "lastConsumedFlowTimestamp": 0,
-        "keyHashRangeArrays": None,
-        "metadata": None,
-        "lastAckedTime": EPOCH_ISO,
-        "lastConsumedTime": EPOCH_ISO,
-    }
-
-
 def new_replicator_stats() -> ReplicatorStats:
-    """The way to a cluster that has never been reached; what is received is counted there."""
+    """The replication to a cluster that was never reached."""
     return {
         "msgRateIn": 0.0,
         "msgThroughputIn": 0.0,
@@ -298,62 +177,6 @@ def new_replicator_stats() -> ReplicatorStats:
         "msgDropRate": None,
         "state": "stopped",
         "reason": None,
-    }
-
-
-def new_subscription_stats() -> SubscriptionStats:
-    """A durable subscription without consumers and without backlog."""
-    return {
-        "msgRateOut": 0.0,
-        "msgThroughputOut": 0.0,
-        "bytesOutCounter": 0,
-        "msgOutCounter": 0,
-        "msgRateRedeliver": 0.0,
-        "messageAckRate": 0.0,
-        "chunkedMessageRate": 0.0,
-        "msgBacklog": 0,
-        "backlogSize": 0,
-        "earliestMsgPublishTimeInBacklog": 0,
-        "msgBacklogNoDelayed": 0,
-        "blockedSubscriptionOnUnackedMsgs": False,
-        "msgDelayed": 0,
-        "msgInReplay": 0,
-        "unackedMessages": 0,
-        "type": None,
-        "activeConsumerName": None,
-        "msgRateExpired": 0.0,
-        "totalMsgExpired": 0,
-        "lastExpireTimestamp": 0,
-        "lastConsumedFlowTimestamp": 0,
-        "lastConsumedTimestamp": 0,
-        "lastAckedTimestamp": 0,
-        "lastMarkDeleteAdvancedTimestamp": 0,
-        "consumers": [],
-        "isDurable": True,
-        "isReplicated": False,
-        "allowOutOfOrderDelivery": False,
-        "keySharedMode": None,
-        "consumersAfterMarkDeletePosition": {},
-        "drainingHashesCount": 0,
-        "drainingHashesClearedTotal": 0,
-        "drainingHashesUnackedMessages": 0,
-        "nonContiguousDeletedMessagesRanges": 0,
-        "nonContiguousDeletedMessagesRangesSerializedSize": 0,
-        "delayedMessageIndexSizeInBytes": 0,
-        "subscriptionProperties": {},
-        "filterProcessedMsgCount": 0,
-        "filterAcceptedMsgCount": 0,
-        "filterRejectedMsgCount": 0,
-        "filterRescheduledMsgCount": 0,
-        "dispatchThrottledMsgEventsBySubscriptionLimit": 0,
-        "dispatchThrottledBytesEventsBySubscriptionLimit": 0,
-        "dispatchThrottledMsgEventsByTopicLimit": 0,
-        "dispatchThrottledBytesEventsByTopicLimit": 0,
-        "dispatchThrottledMsgEventsByBrokerLimit": 0,
-        "dispatchThrottledBytesEventsByBrokerLimit": 0,
-        "msgDropRate": None,
-        "durable": True,
-        "replicated": False,
     }
 
 
@@ -415,9 +238,10 @@ def new_topic_stats() -> TopicStats:
 
 
 def as_json(value: object) -> object:
-    """The record without its absent fields: every None inside dictionaries is left out."""
+    """The record without its absent fields: every None in a dictionary is left out."""
     if isinstance(value, dict):
         return {key: as_json(inner) for key, inner in value.items() if inner is not None}
+    # None in a list stays: there it is a value.
     if isinstance(value, (list, tuple)):
         return [as_json(inner) for inner in value]
     return value

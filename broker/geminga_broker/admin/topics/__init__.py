@@ -1,1 +1,4 @@
-"""What a topic says of itself: its facts, put into the documents and the metrics' snapshot."""
+"""Stats of live topics, in the shapes of ``admin.documents``.
+
+It reads the plain attributes in which topics, subscriptions, producers and consumers count.
+"""

@@ -1,4 +1,4 @@
-"""What a topic tells about its insides: the facts of log and cursors, and who waits for what."""
+"""The internal stats of a topic: its ledgers and cursors, and what its subscriptions wait for."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from geminga_broker.admin.documents.internal_stats import (
     persistent_document,
     volatile_document,
 )
-from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.internal_stats import LedgerStats, cursor_stats, log_stats
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata
 
@@ -23,25 +23,28 @@ def internal_stats(
     metadata: Mapping[int, LedgerMetadata],
     compacted: LedgerStats | None = None,
 ) -> Document:
-    """The internal stats of ``topic``, with those ledgers' ``metadata`` and the ledger into
-    which it is ``compacted``."""
-    stored = topic.find(StoredSubscriptions)
+    """The internal stats of ``topic``, with the ``metadata`` of those ledgers, and the ledger with
+    its ``compacted`` entries."""
+    # None for a non-persistent topic.
+    stored = topic.find(PersistentSubscriptions)
     if stored is None:
         return volatile_document()
     subscriptions = {
         name: _subscription(topic, each) for name, each in stored.subscriptions.items()
     }
+    # The cursors of other parts of the topic, such as deduplication and replication.
     for cursor in topic.cursors():
         if cursor.name not in subscriptions:
-            subscriptions[cursor.name] = _unread(topic, cursor)
+            subscriptions[cursor.name] = _idle(topic, cursor)
     return persistent_document(log_stats(topic.managed_ledger), subscriptions, metadata, compacted)
 
 
 def _subscription(topic: Topic, subscription: Subscription) -> SubscriptionFacts:
     log, cursor, dispatcher = topic.managed_ledger, subscription.cursor, subscription.dispatcher
     if dispatcher is None or not dispatcher.consumers:
-        return _unread(topic, cursor)
-    # One that has read everything and may send more waits for what is published next.
+        return _idle(topic, cursor)
+    # A subscription that has read everything, and whose consumers take more, waits for the next
+    # entry to be published. Where one consumer is active, only its permits count.
     is_at_end = dispatcher.read_position > log.reader.readable_upto
     takers = dispatcher.consumers if dispatcher.active is None else [dispatcher.active]
     return SubscriptionFacts(
@@ -52,8 +55,8 @@ def _subscription(topic: Topic, subscription: Subscription) -> SubscriptionFacts
     )
 
 
-def _unread(topic: Topic, cursor: Cursor) -> SubscriptionFacts:
-    """Of a cursor that nobody reads by."""
+def _idle(topic: Topic, cursor: Cursor) -> SubscriptionFacts:
+    """The facts of a cursor that no dispatcher reads with: it would go on after its mark."""
     log = topic.managed_ledger
     return SubscriptionFacts(
         cursor_stats(log, cursor, log.chain.next_after(cursor.mark_delete)),

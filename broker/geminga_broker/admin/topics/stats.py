@@ -1,35 +1,43 @@
-"""What a topic tells about itself, in the shapes of the REST side."""
+"""The stats of a topic with its publishers, subscriptions, consumers and replicators.
+
+Each function fills a document of ``documents.topic_stats`` from a live object. What takes a read of
+entries is added apart (``add_earliest``), for requests that ask for it.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from geminga_broker.admin.documents.subscription_stats import (
+    ConsumerStats,
+    SubscriptionStats,
+    new_consumer_stats,
+    new_subscription_stats,
+)
 from geminga_broker.admin.documents.topic_stats import (
     NONE_S,
-    ConsumerStats,
     PublisherStats,
     ReplicatorStats,
-    SubscriptionStats,
     TopicStats,
-    new_consumer_stats,
     new_publisher_stats,
     new_replicator_stats,
-    new_subscription_stats,
     new_topic_stats,
 )
-from geminga_broker.admin.facade import StatsQuery
-from geminga_broker.admin.topics.key_shared_stats import add_key_shared
-from geminga_broker.compaction.report import CompactionReport
+from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.managed_ledger.reading.log_reader import LogReader
+from geminga_broker.managed_ledger.reading.payloads import entry_time_ms
 from geminga_broker.replication.replicator import Replicator
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.dispatch_throttle import Stalls
-from geminga_broker.subscriptions.key_shared_dispatcher import KeySharedDispatcher
-from geminga_broker.subscriptions.rate_limiter import LimitOf
+from geminga_broker.subscriptions.dispatch.key_shared_dispatcher import KeySharedDispatcher
+from geminga_broker.subscriptions.dispatch.rate_limiter import LimitOf
+from geminga_broker.subscriptions.distribution.key_shared import KeySharedDistribution
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.backlog import Backlog
-from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.non_persistent_subscriptions import NonPersistentSubscriptions
+from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.consuming.subscription_registry import TopicSubscription
-from geminga_broker.topics.consuming.volatile_subscriptions import VolatileSubscriptions
-from geminga_broker.topics.producing.deduplication import TopicDeduplication
-from geminga_broker.topics.producing.producers import Producer
+from geminga_broker.topics.producing.producer import Producer
+from geminga_broker.topics.producing.topic_deduplication import TopicDeduplication
 from geminga_broker.topics.topic import Topic
 from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_broker.topics.topic_replication import TopicReplication
@@ -38,6 +46,22 @@ from geminga_protocol.pulsar.messages.timestamps import iso_time
 
 # Properties of a cursor that are Pulsar's own (ManagedCursor.CURSOR_INTERNAL_PROPERTY_PREFIX).
 INTERNAL_PROPERTY = "#pulsar.internal."
+
+# What upstream shows as the publish time of the oldest message where there is no backlog.
+NO_BACKLOG = -1
+
+
+@dataclass(frozen=True, slots=True)
+class StatsQuery:
+    """Which costly or long parts of topic stats are wanted (the query flags of ``…/stats``)."""
+
+    # Accepted, and without effect: backlogs are always precise.
+    precise_backlog: bool = False
+    subscription_backlog_size: bool = True
+    # Takes a read of one entry per subscription.
+    earliest_time_in_backlog: bool = False
+    exclude_publishers: bool = False
+    exclude_consumers: bool = False
 
 
 def topic_stats(topic: Topic, query: StatsQuery, owner_broker: str) -> TopicStats:
@@ -53,16 +77,20 @@ def topic_stats(topic: Topic, query: StatsQuery, owner_broker: str) -> TopicStat
     stats["bytesInCounter"] = publishing.bytes_in
     stats["averageMsgSize"] = _average(throughput_in, rate_in)
     stats["publishRateLimitedTimes"] = publishing.pauses
+    # How often a producer got exclusive access; None before the first time.
     stats["topicEpoch"] = publishing.epoch.current
     stats["topicCreationTimeStamp"] = topic.created_at_ms
     stats["lastPublishTimeStamp"] = publishing.last_publish_ms
     stats["ownerBroker"] = owner_broker
     stats["waitingPublishers"] = publishing.producers.waiting_count
     if not query.exclude_publishers:
+        # Replicators of other clusters are shown with the replication.
         stats["publishers"] = [
-            _publisher(each) for each in publishing.producers if not is_replicator(each.name)
+            publisher_stats(each) for each in publishing.producers if not is_replicator(each.name)
         ]
-    subscriptions = {name: _subscription(each, query) for name, each in topic.subscriptions.items()}
+    subscriptions = {
+        name: subscription_stats(each, query) for name, each in topic.subscriptions.items()
+    }
     stats["subscriptions"] = subscriptions
     stats["msgOutCounter"] = sum(each["msgOutCounter"] for each in subscriptions.values())
     stats["bytesOutCounter"] = sum(each["bytesOutCounter"] for each in subscriptions.values())
@@ -74,31 +102,63 @@ def topic_stats(topic: Topic, query: StatsQuery, owner_broker: str) -> TopicStat
 
 
 def _add_stored(stats: TopicStats, topic: Topic, query: StatsQuery) -> None:
-    """What only a topic with a log has."""
+    """Add what only a topic with a log has."""
     subscriptions = stats["subscriptions"]
-    for name, subscription in topic.part(StoredSubscriptions).subscriptions.items():
-        _add_kept(subscriptions[name], subscription, query)
+    for name, subscription in topic.part(PersistentSubscriptions).subscriptions.items():
+        _add_cursor(subscriptions[name], subscription, query)
     stats["storageSize"] = topic.managed_ledger.chain.total_bytes
     stats["delayedMessageIndexSizeInBytes"] = sum(
         each["delayedMessageIndexSizeInBytes"] for each in subscriptions.values()
     )
+    # The backlog of a topic is that of its slowest subscription.
     stats["backlogSize"] = max((each["backlogSize"] for each in subscriptions.values()), default=0)
     stats["nonContiguousDeletedMessagesRanges"] = sum(
         each["nonContiguousDeletedMessagesRanges"] for each in subscriptions.values()
     )
+    # Since the topic was loaded.
     stats["msgChunkPublished"] = topic.publishing.has_chunks
-    _add_quotas(stats, topic.part(Backlog))
+    # The quotas, -1 for none; and what was found when the age of the backlog was last checked.
+    backlog = topic.part(Backlog)
+    size, age, oldest = backlog.quotas.size, backlog.quotas.age, backlog.oldest
+    stats["backlogQuotaLimitSize"] = NONE_S if size is None else size.limit
+    stats["backlogQuotaLimitTime"] = NONE_S if age is None else age.limit
+    if oldest is not None:
+        stats["oldestBacklogMessageAgeSeconds"] = backlog.age_s(oldest)
+        stats["oldestBacklogMessageSubscriptionName"] = oldest.subscription
     deduplication = topic.part(TopicDeduplication).deduplication
     if deduplication is not None:
         stats["deduplicationStatus"] = deduplication.status.value
-    _add_compaction(stats, topic.part(TopicCompaction).report)
+    report = topic.part(TopicCompaction).report
+    stats["compaction"] = {
+        "lastCompactionRemovedEventCount": report.last_removed,
+        "lastCompactionSucceedTimestamp": report.last_succeeded_ms,
+        "lastCompactionFailedTimestamp": report.last_failed_ms,
+        "lastCompactionDurationTimeInMills": report.last_duration_ms,
+    }
     for remote, replicator in topic.part(TopicReplication).replicators.items():
+        # The other cluster's replicator publishes here as a producer of that name.
         inbound = topic.publishing.producers.get(replicator.opposite)
-        stats["replication"][remote] = _replicator(replicator, inbound)
+        stats["replication"][remote] = replicator_stats(replicator, inbound)
 
 
-def _replicator(replicator: Replicator, inbound: Producer | None) -> ReplicatorStats:
-    """``inbound`` is the producer of the other cluster's replicator, if it is connected."""
+def _add_volatile(stats: TopicStats, topic: Topic) -> None:
+    """Add what only a topic without a log has."""
+    for name, subscription in topic.part(NonPersistentSubscriptions).subscriptions.items():
+        of_subscription, active = stats["subscriptions"][name], subscription.active
+        of_subscription["activeConsumerName"] = active.name if active else None
+        of_subscription["isDurable"] = of_subscription["durable"] = False
+        of_subscription["msgDropRate"] = subscription.drop_meter.rates[0]
+    # Upstream counts here what it drops before it dispatches, while too many messages of a
+    # publisher are in progress. This broker has none in progress.
+    stats["msgDropRate"] = 0.0
+    stats["deduplicationStatus"] = None
+    for publisher in stats["publishers"]:
+        publisher["msgDropRate"] = 0.0
+
+
+def replicator_stats(replicator: Replicator, inbound: Producer | None) -> ReplicatorStats:
+    """The stats of the replication to one cluster, and from there: ``inbound`` is the producer of
+    the other cluster's replicator, if it is connected."""
     stats = new_replicator_stats()
     if inbound is not None:
         stats["msgRateIn"], stats["msgThroughputIn"], _ = inbound.meter.rates
@@ -112,41 +172,8 @@ def _replicator(replicator: Replicator, inbound: Producer | None) -> ReplicatorS
     return stats
 
 
-def _add_volatile(stats: TopicStats, topic: Topic) -> None:
-    """What only a topic without a log has."""
-    for name, subscription in topic.part(VolatileSubscriptions).subscriptions.items():
-        of_subscription, active = stats["subscriptions"][name], subscription.active
-        of_subscription["activeConsumerName"] = active.name if active else None
-        of_subscription["isDurable"] = of_subscription["durable"] = False
-        of_subscription["msgDropRate"] = subscription.drop_meter.rates[0]
-    # What publishers have sent and no subscription was asked to take, as upstream: it drops what
-    # comes while too much is under way, of which here there is never any.
-    stats["msgDropRate"] = 0.0
-    stats["deduplicationStatus"] = None
-    for publisher in stats["publishers"]:
-        publisher["msgDropRate"] = 0.0
-
-
-def _add_quotas(stats: TopicStats, backlog: Backlog) -> None:
-    """The limits that hold, -1 for none, and what was found when the age was last looked at."""
-    size, age, oldest = backlog.quotas.size, backlog.quotas.age, backlog.oldest
-    stats["backlogQuotaLimitSize"] = NONE_S if size is None else size.limit
-    stats["backlogQuotaLimitTime"] = NONE_S if age is None else age.limit
-    if oldest is not None:
-        stats["oldestBacklogMessageAgeSeconds"] = backlog.age_s(oldest)
-        stats["oldestBacklogMessageSubscriptionName"] = oldest.subscription
-
-
-def _add_compaction(stats: TopicStats, report: CompactionReport) -> None:
-    stats["compaction"] = {
-        "lastCompactionRemovedEventCount": report.last_removed,
-        "lastCompactionSucceedTimestamp": report.last_succeeded_ms,
-        "lastCompactionFailedTimestamp": report.last_failed_ms,
-        "lastCompactionDurationTimeInMills": report.last_duration_ms,
-    }
-
-
-def _publisher(producer: Producer) -> PublisherStats:
+def publisher_stats(producer: Producer) -> PublisherStats:
+    """The stats of one connected producer."""
     stats = new_publisher_stats()
     stats["accessMode"] = producer.access_mode.label
     stats["producerId"] = producer.producer_id
@@ -163,20 +190,22 @@ def _publisher(producer: Producer) -> PublisherStats:
 
 
 def _average(throughput: float, rate: float) -> float:
-    """Bytes a message, in the last period (as upstream)."""
+    """Bytes per message in the last period, as upstream; 0 where there was none."""
     return throughput / rate if rate else 0.0
 
 
-def _subscription(subscription: TopicSubscription, query: StatsQuery) -> SubscriptionStats:
+def subscription_stats(subscription: TopicSubscription, query: StatsQuery) -> SubscriptionStats:
+    """What the subscriptions of all topics have in common."""
     stats = new_subscription_stats()
     consumers = subscription.consumers
+    # None until the first consumer subscribes after the topic was loaded.
     stats["type"] = subscription.type.label if subscription.type is not None else None
     stats["msgOutCounter"] = subscription.messages_out
     stats["bytesOutCounter"] = subscription.bytes_out
     stats["unackedMessages"] = sum(each.unacknowledged for each in consumers)
     stats["lastConsumedTimestamp"] = max((each.last_sent_ms for each in consumers), default=0)
     if not query.exclude_consumers:
-        stats["consumers"] = [_consumer(each) for each in consumers]
+        stats["consumers"] = [consumer_stats(each) for each in consumers]
     rates = [each.meter.rates for each in consumers]
     stats["msgRateOut"] = sum(each[0] for each in rates)
     stats["msgThroughputOut"] = sum(each[1] for each in rates)
@@ -185,8 +214,8 @@ def _subscription(subscription: TopicSubscription, query: StatsQuery) -> Subscri
     return stats
 
 
-def _add_kept(stats: SubscriptionStats, subscription: Subscription, query: StatsQuery) -> None:
-    """What only a subscription with a cursor has."""
+def _add_cursor(stats: SubscriptionStats, subscription: Subscription, query: StatsQuery) -> None:
+    """Add what only a subscription with a cursor has."""
     cursor = subscription.cursor
     dispatcher = subscription.dispatcher
     if dispatcher is not None and dispatcher.active is not None:
@@ -209,8 +238,15 @@ def _add_kept(stats: SubscriptionStats, subscription: Subscription, query: Stats
         if not name.startswith(INTERNAL_PROPERTY)
     }
     stats["isReplicated"] = stats["replicated"] = cursor.is_replicated
-    if subscription.membership.stalls is not None:
-        _add_stalls(stats, subscription.membership.stalls)
+    stalls = subscription.membership.stalls
+    if stalls is not None:  # a dispatch rate has applied since the topic was loaded
+        of_broker, of_topic, own = LimitOf.BROKER, LimitOf.TOPIC, LimitOf.SUBSCRIPTION
+        stats["dispatchThrottledMsgEventsByBrokerLimit"] = stalls.by_messages(of_broker)
+        stats["dispatchThrottledBytesEventsByBrokerLimit"] = stalls.by_bytes(of_broker)
+        stats["dispatchThrottledMsgEventsByTopicLimit"] = stalls.by_messages(of_topic)
+        stats["dispatchThrottledBytesEventsByTopicLimit"] = stalls.by_bytes(of_topic)
+        stats["dispatchThrottledMsgEventsBySubscriptionLimit"] = stalls.by_messages(own)
+        stats["dispatchThrottledBytesEventsBySubscriptionLimit"] = stalls.by_bytes(own)
     stats["totalMsgExpired"] = subscription.expired_count
     stats["lastExpireTimestamp"] = subscription.last_expired_ms
     stats["msgRateExpired"] = subscription.expiry_rate
@@ -220,17 +256,36 @@ def _add_kept(stats: SubscriptionStats, subscription: Subscription, query: Stats
     stats["nonContiguousDeletedMessagesRanges"] = sum(1 for _ in cursor.acknowledged.ranges())
 
 
-def _add_stalls(stats: SubscriptionStats, stalls: Stalls) -> None:
-    of_broker, of_topic, own = LimitOf.BROKER, LimitOf.TOPIC, LimitOf.SUBSCRIPTION
-    stats["dispatchThrottledMsgEventsByBrokerLimit"] = stalls.by_messages(of_broker)
-    stats["dispatchThrottledBytesEventsByBrokerLimit"] = stalls.by_bytes(of_broker)
-    stats["dispatchThrottledMsgEventsByTopicLimit"] = stalls.by_messages(of_topic)
-    stats["dispatchThrottledBytesEventsByTopicLimit"] = stalls.by_bytes(of_topic)
-    stats["dispatchThrottledMsgEventsBySubscriptionLimit"] = stalls.by_messages(own)
-    stats["dispatchThrottledBytesEventsBySubscriptionLimit"] = stalls.by_bytes(own)
+def add_key_shared(stats: SubscriptionStats, distribution: KeySharedDistribution) -> None:
+    """Add what only a Key_Shared subscription has: which consumer has which keys, which drain.
+
+    A key drains when it has moved to another consumer, which is sent it only once the former one
+    has acknowledged the messages it holds (PIP-379). The consumers in ``stats``, if it has any, are
+    those of ``distribution`` in the same order.
+    """
+    stats["keySharedMode"] = distribution.policy.mode.name
+    stats["allowOutOfOrderDelivery"] = distribution.policy.allows_out_of_order
+    for consumer in distribution.consumers:
+        draining = distribution.draining_of(consumer)
+        stats["drainingHashesCount"] += len(draining)
+        stats["drainingHashesClearedTotal"] += distribution.drained_total(consumer)
+        stats["drainingHashesUnackedMessages"] += sum(each.entries for each in draining.values())
+    for consumer, of_consumer in zip(distribution.consumers, stats["consumers"], strict=False):
+        draining = distribution.draining_of(consumer)
+        of_consumer["keyHashRangeArrays"] = distribution.ranges_of(consumer)
+        of_consumer["drainingHashesCount"] = len(draining)
+        of_consumer["drainingHashesClearedTotal"] = distribution.drained_total(consumer)
+        of_consumer["drainingHashesUnackedMessages"] = sum(
+            each.entries for each in draining.values()
+        )
+        of_consumer["drainingHashes"] = [
+            {"hash": key_hash, "unackMsgs": each.entries, "blockedAttempts": each.blocked_attempts}
+            for key_hash, each in draining.items()
+        ]
 
 
-def _consumer(consumer: Consumer) -> ConsumerStats:
+def consumer_stats(consumer: Consumer) -> ConsumerStats:
+    """The stats of one connected consumer."""
     stats = new_consumer_stats()
     stats["consumerName"] = consumer.name
     stats["availablePermits"] = consumer.permits
@@ -256,3 +311,36 @@ def _consumer(consumer: Consumer) -> ConsumerStats:
         stats["messageAckRate"],
     ) = consumer.meter.rates
     return stats
+
+
+async def add_earliest(stats: TopicStats, topic: Topic) -> None:
+    """Add when the oldest message in the backlog was published: of each subscription, and of the
+    slowest durable one.
+
+    Takes a read of one entry for each. Raises ``StorageUnavailable``.
+    """
+    marks: list[Position] = []
+    stored = topic.part(PersistentSubscriptions).subscriptions
+    for name, of_subscription in stats["subscriptions"].items():
+        # It may have been deleted, or have caught up, while another one was read.
+        subscription = stored.get(name)
+        if subscription is None or not subscription.backlog_entries:
+            of_subscription["earliestMsgPublishTimeInBacklog"] = NO_BACKLOG
+            continue
+        if subscription.cursor.is_durable:
+            marks.append(subscription.mark_delete)
+        of_subscription["earliestMsgPublishTimeInBacklog"] = await _published_after(
+            topic.managed_ledger.reader, subscription.mark_delete
+        )
+    if marks:
+        stats["earliestMsgPublishTimeInBacklogs"] = await _published_after(
+            topic.managed_ledger.reader, min(marks)
+        )
+
+
+async def _published_after(reader: LogReader, mark: Position) -> int:
+    """When the entry after ``mark`` was published, in Unix ms; -1 where it is deleted by now."""
+    position = reader.chain.readable_from(reader.chain.next_after(mark))
+    if position > reader.readable_upto:
+        return NO_BACKLOG
+    return entry_time_ms(await reader.read_one(position))

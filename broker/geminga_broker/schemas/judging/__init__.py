@@ -1,6 +1,6 @@
-"""What is decided about schemas. Pure: no storage, no clock, and bounded work for any definition.
+"""Decisions about schemas. Pure: no storage, no clock, and bounded work for any definition.
 
-``definitions`` takes apart what clients send, ``avro`` the definitions that are Avro schemas,
-``resolution`` says whether one can read what another wrote, ``compatibility`` which schema may
-follow others by a strategy.
+``definitions`` decodes and checks what clients send, ``avro`` parses the definitions that are Avro
+schemas, ``resolution`` decides whether one Avro schema can read what another wrote, and
+``compatibility`` which schema may follow others by a strategy.
 """

@@ -1,8 +1,8 @@
-"""Avro schemas as a tree: what a definition says, or why it is none. Pure.
+"""Parses Avro schemas into a tree of types, and compares such trees. Pure.
 
 Facts: "Schema Declaration" of the Avro 1.11 specification, and what ``Schema.Parser`` of its Java
-library takes, which Pulsar's brokers use. Definitions come from clients, so that their size, their
-depth and the work that they cause are bounded.
+library accepts, which Pulsar's brokers use. Definitions come from clients, so that their size,
+their depth and the work that they cause are bounded.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from geminga_broker.schemas.errors import InvalidSchema
 
 PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 NAMED = frozenset({"record", "enum", "fixed"})
-# Types within types. A recursive schema names itself and is not deep; each level takes three of the
-# interpreter's thousand frames.
+# How deep types may lie within types. A recursive schema names itself and is not deep. Each level
+# takes three of the interpreter's thousand frames.
 DEPTH_MAX = 64
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
-# What a type, and a field, may say beyond which everything is a property.
+# The members of a type, and of a field, that have a meaning; all others are properties.
 _RESERVED = frozenset(
     ("doc", "fields", "items", "name", "namespace", "size", "symbols", "values", "type", "aliases")
 )
@@ -32,7 +32,7 @@ _RESERVED_OF_FIELD = frozenset(("default", "doc", "name", "order", "type", "alia
 
 
 class _NoDefault:
-    """A default that is not there, where null would be one."""
+    """The absence of a default: None is the default null."""
 
 
 NO_DEFAULT = _NoDefault()
@@ -40,30 +40,36 @@ NO_DEFAULT = _NoDefault()
 
 @dataclass(slots=True, eq=False)
 class AvroField:
-    """A field of a record; ``default`` is JSON, or ``NO_DEFAULT``."""
+    """A field of a record."""
 
     name: str
     type: AvroType
+    # As in JSON.
     default: object = NO_DEFAULT
     aliases: tuple[str, ...] = ()
+    # How Avro sorts by the field; it counts for the equality of schemas.
     order: str = "ascending"
     properties: Mapping[str, object] = field(default_factory=dict[str, object])
 
 
 @dataclass(slots=True, eq=False)
 class AvroType:
-    """A type; ``kind`` says which of the fields below have a meaning. Recursive types make cycles.
-
-    ``name`` and ``aliases`` are full names; ``inner`` is what an array or a map holds.
-    """
+    """A type; ``kind`` says which of the members below have a meaning. Recursive types make
+    cycles."""
 
     kind: str
+    # Full names of records, enums and fixed.
     name: str = ""
     aliases: tuple[str, ...] = ()
+    # Of a record, by name and in order.
     fields: dict[str, AvroField] = field(default_factory=dict[str, AvroField])
+    # Of an enum.
     symbols: tuple[str, ...] = ()
+    # Of a fixed, in bytes.
     size: int = 0
+    # The type of the items of an array, or of the values of a map.
     inner: AvroType | None = None
+    # Of a union.
     branches: tuple[AvroType, ...] = ()
     properties: Mapping[str, object] = field(default_factory=dict[str, object])
 
@@ -74,7 +80,7 @@ class AvroType:
 
     @property
     def item(self) -> AvroType:
-        """What an array or a map holds."""
+        """The type of the items of an array, or of the values of a map."""
         assert self.inner is not None
         return self.inner
 
@@ -92,47 +98,50 @@ def parse_avro(definition: bytes) -> AvroType:
 
 
 class _Parser:
-    """Parses one definition: types that have a name may be used by it from then on."""
+    """Parses one definition."""
 
     def __init__(self) -> None:
+        # Types by full name: from its declaration on, a name stands for its type.
         self._named: dict[str, AvroType] = {}
 
     def type(self, described: object, namespace: str, depth: int) -> AvroType:
+        """Parse a type that lies in ``namespace``, within ``depth`` others."""
         if depth > DEPTH_MAX:
             raise InvalidSchema(f"types lie within types more than {DEPTH_MAX} deep")
         match described:
             case str():
                 return self._by_name(described, namespace)
             case list():
-                return self._union(described, namespace, depth)
+                branches = tuple(self.type(each, namespace, depth + 1) for each in described)
+                names: set[str] = set()
+                for each in branches:
+                    if each.kind == "union":
+                        raise InvalidSchema("a union is directly within a union")
+                    if str(each) in names:
+                        raise InvalidSchema(f"a union has two branches of type {each}")
+                    names.add(str(each))
+                return AvroType("union", branches=branches)
             case dict() if "type" in described:
                 return self._described(described, described["type"], namespace, depth)
             case _:
                 raise InvalidSchema(f"no type is described by {_shown(described)}")
 
     def _by_name(self, name: str, namespace: str) -> AvroType:
+        """The primitive, or the type declared before, that ``name`` stands for."""
         if name in PRIMITIVES:
             return AvroType(name)
+        # A name without a namespace is one of the enclosing namespace, or a full name.
         known = self._named.get(_full_name(name, namespace)) or self._named.get(name)
         if known is None:
             raise InvalidSchema(f'"{name}" is not a defined name')
         return known
 
-    def _union(self, described: list[Any], namespace: str, depth: int) -> AvroType:
-        branches = tuple(self.type(each, namespace, depth + 1) for each in described)
-        names: set[str] = set()
-        for each in branches:
-            if each.kind == "union":
-                raise InvalidSchema("a union is directly within a union")
-            if str(each) in names:
-                raise InvalidSchema(f"a union has two branches of type {each}")
-            names.add(str(each))
-        return AvroType("union", branches=branches)
-
     def _described(
         self, described: dict[str, Any], kind: object, namespace: str, depth: int
     ) -> AvroType:
-        if not isinstance(kind, str):  # as {"type": {"type": "string"}}
+        """Parse a JSON object whose member "type" is ``kind``."""
+        # A type may be wrapped: {"type": {"type": "string"}}.
+        if not isinstance(kind, str):
             return self.type(kind, namespace, depth + 1)
         if kind in PRIMITIVES:
             return AvroType(kind, properties=_others(described, _RESERVED))
@@ -151,12 +160,15 @@ class _Parser:
     def _named_type(
         self, described: dict[str, Any], kind: str, namespace: str, depth: int
     ) -> AvroType:
+        """Parse a record, an enum or a fixed."""
         own = described.get("namespace")
         name = _full_name(_name(described), own if isinstance(own, str) else namespace)
         if name in self._named:
             raise InvalidSchema(f'the name "{name}" is defined twice')
+        # The namespace of the names within it.
         inside = name.rpartition(".")[0]
         reserved = _RESERVED_OF_ENUM if kind == "enum" else _RESERVED
+        # Known by its name before its fields are parsed: they may be of this very type.
         found = self._named[name] = AvroType(
             "record" if kind == "error" else kind,
             name,
@@ -165,7 +177,12 @@ class _Parser:
         )
         match kind:
             case "enum":
-                found.symbols = _symbols(described, name)
+                found.symbols = symbols = _texts(described.get("symbols"))
+                if len(set(symbols)) < len(symbols):
+                    raise InvalidSchema(f"the enum {name} has a symbol twice")
+                default = described.get("default")
+                if default is not None and default not in symbols:
+                    raise InvalidSchema(f"the default of the enum {name} is none of its symbols")
             case "fixed":
                 size = described.get("size")
                 if not isinstance(size, int) or not 0 <= size <= INT_MAX:
@@ -180,6 +197,7 @@ class _Parser:
         return found
 
     def _add_field(self, record: AvroType, described: object, namespace: str, depth: int) -> None:
+        """Parse a field of ``record``."""
         if not isinstance(described, dict) or "type" not in described:
             raise InvalidSchema(f"a field of {record.name} has no type")
         name = _name(described)
@@ -195,43 +213,37 @@ class _Parser:
         )
 
 
-def _symbols(described: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    symbols = _texts(described.get("symbols"))
-    if len(set(symbols)) < len(symbols):
-        raise InvalidSchema(f"the enum {name} has a symbol twice")
-    default = described.get("default")
-    if default is not None and default not in symbols:
-        raise InvalidSchema(f"the default of the enum {name} is none of its symbols")
-    return symbols
-
-
 def _name(described: Mapping[str, object]) -> str:
+    """The name of a type or a field: parts of letters (of any script, as in Java's parser), digits
+    and underscores, none with a digit first."""
     name = described.get("name")
-    if not isinstance(name, str) or not all(map(_is_name, name.split("."))):
+    if not isinstance(name, str) or not all(
+        part and not part[0].isdigit() and part.replace("_", "a").isalnum()
+        for part in name.split(".")
+    ):
         raise InvalidSchema(f"{_shown(name)} is not a name")
     return name
 
 
-def _is_name(name: str) -> bool:
-    """Letters (of any script, as for Java's parser), digits and underscores, no digit first."""
-    return bool(name) and not name[0].isdigit() and name.replace("_", "a").isalnum()
-
-
 def _full_name(name: str, namespace: str) -> str:
+    # A dotted name has its own namespace, whatever lies around it.
     return name if "." in name or not namespace else f"{namespace}.{name}"
 
 
 def _texts(value: object) -> tuple[str, ...]:
+    """A JSON list of strings: aliases or symbols."""
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise InvalidSchema(f"{_shown(value)} is not a list of names")
     return tuple(value)
 
 
 def _others(described: Mapping[str, object], reserved: frozenset[str]) -> dict[str, object]:
+    """The properties: members that Avro gives no meaning."""
     return {key: value for key, value in described.items() if key not in reserved}
 
 
 def _shown(value: object) -> str:
+    """JSON for an error text, shortened: clients send definitions of any size."""
     text = json.dumps(value)
     return text if len(text) <= 100 else f"{text[:97]}..."
 
@@ -240,13 +252,14 @@ def _shown(value: object) -> str:
 
 
 def same_schema(one: AvroType, other: AvroType) -> bool:
-    """Whether both say the same, as Java's ``Schema.equals``: neither documentation nor aliases
+    """Whether both types are equal as by Java's ``Schema.equals``: documentation and aliases do not
     count, all properties do."""
     return _form(one, set()) == _form(other, set())
 
 
 def _form(kind: AvroType, seen: set[str]) -> object:
-    """A value that is equal for types that are; a named type in it is described once."""
+    """A value that is equal for equal types; a named type is described in it once."""
+    # At its second mention the name is enough, so that recursive types end.
     if kind.name in seen:
         return kind.name
     if kind.name:
@@ -275,7 +288,8 @@ def _form(kind: AvroType, seen: set[str]) -> object:
 
 
 def invalid_default(schema: AvroType) -> str:
-    """Which default of a field cannot be a value of its type; "" where all can."""
+    """The first default of a field that is not a value of its type; "" if there is none."""
+    # Without recursion: the tree may have cycles, and be deep.
     seen: set[int] = set()
     waiting = [schema]
     while waiting:
@@ -296,17 +310,19 @@ def invalid_default(schema: AvroType) -> str:
 
 
 def fits(default: object, kind: AvroType) -> bool:
-    """Whether JSON, as defaults are written, is a value of a type; of a union, of its first
-    branch."""
+    """Whether the JSON of a default is a value of a type; for a union, of its first branch."""
     match kind.kind:
         case "null":
             return default is None
         case "boolean":
             return isinstance(default, bool)
-        case "int":
-            return _is_integer(default, INT_MAX)
-        case "long":
-            return _is_integer(default, LONG_MAX)
+        case "int" | "long":
+            greatest = INT_MAX if kind.kind == "int" else LONG_MAX
+            return (
+                isinstance(default, int)
+                and not isinstance(default, bool)  # Python's booleans are integers
+                and -greatest - 1 <= default <= greatest
+            )
         case "float" | "double":
             return isinstance(default, int | float) and not isinstance(default, bool)
         case "string" | "bytes" | "fixed":
@@ -322,22 +338,10 @@ def fits(default: object, kind: AvroType) -> bool:
         case "union":
             return bool(kind.branches) and fits(default, kind.branches[0])
         case _:
-            return isinstance(default, dict) and _is_record(default, kind)
-
-
-def _is_record(default: Mapping[str, object], kind: AvroType) -> bool:
-    """Each field is given, or has a default of its own, which is judged where it stands."""
-    return all(
-        fits(default[each.name], each.type)
-        if each.name in default
-        else each.default is not NO_DEFAULT
-        for each in kind.fields.values()
-    )
-
-
-def _is_integer(value: object, greatest: int) -> bool:
-    return (
-        isinstance(value, int)
-        and not isinstance(value, bool)
-        and -greatest - 1 <= value <= greatest
-    )
+            # Each field is given, or has a default of its own, which is checked by itself.
+            return isinstance(default, dict) and all(
+                fits(default[each.name], each.type)
+                if each.name in default
+                else each.default is not NO_DEFAULT
+                for each in kind.fields.values()
+            )

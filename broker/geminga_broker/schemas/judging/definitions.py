@@ -1,6 +1,6 @@
-"""What clients send as schemas: whether a definition is one of its type, and what it is made of.
+"""Decodes and checks what clients send as schemas. Pure.
 
-Pure. Facts: ``SchemaDataValidator``, ``KeyValueSchemaInfo`` and ``ProtobufNativeSchemaUtils`` of
+Facts: ``SchemaDataValidator``, ``KeyValueSchemaInfo`` and ``ProtobufNativeSchemaUtils`` of
 Apache Pulsar 4.0.
 """
 
@@ -19,35 +19,36 @@ from geminga_broker.schemas.errors import InvalidSchema
 from geminga_broker.schemas.judging.avro import parse_avro
 from geminga_protocol.pulsar.enums import SchemaType
 
-# Upstream's bound is the size of a frame, 5 MB. Definitions that people write have kilobytes; a MiB
-# of JSON is parsed in 10 ms, in which the broker does nothing else.
+# Upstream's bound is the size of a frame, 5 MB. Usual definitions have kilobytes. Parsing a MiB of
+# JSON takes 10 ms, in which the broker does nothing else.
 SCHEMA_BYTES_MAX = 1024 * 1024
-# A pair of pairs of pairs: upstream follows them as deep as its stack.
+# How deep pairs may lie within pairs; upstream follows them as deep as its stack.
 PAIRS_DEPTH_MAX = 8
 
-# Whose definitions are Avro schemas; those of JSON may be Jackson's JSON schemas instead, which
-# Pulsar 2.0 wrote.
+# The types whose definitions are Avro schemas. Those of JSON may be JSON schemas in the form of the
+# Jackson library instead, which Pulsar 2.0 wrote.
 AVRO_DEFINED = frozenset({SchemaType.AVRO, SchemaType.JSON, SchemaType.PROTOBUF})
-# What a JSON schema may be of and an Avro schema may not, but for arrays.
+# Values of "type" in such JSON schemas; except for arrays, Avro schemas have none of them.
 _JACKSON_TYPES = frozenset({"object", "array", "integer", "number", "any"})
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A schema as a client brings it."""
+    """A schema as a client sends it."""
 
     type: SchemaType
+    # Its form depends on the type; empty for types that need none.
     definition: bytes = b""
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def label(self) -> str:
-        """What upstream's messages call its type."""
+        """The name of its type in upstream's error texts."""
         return self.type.name
 
 
 def check_definition(schema: Schema, *, depth: int = 0) -> None:
-    """Raise ``InvalidSchema`` unless the definition is one of the schema's type."""
+    """Raise ``InvalidSchema`` unless the definition is valid for the schema's type."""
     if len(schema.definition) > SCHEMA_BYTES_MAX:
         raise InvalidSchema(
             f"the schema has {len(schema.definition)} bytes: {SCHEMA_BYTES_MAX} are allowed"
@@ -81,20 +82,19 @@ def _check(schema: Schema, depth: int) -> None:
         case SchemaType.AUTO_CONSUME:
             raise InvalidSchema("Schema AUTO_CONSUME is a client-side schema type")
         case _:
-            _check_undefined(schema)
-
-
-def _check_undefined(schema: Schema) -> None:
-    """Types that need no definition have none. Bytes may have any, and old Python clients send
-    ``null`` with strings."""
-    is_null = schema.type is SchemaType.STRING and schema.definition == b"null"
-    if schema.definition and schema.type is not SchemaType.NONE and not is_null:
-        raise InvalidSchema(f"there should be none, and it has {len(schema.definition)} bytes")
+            # The other types need no definition. Bytes (NONE) may have any, and old Python clients
+            # send ``null`` with strings.
+            is_null = schema.type is SchemaType.STRING and schema.definition == b"null"
+            if schema.definition and schema.type is not SchemaType.NONE and not is_null:
+                raise InvalidSchema(
+                    f"there should be none, and it has {len(schema.definition)} bytes"
+                )
 
 
 def json_schema_id(schema: Schema) -> str | None:
-    """The id of a JSON schema in Jackson's form ("" where it has none); None where the definition
-    is an Avro schema, or nothing at all."""
+    """The id of a JSON schema in Jackson's form ("" if it has none); None if the definition is an
+    Avro schema, or not valid at all."""
+    # Told apart from Avro's by "type", which both have.
     try:
         described: object = json.loads(schema.definition.decode())
     except (ValueError, RecursionError):
@@ -105,7 +105,7 @@ def json_schema_id(schema: Schema) -> str | None:
     if not isinstance(kind, str) or kind not in _JACKSON_TYPES:
         return None
     if kind == "array" and "items" in described and "id" not in described:
-        return None  # Avro's, as Jackson's arrays have an id where they stand alone
+        return None  # an Avro array: in Jackson's form it has an id, unless it lies within a type
     return str(described.get("id", ""))
 
 
@@ -115,6 +115,8 @@ def json_schema_id(schema: Schema) -> str | None:
 def root_message(schema: Schema) -> str:
     """The full name of the message that a ProtobufNative schema describes. Raises
     ``InvalidSchema``."""
+    # The definition is JSON: the name of the root message, and the serialized descriptors of all
+    # files that define it, in base64.
     try:
         described = json.loads(schema.definition.decode())
         name = described["rootMessageTypeName"]
@@ -132,7 +134,8 @@ def root_message(schema: Schema) -> str:
 def _in_order(
     files: descriptor_pb2.FileDescriptorSet,
 ) -> list[descriptor_pb2.FileDescriptorProto]:
-    """Each file after those that it imports; what imports itself comes last, and is refused."""
+    """The files, each after those that it imports. Files that import each other come last; the
+    descriptor pool refuses them."""
     waiting = {each.name: each for each in files.file}
     ordered: list[descriptor_pb2.FileDescriptorProto] = []
     while waiting:
@@ -152,8 +155,8 @@ def _in_order(
 # Pairs
 #
 # +----------+-----+------------+-------+
-# | key_size | key | value_size | value |   of a half that has no definition the size is 0;
-# |   i32    |     |    i32     |       |   upstream reads -1 as the same
+# | key_size | key | value_size | value |   a half without a definition has the size 0;
+# |   i32    |     |    i32     |       |   upstream reads -1 as 0
 # +----------+-----+------------+-------+
 _SIZE = struct.Struct(">i")
 
@@ -169,8 +172,10 @@ def key_and_value(schema: Schema) -> tuple[Schema, Schema]:
 
 
 def _take(definition: bytes) -> tuple[bytes, bytes]:
+    """The half that ``definition`` begins with, and the rest."""
     if len(definition) < _SIZE.size:
         raise InvalidSchema("the pair is cut off")
+    # A half without a definition may have the size -1.
     size = max(_SIZE.unpack_from(definition)[0], 0)
     end = _SIZE.size + size
     if len(definition) < end:
@@ -179,22 +184,19 @@ def _take(definition: bytes) -> tuple[bytes, bytes]:
 
 
 def _half(schema: Schema, name: str, definition: bytes) -> Schema:
+    """The key or the value of a pair, whose type and properties are among those of the pair."""
     label = schema.properties.get(f"{name}.schema.type", "BYTES")
     kind = schema_type(label)
     if kind is None:
         raise InvalidSchema(f"the {name} is of type {label}, which there is not")
-    properties = _properties(schema.properties.get(f"{name}.schema.properties", ""), name)
-    return Schema(kind, definition, properties)
-
-
-def _properties(text: str, name: str) -> dict[str, str]:
+    text = schema.properties.get(f"{name}.schema.properties", "")
     try:
         found: object = json.loads(text) if text else {}
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise InvalidSchema(f"the {name}'s properties are no JSON object")
-    return {str(key): str(value) for key, value in found.items()}
+    return Schema(kind, definition, {str(key): str(value) for key, value in found.items()})
 
 
 def pair_definition(key: bytes, value: bytes) -> bytes:
@@ -203,7 +205,7 @@ def pair_definition(key: bytes, value: bytes) -> bytes:
 
 
 def schema_type(name: str) -> SchemaType | None:
-    """The type that REST, and the properties of pairs, call so; None where there is none. BYTES is
+    """The type of that name in REST and in the properties of pairs; None if there is none. BYTES is
     stored as NONE."""
     if name == "BYTES":
         return SchemaType.NONE

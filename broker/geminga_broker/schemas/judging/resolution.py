@@ -1,12 +1,12 @@
-"""Whether a reader's Avro schema can read what a writer's wrote, and if not, what is in the way.
+"""Whether a reader's Avro schema can read what a writer's schema wrote, and if not, why. Pure.
 
-Pure. The rules are "Schema Resolution" of Avro's specification as its Java library 1.11 has them,
-whose ``SchemaValidator`` is what Pulsar's brokers ask. It differs from the text in these:
+The rules are "Schema Resolution" of Avro's specification as implemented by its Java library 1.11,
+whose ``SchemaValidator`` Pulsar's brokers use. It differs from the specification in these points:
 
-- records are compared by their fields, whatever they are called; enums and fixed by name as well;
-- an enum may lose symbols, as only a message that holds one of these could not be read;
-- in a reader's union a record without a namesake is read by the first record that has all fields;
-- two unions of the same types in the same order fit without a look at what is inside.
+- records are compared by their fields, whatever their names; enums and fixed by name as well;
+- an enum may lose symbols: only a message with one of these could not be read;
+- in a reader's union, a record without a namesake is read by the first record that has all fields;
+- two unions of the same types in the same order fit, whatever is inside them.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from __future__ import annotations
 from geminga_broker.schemas.errors import InvalidSchema
 from geminga_broker.schemas.judging.avro import NO_DEFAULT, AvroType, fits
 
-# Pairs of types that are compared: some milliseconds. Schemas of people have hundreds; unions of
-# thousands of records are meant to keep the broker busy.
+# Pairs of types that are compared, which takes some milliseconds. Usual schemas have hundreds;
+# unions of thousands of records can only be meant to keep the broker busy.
 STEPS_MAX = 20_000
 
-# Of a union's branches so many are named in a refusal.
+# Branches of a union that a refusal names.
 BRANCHES_SHOWN_MAX = 10
 
+# Which types of a reader read which type of a writer.
 _PROMOTIONS: dict[str, tuple[str, ...]] = {
     "int": ("long", "float", "double"),
     "long": ("float", "double"),
@@ -30,27 +31,32 @@ _PROMOTIONS: dict[str, tuple[str, ...]] = {
 }
 
 Pair = tuple[int, int]
+"""The ids of a reader's and a writer's type: recursive types cannot be compared by value."""
 
 
 def reading_problem(reader: AvroType, writer: AvroType) -> str:
-    """The field, and the rule, by which ``reader`` cannot read what ``writer`` wrote; "" where it
-    can. Raises ``InvalidSchema`` for schemas that would take too long."""
+    """Why ``reader`` cannot read what ``writer`` wrote: the field and the rule; "" if it can.
+
+    Raises ``InvalidSchema`` for schemas that would take too long to compare.
+    """
     return _Resolution(reader).problem(reader, writer, "")
 
 
 class _Resolution:
-    """Resolves one writer against one reader, whose aliases give the writer's types new names."""
+    """Compares one writer with one reader."""
 
     def __init__(self, reader: AvroType) -> None:
+        # The reader's aliases give types and fields of the writer new names: by old name, and by
+        # record and old name.
         self._names: dict[str, str] = {}
         self._field_names: dict[str, dict[str, str]] = {}
-        self._collect_aliases(reader)
-        # Pairs of records that fit, or are being compared, which for a recursive type is the same.
+        # Problems of pairs of records; "" for pairs that fit, or are being compared: a recursive
+        # type meets itself again.
         self._records: dict[Pair, str] = {}
         self._outlines: dict[Pair, str] = {}
+        # How many pairs of types were compared.
         self._steps = 0
-
-    def _collect_aliases(self, reader: AvroType) -> None:
+        # All types of the reader, without recursion: the tree may have cycles.
         seen: set[int] = set()
         waiting = [reader]
         while waiting:
@@ -68,6 +74,7 @@ class _Resolution:
             waiting += [] if kind.inner is None else [kind.inner]
 
     def _step(self) -> None:
+        """Count one pair of types; the work on definitions of clients is bounded."""
         self._steps += 1
         if self._steps > STEPS_MAX:
             raise InvalidSchema(
@@ -75,19 +82,21 @@ class _Resolution:
             )
 
     def _name(self, writer: AvroType) -> str:
+        """The name by which the reader knows a writer's type."""
         return self._names.get(writer.name, writer.name)
 
     def _fields(self, writer: AvroType) -> dict[str, AvroType]:
-        """The writer's fields by the names that the reader knows them by."""
+        """The types of the writer's fields, by the names by which the reader knows them."""
         renamed = self._field_names.get(self._name(writer), {})
         return {renamed.get(name, name): each.type for name, each in writer.fields.items()}
 
     def problem(self, reader: AvroType, writer: AvroType, where: str) -> str:
-        """Why ``reader`` cannot read what ``writer`` wrote ``where`` (a path of fields); ""."""
+        """Why ``reader`` cannot read what ``writer`` wrote at ``where``, a path of fields."""
         self._step()
         if writer.kind == "union":
             if self._are_same(reader, writer, set()):
                 return ""
+            # Every branch must be readable: the writer may have used any of them.
             problems = (self.problem(reader, each, where) for each in writer.branches)
             return next(filter(None, problems), "")
         outline = self._outline(reader, writer, where)
@@ -101,27 +110,26 @@ class _Resolution:
             case "array" | "map" if reader.kind == writer.kind:
                 return self.problem(reader.item, writer.item, f"{where}[]")
             case "record":
-                return self._record_problem(reader, writer, where)
+                pair = (id(reader), id(writer))
+                if pair in self._records:
+                    return self._records[pair]
+                # Supposed to fit while it is compared: a recursive type comes back to this pair.
+                self._records[pair] = ""
+                for name, kind in self._fields(writer).items():
+                    # Fields that are not read are skipped, whatever their types.
+                    own = reader.fields.get(name)
+                    if own is not None:
+                        found = self.problem(own.type, kind, _inside(where, reader, name))
+                        if found:
+                            self._records[pair] = found
+                            return found
+                return ""
             case _:
                 return ""
 
-    def _record_problem(self, reader: AvroType, writer: AvroType, where: str) -> str:
-        pair = (id(reader), id(writer))
-        if pair in self._records:
-            return self._records[pair]
-        self._records[pair] = ""
-        for name, kind in self._fields(writer).items():
-            own = reader.fields.get(name)
-            if own is not None:
-                found = self.problem(own.type, kind, _inside(where, reader, name))
-                if found:
-                    self._records[pair] = found
-                    return found
-        return ""
-
     def _outline(self, reader: AvroType, writer: AvroType, where: str) -> str:
-        """What is in the way at first sight: kinds, names, sizes, fields without a default. What is
-        inside is not looked at."""
+        """The problem with the types themselves: kinds, names, sizes, fields without a default. The
+        types within them are not compared."""
         at = f"field {where}: " if where else ""
         if writer.kind == "union":
             return ""
@@ -145,6 +153,7 @@ class _Resolution:
         return f"{at}type {writer} cannot be read as {reader}"
 
     def _missing_fields(self, reader: AvroType, writer: AvroType, where: str) -> str:
+        """The problem with a field that is read but was not written."""
         pair = (id(reader), id(writer))
         if pair not in self._outlines:
             self._step()
@@ -165,7 +174,9 @@ class _Resolution:
         return self._outlines[pair]
 
     def _branch(self, reader: AvroType, writer: AvroType) -> int | None:
-        """Which branch of a reader's union reads a writer's type that is no union."""
+        """The index of the branch of a reader's union that reads a writer's type, which is no
+        union."""
+        # A branch of the same name is best, then a record that looks alike, then a promotion.
         alike: int | None = None
         for at, each in enumerate(reader.branches):
             self._step()
@@ -175,6 +186,7 @@ class _Resolution:
             if not each.name or each.name == name:
                 return at
             if writer.kind == "record" and self._looks_alike(each, writer):
+                # Of these the last one with the same short name, else the first.
                 is_namesake = each.short_name == name.rpartition(".")[2]
                 alike = at if alike is None or is_namesake else alike
         if alike is not None:
@@ -184,7 +196,7 @@ class _Resolution:
         return next(kinds, None)
 
     def _looks_alike(self, reader: AvroType, writer: AvroType) -> bool:
-        """Whether a record can stand for another one, by its fields at first sight."""
+        """Whether a record can read another one, as far as its fields' types themselves tell."""
         if self._missing_fields(reader, writer, ""):
             return False
         written = self._fields(writer)
@@ -192,12 +204,12 @@ class _Resolution:
         return not any(
             self._outline(own, kind, "")
             for own, kind in pairs
-            # A record within is looked at by its own fields alone, so that this ends.
+            # Without records in unions, which would ask this question again.
             if kind is not None and not (own.kind == "union" and kind.kind == "record")
         )
 
     def _are_same(self, reader: AvroType, writer: AvroType, seen: set[Pair]) -> bool:
-        """Whether two types are of the same build, names of a namespace aside."""
+        """Whether two types are the same, except for the namespaces of names."""
         self._step()
         if reader.kind != writer.kind:
             return False
@@ -212,20 +224,19 @@ class _Resolution:
                     for own, other in zip(reader.branches, writer.branches, strict=True)
                 )
             case "record":
-                return self._are_same_records(reader, writer, seen)
+                pair = (id(reader), id(writer))
+                if pair in seen:
+                    return True
+                seen.add(pair)
+                written = self._fields(writer)
+                return list(reader.fields) == list(written) and all(
+                    self._are_same(own.type, written[name], seen)
+                    for name, own in reader.fields.items()
+                )
             case _:
                 return (reader.size, reader.symbols) == (writer.size, writer.symbols)
 
-    def _are_same_records(self, reader: AvroType, writer: AvroType, seen: set[Pair]) -> bool:
-        pair = (id(reader), id(writer))
-        if pair in seen:
-            return True
-        seen.add(pair)
-        written = self._fields(writer)
-        return list(reader.fields) == list(written) and all(
-            self._are_same(own.type, written[name], seen) for name, own in reader.fields.items()
-        )
-
 
 def _inside(where: str, record: AvroType, name: str) -> str:
+    """The path of the field ``name`` of a record that lies at ``where``."""
     return f"{where}.{name}" if where else f"{record.short_name}.{name}"

@@ -1,8 +1,8 @@
 """Which consumer of a Shared subscription gets the chunks of a message: always the same. Pure.
 
-A message in chunks can only be put together where all of its chunks are (as upstream's
-``SharedConsumerAssignor``). Whoever gets the first that is sent gets the others; when that consumer
-has no room they wait for it, and when it goes they go to another.
+A message in chunks can be put together only where all its chunks are (upstream's
+``SharedConsumerAssignor``). The consumer that gets the first chunk gets the others. While it has no
+room, they wait for it; when it leaves, they go to another consumer.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from geminga_protocol.pulsar.messages.payload import metadata_bounds, parse_meta
 
 # MessageMetadata.chunk_id is field 29, a varint: (29 << 3 | 0) as a varint.
 CHUNK_ID_TAG = b"\xe8\x01"
-# Messages that are sent in part. Of more, those that began first are forgotten: their producers
-# have gone before their last chunk, or a consumer has far more of them than it can put together.
+# Messages that are sent in part. If there are more, those that began first are forgotten: their
+# producers have left before the last chunk, or a consumer has far more than it can put together.
 MESSAGES_MAX = 1000
-# Chunks that wait for their consumers, over which no more of the log is read.
+# Chunks that wait for their consumers. With more of them, no new entries are read.
 WAITING_MAX = 10_000
 
 
 class Chunk(NamedTuple):
-    """Part of the message ``uuid``."""
+    """A chunk of the message ``uuid``."""
 
     uuid: str
     is_last: bool
@@ -34,6 +34,7 @@ class Chunk(NamedTuple):
 def chunk_of(payload: bytes) -> Chunk | None:
     """The chunk that a stored entry is; None for any other entry."""
     try:
+        # Searching for the tag is far quicker than parsing; it may be found by chance, though.
         start, end = metadata_bounds(payload, 0, len(payload))
         if payload.find(CHUNK_ID_TAG, start, end) < 0:
             return None
@@ -46,18 +47,26 @@ def chunk_of(payload: bytes) -> Chunk | None:
 
 
 class ChunkReceivers:
-    """Of one subscription: ``waiting`` are the chunks of those who have no room for them, and
-    ``served`` is who is being sent what waited."""
+    """The receivers of chunks in one subscription."""
 
     __slots__ = ("_receivers", "served", "waiting")
 
     def __init__(self) -> None:
+        # The consumer that is being sent its waiting chunks now.
         self.served: Consumer | None = None
+        # Chunks whose consumer has no room.
         self.waiting: dict[Consumer, ReplayQueue] = {}
+        # By message uuid, from its first chunk to its last.
         self._receivers: dict[str, Consumer] = {}
 
+    @property
+    def waiting_count(self) -> int:
+        """How many chunks wait."""
+        return sum(map(len, self.waiting.values()))
+
     def receiver(self, chunk: Chunk, consumer: Consumer) -> Consumer:
-        """Who gets the chunk: ``consumer``, where nobody has got any other of its message."""
+        """The consumer that gets ``chunk``: the one with the other chunks of its message, else
+        ``consumer``."""
         receivers = self._receivers
         receiver = receivers.setdefault(chunk.uuid, consumer)
         if chunk.is_last:
@@ -67,34 +76,31 @@ class ChunkReceivers:
         return receiver
 
     def must_wait(self, consumer: Consumer) -> bool:
-        """Whether a chunk cannot be sent to it now, or would overtake others."""
+        """Whether ``consumer`` has no room for a chunk now, or the chunk would overtake others."""
         if consumer is self.served:
             return False
         return not consumer.can_take or consumer in self.waiting
 
     def wait(self, chunk: Chunk, position: EntryId, consumer: Consumer) -> None:
-        """Let a chunk wait until ``consumer`` has room; those behind it are for it as well."""
+        """Let a chunk wait until ``consumer`` has room."""
+        # With the last chunk, ``receiver`` forgot the message; but that chunk comes again, for the
+        # same consumer.
         self._receivers[chunk.uuid] = consumer
         self.waiting.setdefault(consumer, ReplayQueue()).add(position)
 
-    @property
-    def waiting_count(self) -> int:
-        """How many wait."""
-        return sum(map(len, self.waiting.values()))
-
     def discard(self, position: EntryId) -> None:
-        """One needs not be sent any more."""
+        """A chunk need not be sent any more."""
         for queue in self.waiting.values():
             queue.discard(position)
 
     def left(self, consumer: Consumer) -> list[EntryId]:
-        """``consumer`` is gone: what waited for it is anybody's."""
+        """``consumer`` has left: return the chunks that waited for it, which may go to others."""
         self._receivers = {
             uuid: each for uuid, each in self._receivers.items() if each is not consumer
         }
         return list(self.waiting.pop(consumer, ()))
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Begin again: no chunk was sent."""
         self.waiting.clear()
         self._receivers.clear()

@@ -1,8 +1,7 @@
-"""Which consumer of a Key_Shared subscription a key belongs to, where consumers say so. Pure.
+"""Which consumer owns a key, if the consumers ask for fixed hash ranges (STICKY mode). Pure.
 
-As Pulsar's sticky mode (HashRangeExclusiveStickyKeyConsumerSelector): hashes are 0 to 65,535, of
-which no key has 0. A hash that nobody asked for has no consumer, unless it lies between two ranges
-of the same one.
+As Pulsar's HashRangeExclusiveStickyKeyConsumerSelector: hashes are 0 to 65,535, and no key has 0. A
+hash that no consumer asked for has no owner, unless it lies between two ranges of the same one.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import mmh3
 
 from geminga_broker.errors import ConsumerNotAssigned
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.distribution.key_shared_policy import HashRange
+from geminga_broker.subscriptions.decisions.key_shared_policy import HashRange
 
 HASHES = 65_536
 
@@ -25,45 +24,50 @@ def range_hash(key: bytes) -> int:
 
 
 class HashRanges:
-    """The ends of the consumers' ranges, and whose they are."""
+    """The consumers' ranges, by their first and last hashes."""
 
     def __init__(self) -> None:
+        # The consumer at each end of a range, and these ends in order.
         self._at: dict[int, Consumer] = {}
         self._ends: list[int] = []
 
     hash_of = staticmethod(range_hash)
 
     def holder(self, ranges: Iterable[HashRange]) -> Consumer | None:
-        """A consumer that has some of ``ranges`` already."""
+        """A consumer that owns some of ``ranges``."""
         for start, end in ranges:
             index = bisect_left(self._ends, start)
             if index < len(self._ends) and self._ends[index] <= end:
                 return self._at[self._ends[index]]
-            # No end of a range within: it may still lie in the middle of one.
+            # No range begins or ends within this one; but it may lie in the middle of one. Between
+            # two ranges of a consumer it is free, although ``select`` names that consumer.
             around = self.select(start)
-            if around is not None and _overlap(around.key_shared.ranges, start, end):
+            if around is not None and any(
+                first <= end and start <= last for first, last in around.key_shared.ranges
+            ):
                 return around
         return None
 
     def check(self, ranges: Iterable[HashRange]) -> None:
-        """Raise ``ConsumerNotAssigned`` for ranges of which somebody has a part."""
+        """Raise ``ConsumerNotAssigned`` if a consumer owns some of ``ranges``."""
         holder = self.holder(ranges)
         if holder is not None:
             raise ConsumerNotAssigned(f"Range conflict with consumer {holder.name}")
 
     def add(self, consumer: Consumer) -> None:
-        """Give ``consumer`` what it asks for, which nobody else has."""
+        """Give ``consumer`` the ranges that it asks for; ``check`` came before."""
         for start, end in consumer.key_shared.ranges:
             self._at[start] = self._at[end] = consumer
         self._ends = sorted(self._at)
 
     def remove(self, consumer: Consumer) -> None:
-        """Its ranges are free again."""
+        """Free the ranges of ``consumer``."""
         self._at = {end: each for end, each in self._at.items() if each is not consumer}
         self._ends = sorted(self._at)
 
     def select(self, key_hash: int) -> Consumer | None:
-        """Who has this hash; None for nobody."""
+        """The owner of a hash."""
+        # An owner has the hash if the nearest ends on both sides are its own, the hash included.
         ends = self._ends
         below = bisect_right(ends, key_hash) - 1
         above = bisect_left(ends, key_hash)
@@ -73,9 +77,5 @@ class HashRanges:
         return owner if self._at[ends[above]] is owner else None
 
     def ranges_of(self, consumer: Consumer) -> list[HashRange]:
-        """The hashes ``consumer`` asked for, in order."""
+        """The ranges of ``consumer`` in order."""
         return sorted(consumer.key_shared.ranges)
-
-
-def _overlap(ranges: Iterable[HashRange], start: int, end: int) -> bool:
-    return any(first <= end and start <= last for first, last in ranges)

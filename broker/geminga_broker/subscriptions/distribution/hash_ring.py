@@ -1,6 +1,6 @@
-"""Which consumer of a Key_Shared subscription a key belongs to, where the broker splits. Pure.
+"""Which consumer owns a key, if the broker splits the keys (AUTO_SPLIT mode). Pure.
 
-Consistent hashing as Pulsar 4.0's (ConsistentHashingStickyKeyConsumerSelector): hashes are 1 to
+Consistent hashing as in Pulsar 4.0 (ConsistentHashingStickyKeyConsumerSelector): hashes are 1 to
 65,535, 0 is none. Each consumer has points on the ring, and a hash belongs to the next point.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import mmh3
 
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.distribution.key_shared_policy import HashRange
+from geminga_broker.subscriptions.decisions.key_shared_policy import HashRange
 
 # subscriptionKeySharedConsistentHashingReplicaPoints
 POINTS_PER_CONSUMER = 100
@@ -25,25 +25,28 @@ def ring_hash(key: bytes) -> int:
 
 
 class HashRing:
-    """The consumers' points, and who has the hashes before each."""
+    """The consumers' points on the ring."""
 
     def __init__(self, points_per_consumer: int = POINTS_PER_CONSUMER) -> None:
         self._points_per_consumer = points_per_consumer
-        # Consumers at a point in the order in which they came: the first one has it.
+        # The consumers at each point in the order in which they came; the first one owns it.
         self._at: dict[int, list[Consumer]] = {}
-        # Consumers of the same name are told apart by the lowest number that is free.
+        # Consumers of the same name are told apart by the lowest free number, so that one that
+        # reconnects gets the same points again.
         self._numbers: dict[str, dict[int, Consumer]] = {}
+        # All points in order, and their owners, with the first owner once more at the end: hashes
+        # beyond the last point belong to the first one.
         self._points: list[int] = []
         self._owners: list[Consumer] = []
 
     hash_of = staticmethod(ring_hash)
 
     def holder(self, ranges: Iterable[HashRange]) -> None:
-        """Nobody has what a further consumer asks for: keys are split anew."""
+        """None: no consumer is in the way of a further one, because the keys are split anew."""
         del ranges
 
     def check(self, ranges: Iterable[HashRange]) -> None:
-        """A further consumer need not ask for anything."""
+        """Accept any further consumer: it does not ask for ranges."""
         del ranges
 
     def add(self, consumer: Consumer) -> None:
@@ -56,24 +59,23 @@ class HashRing:
         self._changed()
 
     def remove(self, consumer: Consumer) -> None:
-        """Take its points away, if it has any."""
+        """Take the points of ``consumer`` away, if it has any."""
         numbers = self._numbers.get(consumer.name, {})
         for number, present in numbers.items():
-            if present is consumer:
-                self._take_points(consumer, number)
-                del numbers[number]
-                break
+            if present is not consumer:
+                continue
+            for point in self._points_of(consumer.name, number):
+                # The same point may belong to several consumers, or to one consumer twice.
+                there = self._at.get(point)
+                if there is not None:
+                    there[:] = [each for each in there if each is not consumer]
+                    if not there:
+                        del self._at[point]
+            del numbers[number]
+            break
         if not numbers:
             self._numbers.pop(consumer.name, None)
         self._changed()
-
-    def _take_points(self, consumer: Consumer, number: int) -> None:
-        for point in self._points_of(consumer.name, number):
-            there = self._at.get(point)
-            if there is not None:
-                there[:] = [each for each in there if each is not consumer]
-                if not there:
-                    del self._at[point]
 
     def _points_of(self, name: str, number: int) -> list[int]:
         return [
@@ -84,19 +86,20 @@ class HashRing:
     def _changed(self) -> None:
         self._points = sorted(self._at)
         self._owners = [self._at[point][0] for point in self._points]
-        self._owners += self._owners[:1]  # beyond the last point the first one's begins
+        self._owners += self._owners[:1]
 
     def select(self, key_hash: int) -> Consumer | None:
-        """Who has this hash; None without consumers."""
+        """The owner of a hash; None without consumers."""
         if not self._owners:
             return None
         return self._owners[bisect_left(self._points, key_hash)]
 
     def ranges_of(self, consumer: Consumer) -> list[HashRange]:
-        """The hashes ``consumer`` has, in order; neighbours are one range."""
+        """The hashes of ``consumer`` as ranges in order; adjacent ones are joined."""
         ranges: list[HashRange] = []
         if not self._owners:
             return ranges
+        # Each owner has the hashes from behind the point before up to its own point.
         start = 1
         for point, owner in zip([*self._points, HASHES], self._owners, strict=True):
             if owner is consumer and start <= point:

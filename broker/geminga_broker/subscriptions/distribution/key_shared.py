@@ -1,25 +1,26 @@
-"""Who gets what of a Key_Shared subscription: each consumer the entries of its keys. Pure.
+"""Which consumer of a Key_Shared subscription gets which entry: its key's owner (PIP-379). Pure.
 
-A consumer has the keys that its policy's selector gives it (PIP-379). Entries whose consumer cannot
-take them now wait, so that nobody waits for another's keys; but only so many: ``look_ahead_max``.
+A selector (``hash_ring`` or ``hash_ranges``) gives each consumer its keys. Entries whose consumer
+cannot take them now wait, so that a slow consumer does not hold up the keys of others; but at most
+``look_ahead_max`` entries wait.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.distribution.draining import Draining, Held
+from geminga_broker.subscriptions.decisions.key_shared_policy import HashRange, KeySharedPolicy
+from geminga_broker.subscriptions.distribution.draining_hashes import DrainingHash, DrainingHashes
 from geminga_broker.subscriptions.distribution.hash_ranges import HashRanges
 from geminga_broker.subscriptions.distribution.hash_ring import HashRing
 from geminga_broker.subscriptions.distribution.key_hashes import UNKNOWN, KeyHashes
-from geminga_broker.subscriptions.distribution.key_shared_policy import HashRange, KeySharedPolicy
 from geminga_broker.subscriptions.distribution.keyed_replay import KeyedReplay
 from geminga_broker.subscriptions.distribution.replay_queue import ReplayQueue
 from geminga_protocol.pulsar.enums import KeySharedMode
 
-# Entries that wait for their consumers when no more are read
+# No more entries are read while this many wait for their consumers
 # (keySharedLookAheadMsgInReplayThresholdPerConsumer, ...PerSubscription).
 LOOK_AHEAD_PER_CONSUMER_MAX = 2_000
 LOOK_AHEAD_MAX = 20_000
@@ -28,18 +29,18 @@ KeySelector = HashRing | HashRanges
 
 
 def new_selector(policy: KeySharedPolicy) -> KeySelector:
-    """Which consumer a key belongs to, as ``policy`` wants keys to be shared: nobody's yet."""
+    """The selector that ``policy`` asks for, without consumers."""
     return HashRanges() if policy.mode is KeySharedMode.STICKY else HashRing()
 
 
 class Receivers(dict[int, Consumer | None]):
-    """Who may get entries of a hash; None while it is draining, or where it is nobody's.
+    """The consumer that may get entries of a hash; None while the hash drains or has no owner.
 
-    Finding one here takes an eighth of the time of asking both (0.05 us, not 0.4). There are as
-    many as there are hashes at most.
+    A cache: a look-up here takes an eighth of the time of asking both (0.05 us, not 0.4). It has at
+    most as many items as there are hashes, and must be cleared when an answer may have changed.
     """
 
-    def __init__(self, keys: KeySelector, draining: Draining) -> None:
+    def __init__(self, keys: KeySelector, draining: DrainingHashes) -> None:
         super().__init__()
         self._keys = keys
         self._draining = draining
@@ -51,19 +52,20 @@ class Receivers(dict[int, Consumer | None]):
 
 
 class Share:
-    """What of a run of new entries one consumer is to get. ``room`` is how many more messages can
-    be sent; what comes beyond it will wait, as all of them where nothing ``is_wanted``."""
+    """The entries of a run that are for one consumer."""
 
     __slots__ = ("entries", "is_wanted", "room")
 
     def __init__(self, room: int) -> None:
         self.entries: list[Entry] = []
+        # How many more messages can be sent; entries beyond that will wait.
         self.room = room
+        # False: all of them will wait.
         self.is_wanted = room > 0
 
 
 class KeySharedDistribution:
-    """Distributes to ``consumers`` as ``policy`` says; ``is_done`` tells whether an entry need not
+    """Distributes to ``consumers`` as ``policy`` says. ``is_done`` tells whether an entry need not
     be sent any more."""
 
     def __init__(
@@ -74,26 +76,28 @@ class KeySharedDistribution:
     ) -> None:
         self.policy = policy
         self.consumers = consumers
+        # Which consumer owns which keys, and the entries that wait for their consumers.
         self.keys = new_selector(policy)
         self.replay = KeyedReplay()
-        # Delayed entries that are due, whose keys are still to be read.
+        # Delayed entries that are due, and whose keys must still be read.
         self.due = ReplayQueue()
         self._is_done = is_done
+        # The key hashes of entries that were read, kept until they are acknowledged.
         self._hashes = KeyHashes(self.keys.hash_of)
-        self._draining = Draining()
+        self._draining = DrainingHashes()
         self._receivers = Receivers(self.keys, self._draining)
         self._receiver = self._receivers.__getitem__
 
-    # Who takes part
+    # Consumers
 
     def add(self, consumer: Consumer) -> None:
-        """One more takes part: it gets its share of the keys."""
+        """Give ``consumer`` its share of the keys."""
         self.consumers.append(consumer)
         self.keys.add(consumer)
         self._reassign()
 
     def left(self, consumer: Consumer, held: Sequence[EntryId]) -> None:
-        """``consumer`` is gone; its keys, and what it held of them, go to others."""
+        """``consumer`` has left: its keys, and the entries that it ``held``, go to others."""
         self.consumers.remove(consumer)
         self.keys.remove(consumer)
         self._draining.left(consumer)
@@ -101,57 +105,59 @@ class KeySharedDistribution:
             self._reassign(held)
 
     def _reassign(self, given_back: Sequence[EntryId] = ()) -> None:
-        """Keys have changed hands. Those of which a consumer still holds entries stay with it until
-        it has acknowledged them; where order does not matter they need not. What was given back
-        waits for the new ones."""
+        """Keys have new owners; entries that were given back wait for these."""
+        # The steps depend on each other: receivers on what drains, queues on receivers. If messages
+        # may go out of order, no hash drains.
         if not self.policy.allows_out_of_order:
             self._draining.reassigned(self.keys.select, self.consumers, self._hashes)
         self._receivers.clear()
         self.replay.reassign(self._hashes, self._receiver)
-        self.let_wait(given_back)
+        self._queue(given_back)
 
     def clear(self) -> None:
-        """Begin anew: nothing waits, and nobody holds anything."""
+        """Begin again: no entry waits, and no consumer holds any."""
         self._hashes.clear()
         self._draining.clear()
         self._receivers.clear()
         self.replay.clear()
         self.due.clear()
 
-    # What waits
+    # Waiting entries
 
     @property
     def waiting_count(self) -> int:
-        """Entries that were read and wait for their consumer."""
+        """How many entries were read and wait for their consumers."""
         return len(self.replay) + len(self.due)
 
     @property
     def first_waiting(self) -> EntryId | None:
-        """The lowest of those that were sent or read before."""
+        """The lowest of them, without the due ones, whose keys are still to be read."""
         return min(self.replay.firsts, default=None)
 
     @property
     def look_ahead_max(self) -> int:
-        """How many may wait before no more is read."""
+        """How many entries may wait before no more are read."""
         return min(LOOK_AHEAD_PER_CONSUMER_MAX * len(self.consumers), LOOK_AHEAD_MAX)
 
-    def let_wait(self, ids: Sequence[EntryId]) -> None:
-        """Let entries that were read wait for the consumers of their keys."""
+    def _queue(self, ids: Sequence[EntryId]) -> None:
+        """Queue entries that were read before for the owners of their keys."""
         hashes = self._hashes.of(ids)
-        if UNKNOWN in hashes:  # the mark passed them in consumers' hands: their ledger was trimmed
+        if UNKNOWN in hashes:
+            # The mark-delete position passed them while consumers held them (their ledger was
+            # trimmed), so that their hashes were cut off.
             ids = [each for each in ids if not self._is_done(each)]
             hashes = self._hashes.of(ids)
         self.replay.add_all(ids, hashes, self._receiver)
 
-    def let_run_wait(self, ledger_id: int, run: list[Entry], mark_delete: Position) -> None:
-        """Let entries wait whose keys are read now."""
+    def queue_run(self, ledger_id: int, run: list[Entry], mark_delete: Position) -> None:
+        """Queue entries that are read now for the owners of their keys."""
         hashes = self._hashes.of_run(ledger_id, run, mark_delete)
         ids = [(ledger_id, each[0]) for each in run]
         self.replay.add_all(ids, hashes, self._receiver)
 
-    def let_wait_for(self, consumer: Consumer | None, ids: list[EntryId]) -> None:
-        """Let new entries wait for ``consumer``; for None, until their hashes are drained, or
-        somebody's."""
+    def queue_for(self, consumer: Consumer | None, ids: list[EntryId]) -> None:
+        """Queue new entries for ``consumer``; for None, until their hashes are drained or have an
+        owner."""
         if consumer is not None:
             self.replay.add_for(consumer, ids)
             return
@@ -163,14 +169,15 @@ class KeySharedDistribution:
         self.replay.add_all(ids, hashes, self._receiver)
 
     def given_back(self, consumer: Consumer, ids: Sequence[EntryId]) -> None:
-        """``consumer`` gives these back: they wait for whoever has their keys."""
+        """``consumer`` gives entries back: they wait for the owners of their keys."""
         del consumer
-        self.let_wait(ids)
+        # First queued, then released: if that drains their hash, they move to its new owner.
+        self._queue(ids)
         self._given_up(ids)
 
     def acknowledged(self, ids: Sequence[EntryId], unheld: Sequence[EntryId]) -> bool:
-        """Entries need not be sent any more, of which those ``unheld`` may have waited; True where
-        others waited for that."""
+        """Entries need not be sent any more; only those in ``unheld`` may have waited for that.
+        True if other entries may be sent now."""
         goes_on = self._given_up(ids)
         replay = self.replay
         if unheld and replay:
@@ -179,7 +186,7 @@ class KeySharedDistribution:
         return goes_on
 
     def _given_up(self, ids: Sequence[EntryId]) -> bool:
-        """Nobody holds these any more; True where others waited for that."""
+        """Entries are no longer held; True if that drained a hash for which others waited."""
         drained = self._draining.given_up(ids)
         if not drained:
             return False
@@ -190,8 +197,8 @@ class KeySharedDistribution:
     # New entries
 
     def wants_new(self, consumer: Consumer) -> bool:
-        """Whether a new entry can be sent to it. Where order matters those come first that it is
-        still to get: while they are fetched it needs no others."""
+        """Whether ``consumer`` can be sent new entries: not before those that wait for it, if order
+        matters."""
         return consumer.can_take and (
             self.policy.allows_out_of_order or not self.replay.queues.get(consumer)
         )
@@ -199,49 +206,47 @@ class KeySharedDistribution:
     def share_out(
         self, ledger_id: int, run: list[Entry], mark_delete: Position
     ) -> tuple[dict[Consumer | None, Share], int]:
-        """What of ``run`` is whose, up to where nobody can take more, or too many wait; and how
-        many entries that are."""
+        """The shares of ``run`` by consumer, and how many of its entries they have.
+
+        It stops when no consumer can take more, or when too many entries would wait.
+        """
         hashes = self._hashes.of_run(ledger_id, run, mark_delete)
         receivers = self._receivers
         waiting_left = self.look_ahead_max - len(self.replay)
         shares: dict[Consumer | None, Share] = {}
         used = 0
+        # HOT: for each message a look-up by hash and one by consumer.
         for entry, key_hash in zip(run, hashes, strict=True):
             used += 1
             consumer = receivers[key_hash]
             share = shares.get(consumer)
             if share is None:
-                share = shares[consumer] = Share(self._room(consumer))
+                is_ready = consumer is not None and self.wants_new(consumer)
+                share = shares[consumer] = Share(consumer.room if consumer and is_ready else 0)
             share.entries.append(entry)
             if share.room > 0:
+                # An entry whose messages are not counted yet has at least one.
                 share.room -= entry[2] or 1
-                if share.room <= 0 and not self._can_go_on(shares):
+                if share.room <= 0 and not any(
+                    shares[each].room > 0 if each in shares else self.wants_new(each)
+                    for each in self.consumers
+                ):
                     break
             else:
+                # Without room, the entry waits: the run ends when no more may.
                 waiting_left -= 1
                 if waiting_left <= 0:
                     break
         return shares, used
 
-    def _room(self, consumer: Consumer | None) -> int:
-        """How many messages of new entries can be sent to it."""
-        return consumer.room if consumer is not None and self.wants_new(consumer) else 0
-
-    def _can_go_on(self, shares: Mapping[Consumer | None, Share]) -> bool:
-        """Whether anybody can take more than its share."""
-        return any(
-            shares[each].room > 0 if each in shares else self.wants_new(each)
-            for each in self.consumers
-        )
-
-    # Asking
+    # Stats
 
     def ranges_of(self, consumer: Consumer) -> list[HashRange]:
-        """The hashes of the keys that ``consumer`` gets."""
+        """The hashes of the keys that ``consumer`` owns."""
         return self.keys.ranges_of(consumer)
 
-    def draining_of(self, consumer: Consumer) -> dict[int, Held]:
-        """The hashes that are another's by now, but of which ``consumer`` still holds entries."""
+    def draining_of(self, consumer: Consumer) -> dict[int, DrainingHash]:
+        """The hashes that ``consumer`` no longer owns but still holds entries of."""
         draining = self._draining.hashes
         return {
             key_hash: draining[key_hash]

@@ -1,7 +1,8 @@
 """Entries of a Key_Shared subscription that wait for their consumer, or for their key. Pure.
 
-Those of a consumer wait in one queue, lowest position first: so each key of it keeps its order.
-Those whose hash is draining elsewhere, or belongs to nobody, wait by hash and hinder no others.
+Entries of a consumer's keys wait in one queue, lowest position first, so that each key keeps its
+order. Entries of a hash that is draining elsewhere, or that has no owner, are blocked: they wait by
+hash and hold up no other entries.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ from geminga_broker.subscriptions.distribution.key_hashes import KeyHashes
 from geminga_broker.subscriptions.distribution.replay_queue import ReplayQueue
 
 Receiver = Callable[[int], Consumer | None]
-"""Who may get entries of a hash now; None for nobody."""
+"""The consumer that may get entries of a hash now; None if none may."""
 
 
 class KeyedReplay:
-    """Waiting entries."""
+    """The waiting entries of one subscription."""
 
     def __init__(self) -> None:
+        # The entries that wait for each consumer; empty queues are possible.
         self.queues: dict[Consumer, ReplayQueue] = {}
-        # As they came, which is sorted when they go to a queue, but any is found at once.
+        # Blocked entries by hash. A dict of positions, because any of them may be acknowledged;
+        # not sorted, because the queue that they move to sorts them.
         self._blocked: dict[int, dict[EntryId, None]] = {}
         self._blocked_count = 0
 
@@ -32,20 +35,24 @@ class KeyedReplay:
 
     @property
     def firsts(self) -> list[EntryId]:
-        """The first entry of each consumer's that waits, and what came first of each hash."""
+        """The lowest entry that waits for each consumer, and the earliest one of each blocked
+        hash."""
         queued = [queue.first for queue in self.queues.values() if queue]
         return queued + [next(iter(ids)) for ids in self._blocked.values()]
 
+    # Adding
+
     def add_for(self, consumer: Consumer, ids: Sequence[EntryId]) -> None:
-        """Let entries wait for ``consumer``, none of which waits already."""
+        """Queue entries for ``consumer``; none of them waits already."""
         queue = self.queues.get(consumer)
         if queue is None:
             queue = self.queues[consumer] = ReplayQueue()
         queue.add_all(ids)
 
     def add_all(self, ids: Sequence[EntryId], hashes: Sequence[int], receiver: Receiver) -> None:
-        """Let entries of these hashes, none of which waits already, wait for who may get them, or
-        until somebody may. Each hash is asked for once: many entries share few."""
+        """Queue entries with these hashes for their receivers, or block them; none of them waits
+        already."""
+        # Each hash is looked up once: many entries share few hashes.
         ids_of_hash: defaultdict[int, list[EntryId]] = defaultdict(list)
         for position, key_hash in zip(ids, hashes, strict=True):
             ids_of_hash[key_hash].append(position)
@@ -60,19 +67,28 @@ class KeyedReplay:
         for consumer, of_consumer in ids_of.items():
             self.add_for(consumer, of_consumer)
 
+    # Removing
+
     def discard(self, position: EntryId, key_hash: int, receiver: Consumer | None) -> None:
-        """An entry needs not wait any more, if it did."""
+        """Remove an entry, if it waits; ``receiver`` is the one of its hash."""
         if receiver is not None:
             queue = self.queues.get(receiver)
             if queue is not None:
                 queue.discard(position)
             return
+        # Without a receiver, the hash is blocked, if any of its entries waits.
         blocked = self._blocked.get(key_hash)
         if blocked is not None and position in blocked:
             self._take_blocked(key_hash, [position])
 
+    def discard_upto(self, position: EntryId) -> None:
+        """Remove all entries up to ``position``."""
+        for queue in self.queues.values():
+            queue.discard_upto(position)
+        for key_hash, blocked in list(self._blocked.items()):
+            self._take_blocked(key_hash, [each for each in blocked if each <= position])
+
     def _take_blocked(self, key_hash: int, ids: Sequence[EntryId]) -> None:
-        """Some of those that wait for a hash wait no more."""
         blocked = self._blocked[key_hash]
         for each in ids:
             del blocked[each]
@@ -80,15 +96,17 @@ class KeyedReplay:
         if not blocked:
             del self._blocked[key_hash]
 
-    def discard_upto(self, position: EntryId) -> None:
-        """Nothing up to there needs to wait any more."""
-        for queue in self.queues.values():
-            queue.discard_upto(position)
-        for key_hash, blocked in list(self._blocked.items()):
-            self._take_blocked(key_hash, [each for each in blocked if each <= position])
+    def clear(self) -> None:
+        """Remove all entries."""
+        self.queues.clear()
+        self._blocked.clear()
+        self._blocked_count = 0
+
+    # Moving
 
     def unblock(self, hashes: Iterable[int], receiver: Receiver) -> bool:
-        """These may be somebody's now: what waited for that waits for them; False if nothing."""
+        """Queue the blocked entries of ``hashes`` that have a receiver now; False if there are
+        none."""
         ids_of: defaultdict[Consumer, list[EntryId]] = defaultdict(list)
         for key_hash in hashes:
             consumer = receiver(key_hash)
@@ -101,7 +119,10 @@ class KeyedReplay:
         return bool(ids_of)
 
     def reassign(self, hashes: KeyHashes, receiver: Receiver) -> None:
-        """Consumers came or went, or hashes are draining now: what waited for another moves."""
+        """Move entries whose hashes have another receiver now: consumers came or left, or hashes
+        began to drain."""
+        # Collected first and added last, because ``add_all`` may change the queues that the loop
+        # goes through.
         moving: list[EntryId] = []
         for consumer, queue in self.queues.items():
             ids = list(queue)
@@ -115,9 +136,3 @@ class KeyedReplay:
         self.queues = {each: queue for each, queue in self.queues.items() if queue}
         self.unblock(list(self._blocked), receiver)
         self.add_all(moving, hashes.of(moving), receiver)
-
-    def clear(self) -> None:
-        """Nothing waits any more."""
-        self.queues.clear()
-        self._blocked.clear()
-        self._blocked_count = 0

@@ -1,12 +1,12 @@
-"""Who gets what of a Shared subscription: consumers take turns, by priority. Pure.
+"""Which consumer of a Shared subscription gets which entry: they take turns, by priority. Pure.
 
-What is given back is sent again before new entries are, lowest position first; the chunks of a
+Entries that were given back are sent before new ones, lowest position first. The chunks of a
 message all go to one consumer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from geminga_broker.managed_ledger.positions import EntryId
 from geminga_broker.subscriptions.consumer import Consumer
@@ -17,63 +17,43 @@ from geminga_broker.subscriptions.distribution.chunk_receivers import (
 )
 from geminga_broker.subscriptions.distribution.replay_queue import ReplayQueue
 
-# Messages one consumer is given before the next one's turn (dispatcherMaxRoundRobinBatchSize).
+# Messages that one consumer is sent before the next one's turn (dispatcherMaxRoundRobinBatchSize).
 TURN_MESSAGES_MAX = 20
 
 
 class SharedDistribution:
-    """Distributes to ``consumers``, which it keeps in the order of their priorities.
-
-    ``replay`` waits for whoever's turn it is; of ``chunks`` each waits for its own consumer.
-    """
+    """Distributes to ``consumers``, which it keeps in the order of their priorities."""
 
     __slots__ = ("_turn", "chunks", "consumers", "replay")
 
     def __init__(self, consumers: list[Consumer]) -> None:
         self.consumers = consumers
+        # Entries that are sent before new ones, to the consumers whose turn it is: given back, or
+        # delayed and due.
         self.replay = ReplayQueue()
+        # Waiting chunks, each for its own consumer.
         self.chunks = ChunkReceivers()
-        # The first place among the consumers that is to be looked at next.
+        # The index in ``consumers`` at which the next turn begins.
         self._turn = 0
 
+    # Consumers
+
     def add(self, consumer: Consumer) -> None:
-        """One more takes part."""
+        """Let ``consumer`` take part."""
         self.consumers.append(consumer)
-        # Stable: within a priority, consumers keep the order in which they came.
+        # Stable: within a priority level, consumers keep the order in which they came.
         self.consumers.sort(key=lambda each: each.priority)
 
     def left(self, consumer: Consumer, held: Sequence[EntryId]) -> None:
-        """``consumer``, which held these, is gone."""
+        """``consumer`` has left; ``held`` are the entries that it held."""
         self.consumers.remove(consumer)
         self.given_back(consumer, held)
 
-    def given_back(self, consumer: Consumer, ids: Sequence[EntryId]) -> None:
-        """``consumer`` gives these back: anyone may get them."""
-        # What waits for it must not come before what it gave back of the same messages.
-        self.replay.add_all([*ids, *self.chunks.left(consumer)])
-
-    def let_wait(self, ids: Iterable[EntryId]) -> None:
-        """These are to be sent before new entries are."""
-        self.replay.add_all(ids)
-
-    def acknowledged(self, ids: Sequence[EntryId], unheld: Sequence[EntryId]) -> bool:
-        """Entries need not be sent any more, of which those ``unheld`` may have waited; False:
-        nothing waited for that."""
-        del ids
-        if unheld and self.waiting_count:
-            for each in unheld:
-                self.replay.discard(each)
-                self.chunks.discard(each)
-        return False
-
-    def clear(self) -> None:
-        """Begin anew: nothing waits, and nobody has part of a message."""
-        self.replay.clear()
-        self.chunks.clear()
+    # Waiting entries
 
     @property
     def waiting_count(self) -> int:
-        """Entries that wait to be sent (again)."""
+        """How many entries wait to be sent, for the first time or again."""
         return len(self.replay) + self.chunks.waiting_count
 
     @property
@@ -82,15 +62,42 @@ class SharedDistribution:
         queues = (self.replay, *self.chunks.waiting.values())
         return min((each.first for each in queues if each), default=None)
 
+    def given_back(self, consumer: Consumer, ids: Sequence[EntryId]) -> None:
+        """``consumer`` gives entries back, which any consumer may get."""
+        # Its waiting chunks go with them: they must not come before chunks that it gave back.
+        self.replay.add_all([*ids, *self.chunks.left(consumer)])
+
+    def acknowledged(self, ids: Sequence[EntryId], unheld: Sequence[EntryId]) -> bool:
+        """Entries need not be sent any more; only those in ``unheld`` may have waited for that.
+        False: it lets no other entries be sent."""
+        del ids
+        # An entry waits in one queue, but which one is not known: discarding is cheap.
+        if unheld and self.waiting_count:
+            for each in unheld:
+                self.replay.discard(each)
+                self.chunks.discard(each)
+        return False
+
+    def clear(self) -> None:
+        """Begin again: no entry waits, and no consumer has part of a message."""
+        self.replay.clear()
+        self.chunks.clear()
+
+    # Turns
+
     @property
     def may_read_on(self) -> bool:
-        """Whether not too many chunks wait for new entries to be looked at."""
+        """Whether so few chunks wait that new entries may be read."""
         return not self.chunks.waiting or self.chunks.waiting_count < WAITING_MAX
 
     def next_consumer(self) -> Consumer | None:
-        """Whose turn it is: of the best priority level that has someone with permits, the one that
-        comes after the last one served, round and round. None where nobody can take anything."""
+        """The consumer whose turn it is; None if none can take messages.
+
+        Of the best priority level with a ready consumer, it is the one after the last one served,
+        in a circle.
+        """
         consumers = self.consumers
+        # ``consumers`` is sorted by priority, so that the first ready one has the best level.
         ready = [index for index, each in enumerate(consumers) if each.can_take]
         if not ready:
             return None
@@ -101,12 +108,12 @@ class SharedDistribution:
         return consumers[index]
 
     def keep_turn(self, consumer: Consumer) -> None:
-        """``consumer``, whose turn it was, got nothing: it is still its turn."""
+        """Repeat the turn of ``consumer``, which was sent nothing."""
         self._turn = self.consumers.index(consumer)
 
     def taker(self, consumer: Consumer, position: EntryId, payload: bytes) -> Consumer | None:
-        """Who gets an entry in the turn of ``consumer``: of a chunk, the one that has the others of
-        its message. None where that one has no room: the chunk waits for it."""
+        """The consumer that gets an entry in the turn of ``consumer``: for a chunk, the one with
+        the others of its message. None if that one has no room: the chunk waits for it."""
         chunk = chunk_of(payload)
         if chunk is None:
             return consumer

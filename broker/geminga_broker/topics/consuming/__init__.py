@@ -1,1 +1,6 @@
-"""Who consumes from a topic: how subscriptions come and go, under which limits they are served."""
+"""The subscriptions of a topic: created, found, deleted, and the limits on them.
+
+``subscription_registry`` is what both kinds of topics share; ``persistent_subscriptions`` and
+``non_persistent_subscriptions`` are the two kinds. ``dispatch_limiters`` are a topic's dispatch
+rates.
+"""

@@ -1,126 +1,20 @@
-"""The subscriptions of a topic by name, whether it keeps its messages or not."""
+"""The subscriptions of a topic by name, of persistent and of non-persistent ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
-from geminga_broker.managed_ledger.cursor import OnDurable
-from geminga_broker.managed_ledger.positions import AckedEntry, EntryId, Position
 from geminga_broker.policies.effective import EffectivePolicies
 from geminga_broker.policies.subscribing import SUBSCRIBE_FREELY
-from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.non_persistent_subscription import NonPersistentSubscription
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
-from geminga_broker.topics.consuming.admission import Admission
+from geminga_broker.subscriptions.subscription import Subscription
+from geminga_broker.topics.decisions.consumer_admission import ConsumerAdmission
 from geminga_broker.topics.part import OwningTopic, TopicPart, TopicServices
-from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_runtime.clock import Clock
 
-
-class TopicSubscription(Protocol):
-    """A subscription of any topic."""
-
-    @property
-    def name(self) -> str:
-        """The subscription's name."""
-        ...
-
-    @property
-    def type(self) -> SubscriptionType | None:
-        """What its consumers are; None while none has ever come."""
-        ...
-
-    @property
-    def consumers(self) -> list[Consumer]:
-        """Connected consumers."""
-        ...
-
-    @property
-    def messages_out(self) -> int:
-        """Messages sent since the topic was loaded."""
-        ...
-
-    @property
-    def bytes_out(self) -> int:
-        """Bytes sent since the topic was loaded."""
-        ...
-
-    @property
-    def backlog_entries(self) -> int:
-        """How many entries are still to be acknowledged."""
-        ...
-
-    @property
-    def expiry_rate(self) -> float:
-        """How many entries a second grow too old."""
-        ...
-
-    @property
-    def mark_delete(self) -> Position | None:
-        """Everything up to here is acknowledged; None where nothing is kept."""
-        ...
-
-    def connected(self, consumer: Consumer) -> None:
-        """The client knows that it is subscribed: it may be told more now."""
-        ...
-
-    def flow(self, consumer: Consumer, permits: int) -> None:
-        """``consumer`` has room for ``permits`` more messages."""
-        ...
-
-    def entries_available(self) -> None:
-        """Look whether something can be sent: entries came, or a socket drained."""
-        ...
-
-    def acknowledge(
-        self, consumer: Consumer, entries: Iterable[AckedEntry], on_durable: OnDurable | None
-    ) -> None:
-        """Acknowledge single entries."""
-        ...
-
-    def acknowledge_entries(self, consumer: Consumer, ids: list[EntryId]) -> None:
-        """Acknowledge whole entries, by the thousand; ``ids`` may come back in another order."""
-        ...
-
-    def acknowledge_upto(
-        self,
-        consumer: Consumer,
-        position: Position,
-        ack_set: Sequence[int],
-        on_durable: OnDurable | None,
-    ) -> None:
-        """Acknowledge everything up to ``position``; raises ``NotAllowed`` on Shared."""
-        ...
-
-    def redeliver(self, consumer: Consumer, positions: list[Position] | None) -> None:
-        """Send again what ``consumer`` holds: ``positions``, or everything for None."""
-        ...
-
-    async def seek(self, position: Position, remaining: Sequence[int] = ()) -> None:
-        """Make ``position`` the next entry to deliver, and of its batch what the bit set
-        ``remaining`` holds; consumers are told to come back first."""
-        ...
-
-    async def seek_time(self, time_ms: int) -> None:
-        """Make the first message published at or after that time the next to deliver."""
-        ...
-
-    async def last_message(self, *, reads_compacted: bool = False) -> tuple[Position, int]:
-        """The newest entry and the index of the last message in its batch (-1: no batch)."""
-        ...
-
-    async def disconnect(self, consumer: Consumer) -> None:
-        """``consumer`` is gone."""
-        ...
-
-    async def unsubscribe(self, consumer: Consumer, *, force: bool) -> None:
-        """Delete the subscription; only its sole consumer may, unless ``force``."""
-        ...
-
-    def close_consumers(self) -> None:
-        """Tell every consumer to subscribe again."""
-        ...
-
+TopicSubscription = Subscription | NonPersistentSubscription
+"""A subscription of any topic: sessions and stats use what both kinds have in common."""
 
 SubscriptionT = TypeVar("SubscriptionT", bound=TopicSubscription)
 
@@ -135,15 +29,17 @@ class SubscriptionRegistry(TopicPart, Generic[SubscriptionT]):
         super().__init__(topic, services)
         self.subscriptions: dict[str, SubscriptionT] = {}
         self._clock: Clock = services.clock
-        self._admission = Admission(str(topic.name), SUBSCRIBE_FREELY)
+        # Without limits until ``apply`` has brought policies.
+        self._admission = ConsumerAdmission(str(topic.name), SUBSCRIBE_FREELY)
 
     def apply(self, policies: EffectivePolicies) -> None:
-        """Hold new consumers to these policies."""
-        self._admission.policies = policies.subscribing
+        """Apply policies to consumers that subscribe from now on."""
+        self._admission.apply(policies.subscribing)
 
     def _check_consumers(self, request: SubscribeRequest, of_subscription: int) -> None:
-        """Raise ``ConsumerBusy`` where the topic, or its subscription with ``of_subscription``
+        """Raise ``ConsumerBusy`` if the topic, or its subscription with ``of_subscription``
         consumers, may not have one more."""
+        # Without limits, the consumers of many subscriptions need not be gathered.
         if self._admission.limits_consumers:
             of_topic = [each for other in self.subscriptions.values() for each in other.consumers]
             self._admission.check_consumers(request.consumer.host, of_topic, of_subscription)
@@ -155,6 +51,7 @@ class SubscriptionRegistry(TopicPart, Generic[SubscriptionT]):
 
     def disconnect(self) -> None:
         """Disconnect all consumers; they look the topic up again."""
+        # A copy: a non-persistent subscription ends with its last consumer.
         for subscription in list(self.subscriptions.values()):
             subscription.close_consumers()
 

@@ -1,7 +1,7 @@
 """Publishes the broker's own messages to a topic, such as those of its health check.
 
 These messages skip the steps that policies prescribe for messages of clients. The publisher is not
-among the topic's producers: an exclusive producer does not exclude it, nor does it exclude one.
+one of the topic's producers: an exclusive producer does not exclude it, nor the reverse.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ from collections.abc import Callable, Sequence
 from itertools import count
 
 from geminga_broker.errors import BrokerError, StorageUnavailable
-from geminga_broker.managed_ledger.append_request import AppendRequest, sequence_id_of
 from geminga_broker.managed_ledger.positions import Entry, Position
+from geminga_broker.managed_ledger.writing.append_request import AppendRequest, sequence_id_of
 
-# Messages that may be pending: while bookies are away, they must not fill the broker's memory.
-UNDER_WAY_MAX = 1000
+# Messages that may be pending: while bookies do not answer, they must not fill the broker's memory.
+PENDING_MAX = 1000
 
 
 class InternalPublisher:
     """The broker as a publisher to one topic, whose ``append`` takes requests to the log."""
 
-    __slots__ = ("_append", "_numbers", "_under_way")
+    __slots__ = ("_append", "_numbers", "_pending")
 
+    # What a ``Publisher`` shows of itself. Its messages have no sequence ids to deduplicate by.
     name = "broker"
     is_chunking = False
     is_numbering = False
@@ -31,25 +32,28 @@ class InternalPublisher:
     def __init__(self, append: Callable[[Sequence[AppendRequest]], None]) -> None:
         self._append = append
         self._numbers = count()
-        # The caller that waits for a message, and the size of the message, by its number.
-        self._under_way: dict[int, tuple[asyncio.Future[Position], int]] = {}
+        # By the number of a message: the caller that waits for it, and its size in bytes.
+        self._pending: dict[int, tuple[asyncio.Future[Position], int]] = {}
 
     async def publish(self, payload: bytes, messages: int = 1) -> Position:
-        """Append ``payload``, which holds so many messages; its position, once it is durable.
+        """Append ``payload``, which holds ``messages`` messages, and return its position once it is
+        durable.
 
         Raises what the log raises (``TopicFenced``, ``TopicTerminated``, ``NotAllowed``),
         ``TopicFenced`` if the topic closes meanwhile, and ``StorageUnavailable`` if too many
         messages are pending.
         """
-        if len(self._under_way) >= UNDER_WAY_MAX:
-            raise StorageUnavailable(f"{UNDER_WAY_MAX} messages before it are not stored yet")
+        if len(self._pending) >= PENDING_MAX:
+            raise StorageUnavailable(f"{PENDING_MAX} messages before it are not stored yet")
+        # Its own numbers, by which ``confirm`` finds the caller; the log does not compare them.
         number = next(self._numbers)
         stored: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
-        self._under_way[number] = stored, len(payload)
+        self._pending[number] = stored, len(payload)
         try:
             self._append([(payload, messages, self, number, 0)])
         except BaseException:
-            del self._under_way[number]
+            # The log did not take it, and so will never confirm it.
+            del self._pending[number]
             raise
         return await stored
 
@@ -58,11 +62,12 @@ class InternalPublisher:
     ) -> tuple[int, int]:
         """Return the positions of these messages to the callers that wait for them."""
         messages = size_bytes = 0
-        for (entry_id, _, _), (_, told, _, number, _) in zip(entries, requests, strict=True):
-            stored, payload_bytes = self._under_way.pop(number, (None, 0))
-            if stored is not None and not stored.done():  # else the caller was cancelled
+        for (entry_id, _, _), (_, count_of, _, number, _) in zip(entries, requests, strict=True):
+            stored, payload_bytes = self._pending.pop(number, (None, 0))
+            # The caller may have been cancelled, or told that the topic closes.
+            if stored is not None and not stored.done():
                 stored.set_result(Position(ledger_id, entry_id))
-            messages += told or 1
+            messages += count_of or 1
             size_bytes += payload_bytes
         return messages, size_bytes
 
@@ -71,11 +76,12 @@ class InternalPublisher:
         self._fail(sequence_id_of(request), error)
 
     def fail_all(self, error: BrokerError) -> None:
-        """Raise ``error`` for all callers that wait. Pending messages may still become durable."""
-        for number in list(self._under_way):
+        """Raise ``error`` for all callers that wait. Their messages may still become durable."""
+        for number in list(self._pending):
             self._fail(number, error)
 
     def _fail(self, number: int, error: BrokerError) -> None:
-        stored, _ = self._under_way.pop(number)
+        # Forgotten at once: a later confirmation of this number finds no caller.
+        stored, _ = self._pending.pop(number)
         if not stored.done():
             stored.set_exception(error)

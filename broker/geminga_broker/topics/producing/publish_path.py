@@ -1,39 +1,38 @@
-"""The way of messages from a topic's producers to its log, and of the receipts back to them.
+"""The path of messages from a topic's producers to its log, and of receipts back to them.
 
-Everything on that way is synchronous and works on runs. What policies ask of messages is done by
-steps before the log, which the topic's parts have. Each producer holds the first step that is on,
-and gets another one when the policies change, so that a step that is off costs nothing.
+Everything on this path is synchronous and works on runs of messages. What policies require of
+messages is done by steps before the log, which the topic's parts provide. Each producer holds the
+first step that is on, and gets another one when the policies change, so that a step that is off
+costs nothing.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from geminga_broker.errors import BrokerError, TopicFenced, TopicTerminated
-from geminga_broker.managed_ledger.append_request import AppendRequest, Publisher, publisher_of
 from geminga_broker.managed_ledger.positions import Entry
-from geminga_broker.managed_ledger.write_latency import WriteLatency
+from geminga_broker.managed_ledger.writing.append_request import (
+    AppendRequest,
+    Publisher,
+    publisher_of,
+)
+from geminga_broker.managed_ledger.writing.write_latency import WriteLatency
 from geminga_broker.policies.effective import EffectivePolicies
-from geminga_broker.subscriptions.volatile_subscription import NOWHERE
+from geminga_broker.subscriptions.non_persistent_subscription import NOWHERE
+from geminga_broker.topics.decisions.sequence_ids import NO_SEQUENCE_ID
 from geminga_broker.topics.part import OwningTopic, Step, TopicPart, TopicServices
 from geminga_broker.topics.producing.internal_publisher import InternalPublisher
-from geminga_broker.topics.producing.producers import Producer, Producers
+from geminga_broker.topics.producing.producer import Producer
+from geminga_broker.topics.producing.producers import Producers
 from geminga_broker.topics.producing.publish_gate import PublishGate
-from geminga_broker.topics.producing.replicated import ReplicatorProducer, take_positions
-from geminga_broker.topics.producing.sequence_ids import NO_SEQUENCE_ID
+from geminga_broker.topics.producing.replicator_producer import ReplicatorProducer, take_positions
 from geminga_broker.topics.producing.topic_epoch import TopicEpoch
 
-# Where upstream keeps the epoch, among the properties of the log.
+# The property of the log in which upstream stores the topic's epoch.
 EPOCH_PROPERTY = "pulsar.topic.epoch"
-
-
-def _epoch_of(properties: Mapping[str, str]) -> int | None:
-    try:
-        return int(properties[EPOCH_PROPERTY])
-    except (KeyError, ValueError):
-        return None
 
 
 class PublishPath(TopicPart):
@@ -60,50 +59,59 @@ class PublishPath(TopicPart):
         name = str(topic.name)
         self.producers = Producers(name, self)
         self.epoch = TopicEpoch(self.producers, self)
+        # Durable messages and their bytes, and when the last ones became durable (Unix time).
         self.messages_in = 0
         self.bytes_in = 0
         self.last_publish_ms = 0
-        # None until something is published: there may be very many topics.
+        # Made with the first message: a broker may hold very many idle topics.
         self.write_latency: WriteLatency | None = None
         self._gate = PublishGate(name, self.producers, services.clock, services.broker_rate)
         self._log = topic.managed_ledger if topic.keeps_messages else None
         self._clock = services.clock
+        # The broker's histogram of write latencies, shared by all topics.
         self._durations = services.publish_durations
         # Whether a producer that has left published a message in chunks.
         self._had_chunks = False
+        # Made on first use: most topics have no messages of the broker's own.
         self._internal: InternalPublisher | None = None
 
     async def opened(self) -> None:
-        """Continue with the epoch that the owner before has stored."""
+        """Continue with the epoch that an earlier owner has stored."""
         if self._log is not None:
-            self.epoch.current = _epoch_of(self._log.properties.all)
+            try:
+                self.epoch.current = int(self._log.properties.all[EPOCH_PROPERTY])
+            except (KeyError, ValueError):
+                self.epoch.current = None
 
     # The steps
 
     def apply(self, policies: EffectivePolicies) -> None:
-        """Compose the steps anew: the other parts follow ``policies`` already."""
+        """Compose the steps: all other parts follow ``policies`` by now."""
         self._gate.apply(policies.publishing)
         self.rearrange()
         self._gate.disconnect_disallowed()
 
     def step_before(self, following: Step) -> Step:
-        """Rate limits and encryption come first, as this part is the first."""
+        """The steps of the gate, which are the first of all steps: rate limits, encryption."""
         return self._gate.step_before(following)
 
     def rearrange(self) -> None:
-        """Give each producer the first of the steps that are on now."""
+        """Give each producer the first step that is on now."""
         for producer in self.producers:
             self._lead_in(producer)
 
     def _lead_in(self, producer: Producer) -> None:
-        """A step is told whose run it takes. The log is not: without steps, sessions give it runs
-        with messages of several producers."""
+        """Let ``producer`` publish through the steps that are on now."""
+        # Composed from the log backwards: the first part's step becomes the first one.
         first: Step = self._append
         for part in reversed(self._topic.parts):
             first = part.step_before(first)
         if isinstance(producer, ReplicatorProducer) and producer.is_positioned:
+            # All other steps, deduplication among them, see source positions as sequence ids.
             producer.append_all = partial(take_positions, first, producer)
             return
+        # Steps take runs of one producer. Without steps, all producers have the same
+        # ``append_all``, so that sessions may append messages of several producers as one run.
         is_straight = first == self._append
         producer.append_all = self.append if is_straight else partial(first, producer)
 
@@ -112,12 +120,15 @@ class PublishPath(TopicPart):
         self.append(requests)
 
     def append(self, requests: Sequence[AppendRequest]) -> None:
-        """Append to the log, past all steps; raises what the log raises. Where there is no log,
-        messages count as appended at once."""
+        """Append to the log, behind all steps; raises what the log raises.
+
+        HOT: called for each run. Without a log, messages count as appended at once.
+        """
         if self._log is None:
             entries = [(NOWHERE.entry_id, payload, count) for payload, count, _, _, _ in requests]
             self._topic.run_appended(NOWHERE.ledger_id, entries, requests)
             return
+        # The log may refuse the run: only what it took is measured.
         self._log.append_all(requests)
         if self.write_latency is None:
             self.write_latency = WriteLatency(self._durations)
@@ -133,7 +144,9 @@ class PublishPath(TopicPart):
                 self._confirm_mixed(ledger_id, entries, batch)
                 break
         else:  # one publisher, as in most runs: not sorting them saves 0.04 us a message
-            self._count(*first.confirm(ledger_id, entries, batch))
+            messages, size_bytes = first.confirm(ledger_id, entries, batch)
+            self.messages_in += messages
+            self.bytes_in += size_bytes
         self.last_publish_ms = self._clock.wall_ms()
         if self.write_latency is not None:
             self.write_latency.confirmed(len(entries), self._clock.monotonic())
@@ -141,19 +154,17 @@ class PublishPath(TopicPart):
     def _confirm_mixed(
         self, ledger_id: int, entries: Sequence[Entry], batch: Sequence[AppendRequest]
     ) -> None:
+        """Confirm a run of several publishers, to each its own entries in their order."""
         runs: defaultdict[Publisher, tuple[list[Entry], list[AppendRequest]]]
         runs = defaultdict(lambda: ([], []))
         for entry, request in zip(entries, batch, strict=True):
-            _, _, publisher, _, _ = request
-            of_entries, of_requests = runs[publisher]
+            of_entries, of_requests = runs[publisher_of(request)]
             of_entries.append(entry)
             of_requests.append(request)
         for publisher, run in runs.items():
-            self._count(*publisher.confirm(ledger_id, *run))
-
-    def _count(self, messages: int, size_bytes: int) -> None:
-        self.messages_in += messages
-        self.bytes_in += size_bytes
+            messages, size_bytes = publisher.confirm(ledger_id, *run)
+            self.messages_in += messages
+            self.bytes_in += size_bytes
 
     def log_fenced(self) -> None:
         """Drop the times of pending entries, which are never confirmed."""
@@ -164,19 +175,22 @@ class PublishPath(TopicPart):
 
     async def connect(self, producer: Producer) -> None:
         """Let ``producer`` publish, or wait to be the exclusive one. A producer of the same name
-        whose client does not answer any more makes room for it.
+        whose client does not answer a ping makes room for it.
 
         Raises ``BrokerError``: ``ProducerBusy``, ``ProducerFenced``, ``TopicFenced`` and others.
         """
+        # The ping first, because it may take seconds.
         await self.producers.ask_namesake(producer)
         for part in self._topic.parts:
             await part.check_producer(producer)
+        # No await from here to ``add``: what is checked still holds then.
         self._topic.check_open()
         if self._log is not None and self._log.termination.at is not None:
             raise TopicTerminated
         self._gate.check(producer)
         self.epoch.check(producer)
         self.producers.add(producer)
+        # Asked when the client is answered, which is after pending messages have settled.
         producer.last_sequence_id = partial(self._last_sequence_id, producer.name)
         if not producer.is_waiting:
             self._welcome(producer)
@@ -184,10 +198,12 @@ class PublishPath(TopicPart):
 
     def producer_promoted(self, producer: Producer) -> None:
         """``producer``, which waited, is the exclusive one now."""
+        # In the background: its pending messages may have to be awaited, and an epoch be stored.
         self._welcome(producer)
         self._topic.spawn(self.epoch.promote(producer), name=f"let in {producer.name}")
 
     def _welcome(self, producer: Producer) -> None:
+        """Connect ``producer``, which was let in, with the steps and the other parts."""
         self._lead_in(producer)
         producer.has_stamps = self._log is not None and self._log.stamps is not None
         for part in self._topic.parts:
@@ -204,12 +220,12 @@ class PublishPath(TopicPart):
         self._topic.check_open()
 
     async def store_epoch(self, epoch: int) -> None:
-        """Store a new epoch with the log; without a log, an epoch lives as long as the topic."""
+        """Store a new epoch with the log. Without a log, the epoch lives as long as the topic."""
         if self._log is not None:
             await self._log.properties.set(EPOCH_PROPERTY, str(epoch))
 
     def producer_left(self, producer: Producer) -> None:
-        """Tell the other parts that ``producer``, which could publish, has left."""
+        """Tell all parts that ``producer``, which could publish, has left."""
         self._had_chunks = self._had_chunks or producer.chunks_in > 0
         self._topic.note_use()
         for part in self._topic.parts:
@@ -226,28 +242,29 @@ class PublishPath(TopicPart):
 
     @property
     def internal(self) -> InternalPublisher:
-        """The publisher of the broker's own messages. Made on first use, as most topics have no
-        such messages."""
+        """The publisher of the broker's own messages, made on first use."""
         if self._internal is None:
             self._internal = InternalPublisher(self._append_own)
         return self._internal
 
     def _append_own(self, requests: Sequence[AppendRequest]) -> None:
-        self._topic.check_open()  # later requests would not be failed when the topic ends
+        # A topic that closes has failed its pending requests already: it would never answer more.
+        self._topic.check_open()
         self.append(requests)
 
     def refuse_all(self, reason: BrokerError) -> None:
         """Disconnect all producers; those that wait to be exclusive are refused for ``reason``."""
+        # Callers inside the broker wait for their messages as clients do.
         if self._internal is not None:
             self._internal.fail_all(reason)
-        if self.producers:  # as very many topics have none
+        if self.producers:
             self.producers.remove_all(reason)
 
     # Counting
 
     @property
     def has_chunks(self) -> bool:
-        """Whether a message was published in chunks."""
+        """Whether a message was published in chunks, since the topic was loaded."""
         return self._had_chunks or any(each.chunks_in for each in self.producers)
 
     @property
@@ -269,6 +286,6 @@ class PublishPath(TopicPart):
             self.write_latency.renew()
 
     def release(self) -> None:
-        """The gate knows the following steps, and the internal publisher knows this part."""
+        """Drop the gate's steps and the internal publisher, which refer to this part."""
         self._gate.release()
         self._internal = None

@@ -1,8 +1,8 @@
-"""Letting producers in, and the epoch of a topic, which counts who was its exclusive one (PIP-68).
+"""The epoch of a topic, which counts its exclusive producers (PIP-68), and the admission by it.
 
-Each new exclusive producer gets the next epoch and shows it when it reconnects. One with an earlier
-epoch than the topic's was away while another had the topic: it is fenced, also where the broker was
-restarted in between.
+Each new exclusive producer gets the next epoch and shows it when it reconnects. A producer with an
+earlier epoch than the topic's was away while another producer had the topic: it is fenced, also if
+the broker was restarted in between.
 """
 
 from __future__ import annotations
@@ -12,39 +12,43 @@ from typing import Protocol
 from weakref import proxy
 
 from geminga_broker.errors import BrokerError, ProducerFenced
-from geminga_broker.topics.producing.producers import Producer, Producers
+from geminga_broker.topics.producing.producer import Producer
+from geminga_broker.topics.producing.producers import Producers
 from geminga_protocol.pulsar.enums import AccessMode
 
 NO_EPOCH = -1
 
 
 class EpochTopic(Protocol):
-    """The topic, as far as its epoch must know it. Both raise ``BrokerError`` where they cannot."""
+    """What the epoch asks of its topic. Both methods raise ``BrokerError``."""
 
     async def store_epoch(self, epoch: int) -> None:
         """Make a new epoch durable."""
         ...
 
     async def settle(self, producer_name: str) -> None:
-        """Return when nothing that was sent under this name is under way any more."""
+        """Return when no message that was sent under this name is pending any more."""
         ...
 
 
 class TopicEpoch:
-    """Of ``topic`` with these ``producers``; ``current`` is None until it had an exclusive one."""
+    """The epoch of ``topic`` with its ``producers``."""
 
     __slots__ = ("_producers", "_storing", "_topic", "current")
 
     def __init__(self, producers: Producers, topic: EpochTopic) -> None:
+        # None until the topic had an exclusive producer.
         self.current: int | None = None
         self._producers = producers
+        # Weak: the topic owns this.
         self._topic: EpochTopic = proxy(topic)
-        # Guards that epochs are stored in the order in which they are given. Made when it is
-        # needed: there may be very many topics.
+        # Held while an epoch is stored, so that epochs are stored in the order in which they are
+        # given. Made with the first one: most topics never have an exclusive producer.
         self._storing: asyncio.Lock | None = None
 
     def check(self, producer: Producer) -> None:
-        """Raise ``ProducerFenced`` where another was the exclusive producer meanwhile."""
+        """Raise ``ProducerFenced`` if another was the exclusive producer since ``producer`` was."""
+        # A producer without an epoch is a new one, which no other can have fenced.
         held = producer.topic_epoch
         current = NO_EPOCH if self.current is None else self.current
         if producer.access_mode is not AccessMode.SHARED and held is not None and held < current:
@@ -53,10 +57,11 @@ class TopicEpoch:
             )
 
     async def admit(self, producer: Producer) -> None:
-        """Give ``producer``, which was added to the topic's and need not wait, its epoch.
+        """Give ``producer``, which was added and does not wait, its epoch.
 
-        Raises ``BrokerError`` where it gets none; then the topic has it no more.
+        Raises ``BrokerError`` if it gets none; then it is removed again.
         """
+        # Also if the client's request is cancelled: a producer without an epoch must not stay.
         try:
             await self._claim(producer)
         except BaseException:
@@ -64,39 +69,34 @@ class TopicEpoch:
             raise
 
     async def promote(self, producer: Producer) -> None:
-        """It is the turn of ``producer``, which waited: settle it, or let in the next."""
+        """Give ``producer``, which waited and whose turn has come, its epoch, and settle it."""
         refusal: BrokerError | None = None
         try:
             await self._claim(producer)
         except BrokerError as error:
             refusal = error
+            # Which promotes the next one that waits.
             self._producers.remove(producer)
         producer.settle(refusal)
 
     async def _claim(self, producer: Producer) -> None:
-        """Wait for what is under way of its name, and give ``producer`` its epoch. Raises
-        ``ProducerFenced``, also where it was let go meanwhile."""
+        """Wait for pending messages of its name, and give ``producer`` its epoch. Raises
+        ``ProducerFenced``, also if it was closed meanwhile."""
         await self._topic.settle(producer.name)
-        if producer.access_mode is AccessMode.SHARED:
-            epoch = self.current
-        else:
-            epoch = await self._next(producer)
+        epoch = self.current
+        if producer.access_mode is not AccessMode.SHARED:
+            if self._storing is None:
+                self._storing = asyncio.Lock()
+            async with self._storing:
+                # Again: the epoch may have moved on while this waited.
+                self.check(producer)
+                held = producer.topic_epoch
+                current = NO_EPOCH if self.current is None else self.current
+                epoch = current + 1 if held is None else held
+                if epoch != self.current:
+                    # Durable before it is given: a later owner must never give it once more.
+                    await self._topic.store_epoch(epoch)
+                    self.current = epoch
         if producer.is_closed:
             raise ProducerFenced("Fenced out")
         producer.topic_epoch = epoch
-
-    async def _next(self, producer: Producer) -> int:
-        """The epoch that the exclusive ``producer`` brings, or a new one. Raises
-        ``ProducerFenced``."""
-        if self._storing is None:
-            self._storing = asyncio.Lock()
-        async with self._storing:
-            self.check(producer)
-            held = producer.topic_epoch
-            epoch = (
-                (NO_EPOCH if self.current is None else self.current) + 1 if held is None else held
-            )
-            if epoch != self.current:
-                await self._topic.store_epoch(epoch)
-                self.current = epoch
-        return epoch

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.geminga.fake_broker import FakeBroker
 from tests.unit.geminga.fake_network import FakeNetwork
 
-from geminga._channels.channel import Channels, ClientOptions
+from geminga._channels.registry import Channels, ClientOptions
 
 
 @pytest.fixture

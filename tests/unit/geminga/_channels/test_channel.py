@@ -21,15 +21,15 @@ from geminga import (
     RequestTimedOut,
     TopicNotFound,
 )
-from geminga._channels.channel import Channels, ClientOptions
 from geminga._channels.consumer_channel import ConsumerChannel, ConsumerChannelOptions
+from geminga._channels.registry import Channels, ClientOptions
 from geminga._transport.connection import Connection
 from geminga._transport.service_urls import BrokerAddress, Route
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.topics.topic_names import TopicName
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 OPTIONS = ConsumerChannelOptions(operation_timeout_s=5)
 
@@ -327,14 +327,14 @@ async def test_closing_asks_the_owner_of_each_channel(
     closed: list[int] = []
     async with Channels(broker.url, ClientOptions(), network=network, random=Random(1)) as channels:
         first, second, third = (new_channel(channels) for _ in range(3))
-        for each in (first, second, third):
-            await each.open()
 
         async def close_first() -> None:
             closed.append(first.id)
             await first.close()
 
         first.on_close = close_first
+        for each in (first, second, third):
+            await each.open()
         await third.close()
     assert closed == [first.id]
     assert isinstance(second.error, Closed)

@@ -16,9 +16,9 @@ from geminga import (
     RequestTimedOut,
     TopicNotFound,
 )
-from geminga._channels.ack_group import AckGroup, Position
-from geminga._channels.channel import Channels
 from geminga._channels.consumer_channel import ConsumerChannel, ConsumerChannelOptions
+from geminga._channels.pending.acks import AckGroup, Position
+from geminga._channels.registry import Channels
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, CommandMessage, MessageIdData

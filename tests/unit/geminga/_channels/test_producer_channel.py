@@ -25,8 +25,8 @@ from geminga import (
     SendTimedOut,
     TopicTerminated,
 )
-from geminga._channels.channel import Channels
 from geminga._channels.producer_channel import ProducerChannel, ProducerChannelOptions
+from geminga._channels.registry import Channels
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, MessageIdData
@@ -352,7 +352,7 @@ async def test_what_is_refused_before_those_in_front_are_stored_is_told_in_its_t
     sender: Sender, broker: FakeBroker
 ) -> None:
     """Brokers refuse at once, while what came before is on its way to bookies: to send all again
-    would go on for ever, and store what came before every time."""
+    would never end, and store the ones before it each time."""
     came: list[api.CommandSend] = []
     broker.on(BaseCommand.SEND, lambda _, command, __: came.append(command.send))
     for body in (b"0", b"1", b"2"):

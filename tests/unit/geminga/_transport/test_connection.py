@@ -19,7 +19,7 @@ from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.commands import NO_REQUEST_ID, PING, encode_command
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 ADDRESS = BrokerAddress("broker", 6650)
 LOOKUP = BaseCommand(

@@ -55,8 +55,8 @@ def test_the_layout_is_what_protobuf_sees(
     bounds = zip(layout.bounds[::2], layout.bounds[1::2], strict=True)
     assert [whole[start:end] for start, end in bounds] == [payload for _, payload in made]
     for place, (single, _) in enumerate(split_batch(body, len(made))):
-        if place in layout.said:
-            assert layout.said[place] == single
+        if place in layout.singles:
+            assert layout.singles[place] == single
             continue
         said = {each.name for each, _ in single.ListFields()}
         assert said - {"partition_key"} == {"payload_size", "sequence_id"}
@@ -72,7 +72,7 @@ def test_payloads_of_every_size_are_found(size: int) -> None:
     assert [body[a:b] for a, b in zip(layout.bounds[::2], layout.bounds[1::2], strict=True)] == (
         payloads
     )
-    assert len(layout.said) == (2 if size >= 2_097_152 else 0)
+    assert len(layout.singles) == (2 if size >= 2_097_152 else 0)
 
 
 def test_runs_of_messages_of_one_size_are_looked_at_together(
@@ -88,7 +88,7 @@ def test_runs_of_messages_of_one_size_are_looked_at_together(
 
     monkeypatch.setattr(layout_module, "_usual", counted)
     body = encode_numbered_batch([b"x" * 1000] * count, [b""] * count, range(count))
-    assert batch_layout(body, 0, count).said == {}
+    assert batch_layout(body, 0, count).singles == {}
     assert len(looked_at) < 10
     looked_at.clear()
     keyed = [
@@ -109,8 +109,8 @@ def test_metadata_of_one_size_may_say_something_else() -> None:
     singles = [number, number, null, number, null, null, number]
     body = encode_batch([(single, b"x") for single in singles])
     layout = batch_layout(body, 0, len(singles))
-    assert list(layout.said) == [2, 4, 5]
-    assert all(single.null_value for single in layout.said.values())
+    assert list(layout.singles) == [2, 4, 5]
+    assert all(single.null_value for single in layout.singles.values())
 
 
 @given(messages(), st.data())

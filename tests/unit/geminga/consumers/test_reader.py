@@ -125,7 +125,7 @@ async def test_a_reader_begins_behind_a_message_or_at_it(
 async def test_a_reader_of_several_topics_has_no_message_to_start_at(client: Client) -> None:
     with pytest.raises(ValueError, match="in common"):
         await client.reader(["one", "two"], MessageId(LEDGER, 5))
-    assert not client._channels._owners
+    assert not client._channels.owners
 
 
 async def test_a_reader_may_start_at_a_time(client: Client, broker: FakeBroker) -> None:

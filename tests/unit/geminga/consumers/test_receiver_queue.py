@@ -152,7 +152,7 @@ async def test_a_caller_that_asks_in_vain_leaves_nothing_behind(lanes: Lanes) ->
                 await lanes.queue.get()
         assert await lanes.get_many(1) == []
     assert len(lanes.queue._waiting) == 1
-    assert lanes.queue._gathering == []
+    assert lanes.queue._batch_receives == []
     lanes.put(7)
     assert await patient == 7
 
@@ -235,7 +235,7 @@ async def test_several_are_those_that_would_come_one_by_one(
     assert got == expected == lanes.taken
 
 
-async def test_gathering_that_is_cancelled_takes_nothing(lanes: Lanes) -> None:
+async def test_batch_receives_that_is_cancelled_takes_nothing(lanes: Lanes) -> None:
     (gathering,) = await waiting(lanes.get_many(2))
     lanes.put(0, 1)
     gathering.cancel()
@@ -245,7 +245,7 @@ async def test_gathering_that_is_cancelled_takes_nothing(lanes: Lanes) -> None:
     assert await lanes.get_many(2) == [0, 1]
 
 
-async def test_gathering_leaves_the_messages_that_others_were_woken_for(lanes: Lanes) -> None:
+async def test_batch_receives_leaves_the_messages_that_others_were_woken_for(lanes: Lanes) -> None:
     (first,) = await waiting(lanes.get())
     lanes.put(0, 1)
     assert len(await lanes.get_many(2)) == 1

@@ -150,8 +150,8 @@ async def test_opening_that_fails_for_one_topic_leaves_none_open(
     with pytest.raises(Exception, match="no"):
         await client.consumer(["one", "two", "three"], "s")
     await until(lambda: len(broker.of_type(BaseCommand.CLOSE_CONSUMER)) == 2)
-    assert not client._channels._channels
-    assert not client._channels._owners
+    assert not client._channels._closes
+    assert not client._channels.owners
 
 
 async def test_the_end_of_one_topic_is_the_end_of_all(client: Client, broker: FakeBroker) -> None:

@@ -145,7 +145,7 @@ async def test_closing_ends_the_watching(client: Client, broker: FakeBroker) -> 
     async with client.consumer(ORDERS, "s"):
         pass
     assert len(broker.of_type(BaseCommand.WATCH_TOPIC_LIST_CLOSE)) == 1
-    assert not client._channels._owners
+    assert not client._channels.owners
 
 
 async def test_partitions_of_what_matches_are_consumed(client: Client, broker: FakeBroker) -> None:

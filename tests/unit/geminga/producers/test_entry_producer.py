@@ -24,7 +24,7 @@ from geminga import (
     TopicTerminated,
     encode_attributes,
 )
-from geminga.producers.attributes import MessageAttributes, decode_attributes
+from geminga.producers.outgoing.attributes import MessageAttributes, decode_attributes
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, SingleMessageMetadata

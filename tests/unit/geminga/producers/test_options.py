@@ -50,10 +50,10 @@ def test_every_option_has_a_default_and_is_explained() -> None:
     [
         ({"access_mode": "alone"}, "'alone' is no access mode: shared, exclusive, "),
         ({"compression": "gzip"}, "'gzip' is no compression"),
-        ({"pending_messages_max": 0}, "1 at least"),
+        ({"pending_messages_max": 0}, "at least 1"),
         ({"send_timeout_s": 0}, "more than 0"),
         ({"partitions_refresh_s": 0}, "more than 0"),
-        ({"batching": False}, "batching is a Batching or None, and not False"),
+        ({"batching": False}, "batching must be a Batching or None, not False"),
     ],
 )
 async def test_what_cannot_be_is_refused_at_once(

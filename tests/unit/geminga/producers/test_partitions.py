@@ -150,7 +150,7 @@ async def test_a_partition_that_no_broker_takes_leaves_none_open(
     with pytest.raises(ProducerBusy):
         await client.producer("orders")
     await asyncio.sleep(1)
-    assert not client._channels._channels
+    assert not client._channels._closes
 
 
 async def test_the_number_of_partitions_is_asked_for_until_it_is_known(
@@ -278,7 +278,7 @@ async def test_closing_waits_for_what_was_sent_to_a_partition_that_is_being_star
     with pytest.raises(Closed):
         await producer.send(b"", properties={"to": "0"})
     await asyncio.sleep(1)
-    assert not client._channels._channels
+    assert not client._channels._closes
 
 
 async def test_what_waits_for_a_silent_broker_fails_when_the_client_is_closed(

@@ -27,7 +27,7 @@ from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.messages.payload import open_payload
 from geminga_protocol.pulsar.send import encode_receipt
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 TOPIC = "persistent://public/default/orders"
 

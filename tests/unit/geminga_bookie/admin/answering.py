@@ -25,7 +25,7 @@ def response_of(
 
 
 class Answering(asyncio.Protocol):
-    """Sends the response to whoever connects."""
+    """Sends the response to each client that connects."""
 
     def __init__(self, response: pb.Response) -> None:
         self._response = response

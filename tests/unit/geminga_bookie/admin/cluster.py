@@ -12,13 +12,13 @@ from geminga_bookie.admin.access import AdminAccess
 from geminga_bookie.admin.app import BookieAdmin
 from geminga_bookie.bookie import Bookie
 from geminga_bookie.config import BookieConfig
-from geminga_bookie.storage.memory_store import MemoryStore
+from geminga_bookie.index.memory_store import MemoryStore
 from geminga_ledger import LedgerError, Ledgers
 from geminga_protocol.records.bookies.bookie_info import READ_ONLY_PATH
 from geminga_protocol.records.ledgers.ledger_metadata import INSTANCE_ID_PATH
 from geminga_runtime.coordination import Coordination
 from geminga_server.authorization import ALLOW_ALL, Authorizer, Resource
-from geminga_server.http import Message, Receive, Scope, Send
+from geminga_server.http.server import Message, Receive, Scope, Send
 from geminga_simulation.simulate import simulate
 from geminga_simulation.world import World
 

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.geminga_bookie.admin.cluster import RESOURCE, Cluster, run
 
 from geminga_bookie.admin.app import BODY_BYTES_MAX
-from geminga_bookie.admin.messages import PARAMETERS_MAX
+from geminga_bookie.admin.documents.messages import PARAMETERS_MAX
 from geminga_bookie.admin.routes import ROUTES
 from geminga_runtime.coordination import ConnectionLost
 from geminga_server.authorization import Action, Principal, Resource
@@ -60,7 +60,7 @@ def test_a_method_that_a_path_does_not_have_is_not_found_but_for_one_path() -> N
 
 
 class Asked:
-    """Lets nobody do what is in ``refused``; notes the questions."""
+    """Refuses the actions in ``refused``; notes what it is asked."""
 
     def __init__(self, *refused: Action) -> None:
         self.refused = refused

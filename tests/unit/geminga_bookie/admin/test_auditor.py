@@ -1,4 +1,4 @@
-"""The auditor is whoever has the lowest vote, or else the leader of Pulsar's election."""
+"""The auditor is the bookie with the lowest vote, or else the leader of Pulsar's election."""
 
 from __future__ import annotations
 

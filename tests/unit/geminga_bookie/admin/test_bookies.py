@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.unit.geminga_bookie.admin.cluster import Cluster, run
 
-from geminga_autorecovery import controls
-from geminga_autorecovery.marks import Marks
+from geminga_autorecovery.zookeeper import controls
+from geminga_autorecovery.zookeeper.underreplication_marks import UnderreplicationMarks
 from geminga_bookie.admin.bookies import readable
 from geminga_protocol.records.ledgers.underreplication import VOTES_PATH, encode_vote
 
@@ -40,7 +40,7 @@ def test_the_cluster_is_summed_up_in_upstreams_words() -> None:
         await cluster.coordination.create(
             f"{VOTES_PATH}/V_0000000001", encode_vote("b1"), make_parents=True
         )
-        await Marks(cluster.coordination, cluster.access.clock).mark(3, ["b2"])
+        await UnderreplicationMarks(cluster.coordination, cluster.access.clock).mark(3, ["b2"])
         await controls.disable(cluster.coordination)
         found = (await cluster.get(path)).json
         assert list(found.values()) == [True, "b1", True, False, 2, 1, 0, 1]

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.unit.geminga_bookie.admin.cluster import Cluster, run
 
-from geminga_autorecovery.marks import Marks
+from geminga_autorecovery.zookeeper.underreplication_marks import UnderreplicationMarks
 from geminga_protocol.records.bookies.cookies import cookie_path
 from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata, ledger_path
 from geminga_protocol.records.ledgers.underreplication import VOTE_PREFIX, VOTES_PATH, encode_vote
@@ -67,7 +67,7 @@ def test_marked_ledgers_are_listed_by_what_they_miss() -> None:
         path = f"{BASE}/list_under_replicated_ledger"
         answer = await cluster.get(path)
         assert (answer.status, answer.text) == (404, "No under replicated ledgers found")
-        marks = Marks(cluster.coordination, cluster.access.clock)
+        marks = UnderreplicationMarks(cluster.coordination, cluster.access.clock)
         await marks.mark(3, ["b3"])
         await marks.mark(12, ["b3", "b4"])
         assert (await cluster.get(path)).json == [3, 12]

@@ -20,8 +20,8 @@ from geminga_bookie.errors import (
 )
 from geminga_protocol.records.bookies.cookies import COOKIE_FILE_NAME, Cookie, cookie_path
 from geminga_protocol.records.ledgers.ledger_metadata import INSTANCE_ID_PATH
-from geminga_simulation.clock import SimulatedClock
-from geminga_simulation.interception import InstantSession
+from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.zookeeper.interception import InstantSession
 
 
 class Place:

@@ -14,8 +14,8 @@ from tests.unit.geminga_bookie.memory_disk import MemoryDisk
 
 from geminga_bookie.bookie import Bookie
 from geminga_bookie.config import SpaceConfig
+from geminga_bookie.decisions.disk_space import SpaceVerdict
 from geminga_bookie.disks.directories import Directories
-from geminga_bookie.disks.space import SpaceVerdict
 from geminga_bookie.disks.space_watch import SpaceWatch
 from geminga_bookie.metrics import BookieMetrics
 from geminga_protocol.bookkeeper.v2 import Flag, ReturnCode, encode_read

@@ -6,8 +6,9 @@ import pytest
 from tests.unit.geminga_bookie.fakes import KEY, make_entry
 
 from geminga_bookie.formats import entry_log_v1 as layout
+from geminga_bookie.formats.index_v2 import BlockLocation
 from geminga_bookie.formats.salvage_v1 import presumed_header, salvage_entries
-from geminga_ledger.digests import payload_decoder
+from geminga_ledger.entries.digests import payload_decoder
 from geminga_protocol.bookkeeper.errors import EntryDigestMismatch
 from geminga_protocol.records.ledgers.ledger_metadata import DigestType
 
@@ -26,7 +27,8 @@ def block_of(entries: dict[int, bytes]) -> bytes:
 def salvaged(block: bytes, entries: dict[int, bytes], size: int) -> dict[int, bytes]:
     header = layout.decode_block_header(SEED, block, 0)
     if header is None:
-        header = presumed_header(block, LEDGER, min(entries), max(entries), len(entries), size)
+        at = BlockLocation(LEDGER, min(entries), max(entries), 1, 0, size, len(entries))
+        header = presumed_header(at, block)
     return salvage_entries(header, block[layout.BLOCK_HEADER_BYTES :])
 
 

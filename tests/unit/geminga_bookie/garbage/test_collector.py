@@ -23,12 +23,12 @@ from tests.unit.geminga_bookie.garbage_rig import (
 from tests.unit.geminga_bookie.host import CONFIG, Host
 
 from geminga_bookie.config import GarbageConfig
+from geminga_bookie.decisions.garbage import CompactionKind
+from geminga_bookie.entry_logs.entry_log import EntryLog
 from geminga_bookie.formats.entry_log_v1 import file_name
+from geminga_bookie.formats.index_v2 import Counts
 from geminga_bookie.garbage import ledger_deletion as module
-from geminga_bookie.garbage.garbage import Compaction
 from geminga_bookie.garbage.ledger_deletion import StrangeCluster
-from geminga_bookie.storage.entry_log import EntryLog
-from geminga_bookie.storage.index import Counts
 from geminga_protocol.bookkeeper.v2 import ReturnCode, encode_read
 from geminga_protocol.records.bookies.bookie_info import READ_ONLY_PATH
 from geminga_protocol.records.ledgers.ledger_metadata import (
@@ -457,7 +457,7 @@ async def test_compactions_that_are_suspended_wait_for_the_opposite_order() -> N
     host = make_host(garbage=limits)
     async with host.bookie() as bookie:
         assert bookie.collector is not None
-        bookie.collector.suspended |= {Compaction.MINOR, Compaction.MAJOR}
+        bookie.collector.suspended |= {CompactionKind.MINOR, CompactionKind.MAJOR}
         await asyncio.sleep(100)
         collected = bookie.collector.collected
         assert (collected.minor_compactions, collected.major_compactions) == (0, 0)

@@ -10,11 +10,10 @@ import pytest
 from tests.unit.geminga_bookie.fakes import KEY, make_add
 from tests.unit.geminga_bookie.memory_disk import MemoryDisk
 
-from geminga_bookie.formats.journal_v1 import file_name
+from geminga_bookie.formats.journal_v1 import JournalMark, file_name
 from geminga_bookie.journal.journal import Journal
-from geminga_bookie.journal.mark import JournalMark
 from geminga_bookie.journal.replay import Replay
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 
 @dataclass

@@ -15,7 +15,7 @@ from tests.unit.geminga_bookie.memory_disk import MemoryDisk
 from geminga_bookie.disks.directories import Directories
 from geminga_bookie.errors import CorruptFile, JournalFileMissing, JournalsChanged
 from geminga_bookie.formats.journal_v1 import file_number
-from geminga_bookie.journal.journals import NUMBER_FILE_NAME, in_order
+from geminga_bookie.journal.journals import NUMBER_FILE_NAME, ordered_directories
 from geminga_bookie.journal.replay import Replay
 from geminga_protocol.bookkeeper.v2 import Flag, ReturnCode, encode_read
 
@@ -135,24 +135,24 @@ async def test_a_journal_file_that_is_missing_stops_the_start_before_anything_is
 async def test_numbers_are_given_once_and_then_kept() -> None:
     disks = [MemoryDisk(), MemoryDisk()]
     there = Directories(zip(("/a", "/b"), disks, strict=True))
-    assert [each.path for each in await in_order(there)] == ["/a", "/b"]
+    assert [each.path for each in await ordered_directories(there)] == ["/a", "/b"]
     back = Directories(zip(("/b", "/a"), reversed(disks), strict=True))
-    assert [each.path for each in await in_order(back)] == ["/a", "/b"]
+    assert [each.path for each in await ordered_directories(back)] == ["/a", "/b"]
 
 
 async def test_one_journal_needs_no_number() -> None:
     disk = MemoryDisk()
-    await in_order(Directories([("/a", disk)]))
+    await ordered_directories(Directories([("/a", disk)]))
     assert disk.files == {}
 
 
 async def test_the_same_journal_twice_is_refused() -> None:
     disks = [MemoryDisk({NUMBER_FILE_NAME: b"1\n"}), MemoryDisk({NUMBER_FILE_NAME: b"1\n"})]
     with pytest.raises(JournalsChanged, match="/a holds journal 1, /b holds journal 1"):
-        await in_order(Directories(zip(("/a", "/b"), disks, strict=True)))
+        await ordered_directories(Directories(zip(("/a", "/b"), disks, strict=True)))
 
 
 async def test_a_damaged_number_names_its_file() -> None:
     disks = [MemoryDisk({NUMBER_FILE_NAME: b"one\n"}), MemoryDisk()]
     with pytest.raises(CorruptFile, match=f"/a/{NUMBER_FILE_NAME}"):
-        await in_order(Directories(zip(("/a", "/b"), disks, strict=True)))
+        await ordered_directories(Directories(zip(("/a", "/b"), disks, strict=True)))

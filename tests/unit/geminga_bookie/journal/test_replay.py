@@ -11,12 +11,11 @@ from tests.unit.geminga_bookie.fakes import KEY, make_add, make_entry
 from tests.unit.geminga_bookie.memory_disk import MemoryDisk
 
 from geminga_bookie.errors import CorruptFile, JournalFileMissing
-from geminga_bookie.formats.journal_v1 import decode_body, file_name
+from geminga_bookie.formats.journal_v1 import JournalMark, decode_body, file_name
 from geminga_bookie.journal.journal import Journal
-from geminga_bookie.journal.mark import JournalMark
 from geminga_bookie.journal.replay import Replay
-from geminga_simulation.clock import SimulatedClock
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 FIRST = file_name(1)
 

@@ -25,7 +25,7 @@ class Told:
 async def test_it_holds_before_it_is_durable() -> None:
     told = Told()
     async with Host().bookie() as bookie:
-        storage, journal = bookie.storage, bookie.journal
+        storage, journal = bookie.storage, bookie.journals[0]
         assert not fence(storage, journal, 1, KEY, told.hear, "first")
         with pytest.raises(LedgerFenced):
             storage.admit(1, KEY, 0)
@@ -41,7 +41,7 @@ async def test_who_may_not_fence_is_told_at_once() -> None:
     async with Host().bookie() as bookie:
         bookie.storage.admit(1, KEY, 0)
         with pytest.raises(WrongMasterKey):
-            fence(bookie.storage, bookie.journal, 1, OTHER_KEY, pytest.fail, "never")
+            fence(bookie.storage, bookie.journals[0], 1, OTHER_KEY, pytest.fail, "never")
 
 
 async def test_a_journal_that_failed_says_so() -> None:
@@ -49,8 +49,8 @@ async def test_a_journal_that_failed_says_so() -> None:
     host = Host()
     async with host.bookie() as bookie:
         host.journal_disk.fail("sync", errno.EIO)
-        fence(bookie.storage, bookie.journal, 1, KEY, told.hear, "first")
-        await bookie.journal.drain()
+        fence(bookie.storage, bookie.journals[0], 1, KEY, told.hear, "first")
+        await bookie.journals[0].drain()
         assert told.heard == [("first", False)]
         with pytest.raises(BookieFailed):
-            fence(bookie.storage, bookie.journal, 1, KEY, pytest.fail, "never")
+            fence(bookie.storage, bookie.journals[0], 1, KEY, pytest.fail, "never")

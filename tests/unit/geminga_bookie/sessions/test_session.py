@@ -28,7 +28,7 @@ from geminga_bookie.bookie import Bookie
 from geminga_protocol.bookkeeper.v2 import LAST_ENTRY, Flag, Operation, ReturnCode, encode_read
 from geminga_protocol.bookkeeper.v3 import encode_frame
 from geminga_protocol.framing import FRAME_SIZE
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 ADD, READ = int(Operation.ADD), int(Operation.READ)
 FENCING = int(Flag.FENCING)
@@ -362,7 +362,7 @@ async def test_too_many_queued_bytes_stop_the_reading_of_all_sockets() -> None:
         assert len(await client.answers(5)) == 5
         assert client.is_read()
         assert second.is_read()
-        assert bookie.intake.holds == 1
+        assert bookie.back_pressure.holds == 1
 
 
 async def test_a_full_write_cache_stops_the_reading_till_a_checkpoint_is_through() -> None:
@@ -378,7 +378,7 @@ async def test_a_full_write_cache_stops_the_reading_till_a_checkpoint_is_through
         assert client.is_read()
         answers = await client.ask(*(encode_read(1, number) for number in range(6)))
         assert [answer[1] for answer in answers] == [0] * 6
-        assert bookie.intake.holds == 1
+        assert bookie.back_pressure.holds == 1
 
 
 # Other protocols, and garbage.
@@ -431,7 +431,7 @@ async def test_garbage_closes_the_connection_and_harms_nobody(garbage: bytes) ->
         assert bookie.counters.connections_faulty == 1
         second = host.network.connect_client()
         assert await second.ask(encode_read(1, 0)) == [read(1, 0, make_entry(1, 0))]
-        assert len(bookie.intake) == 1
+        assert len(bookie.back_pressure) == 1
 
 
 async def test_an_oversized_frame_closes_the_connection() -> None:
@@ -470,7 +470,7 @@ def test_no_bytes_break_the_bookie(requests: list[bytes]) -> None:
             await settle()
             second = host.network.connect_client()
             assert await second.ask(make_add(77, 0)) == [added(77, 0)]
-            assert bookie.journal.error is None
+            assert bookie.journals[0].error is None
         host.kill()
         async with serving(host) as (_, third):
             assert await third.ask(encode_read(77, 0)) == [read(77, 0, make_entry(77, 0))]

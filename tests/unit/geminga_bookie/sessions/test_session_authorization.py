@@ -12,7 +12,7 @@ from tests.unit.geminga_bookie.fakes import MemoryNetwork, make_add
 from tests.unit.geminga_bookie.host import Host
 from tests.unit.geminga_bookie.sessions.test_session import added, settle
 
-from geminga_bookie.sessions.session import AUTHORIZATION_TIMEOUT_S
+from geminga_bookie.sessions.connection import AUTHORIZATION_TIMEOUT_S
 from geminga_protocol.bookkeeper.v2 import parse_response
 from geminga_runtime.coordination import CoordinationError
 from geminga_runtime.errors import GemingaError
@@ -87,7 +87,7 @@ async def test_a_client_not_known_to_be_allowed_is_not_served(error: GemingaErro
         await settle()
         assert client.transport.has_ended
         assert not client.is_read()
-        assert len(bookie.intake) == 0
+        assert len(bookie.back_pressure) == 0
 
 
 async def test_a_client_is_not_served_when_authorization_does_not_answer() -> None:

@@ -16,11 +16,11 @@ from tests.unit.geminga_bookie.host import Host
 from tests.unit.geminga_bookie.v3_requests import add, read, request
 
 from geminga_bookie.bookie import Bookie
-from geminga_ledger.question import Question, connect_with_tls
+from geminga_ledger.connections.single_request import SingleRequest, connect_with_tls
 from geminga_protocol.bookkeeper import requests_pb2 as pb
 from geminga_protocol.bookkeeper.v3 import encode_frame
 from geminga_runtime.network import AsyncioNetwork
-from geminga_server.tls_config import BookieClientTlsConfig, TlsConfig
+from geminga_server.tls.config import BookieClientTlsConfig, TlsConfig
 
 pytestmark = pytest.mark.real_loop  # real sockets
 
@@ -56,7 +56,7 @@ def client_tls(authority: Authority, *, is_known: bool = True) -> ssl.SSLContext
 
 
 async def ask(bookie: Bookie, tls: ssl.SSLContext, frame: bytes) -> pb.Response:
-    question = partial(Question, frame)
+    question = partial(SingleRequest, frame)
     transport, asking = await connect_with_tls(AsyncioNetwork(), question, (HOST, bookie.port), tls)
     try:
         async with asyncio.timeout(20):

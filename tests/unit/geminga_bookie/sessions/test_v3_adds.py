@@ -143,4 +143,4 @@ async def test_adds_count_against_the_write_cache() -> None:
         host.ledger_disk.gate.set()
         await asyncio.sleep(1)
         assert client.client.is_read()
-        assert bookie.intake.holds == 1
+        assert bookie.back_pressure.holds == 1

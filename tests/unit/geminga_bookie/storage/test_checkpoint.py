@@ -13,15 +13,16 @@ from tests.unit.geminga_bookie.memory_disk import MemoryDisk
 
 from geminga_bookie.config import BookieConfig
 from geminga_bookie.disks.directories import Directories
-from geminga_bookie.journal.mark import JournalMark
+from geminga_bookie.entry_logs.entry_log import EntryLog
+from geminga_bookie.formats.index_v2 import Counts
+from geminga_bookie.formats.journal_v1 import JournalMark
+from geminga_bookie.index.index import Change, Index
+from geminga_bookie.index.memory_store import MemoryStore
 from geminga_bookie.storage.checkpoint import Checkpointer
-from geminga_bookie.storage.entry_log import EntryLog
-from geminga_bookie.storage.index import Change, Counts, Index
-from geminga_bookie.storage.memory_store import MemoryStore
 from geminga_bookie.storage.storage import Storage
 from geminga_protocol.bookkeeper.errors import BookieReadOnly
 from geminga_protocol.bookkeeper.v2 import LAST_ENTRY
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 CONFIG = replace(BookieConfig(), write_cache_bytes_max=1000, checkpoint_interval_s=60.0)
 
@@ -163,7 +164,7 @@ async def test_what_is_added_meanwhile_belongs_to_the_next() -> None:
     assert rig.storage.index.journal_marks() == (mark,)
     assert rig.storage.write_cache.find(1, 0) is None
     assert rig.storage.find(1, 1) == b"one"
-    assert rig.storage.ledgers.has_changes
+    assert rig.storage.ledgers.changed
     await rig.checkpointer.run()
     assert await rig.storage.fetch(1, 1) == b"one"
     record = rig.storage.index.ledger(1)
@@ -291,7 +292,7 @@ async def test_an_index_that_cannot_be_flushed_is_told_of_everything_once() -> N
     for _ in range(2):
         with pytest.raises(OSError, match="index"):
             await rig.checkpointer.run()
-        assert rig.storage.ledgers.new_count + rig.storage.counts.ledgers == 1
+        assert len(rig.storage.ledgers.new_ids()) + rig.storage.counts.ledgers == 1
     rig.add(1, 1, b"one")
     await rig.checkpointer.run()
     index = rig.storage.index

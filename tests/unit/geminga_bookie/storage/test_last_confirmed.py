@@ -44,7 +44,7 @@ async def test_what_was_flushed_is_read_once() -> None:
 async def test_what_comes_while_the_disk_is_read_counts(
     monkeypatch: pytest.MonkeyPatch, *, is_flushed_too: bool
 ) -> None:
-    """Nobody tells of it whoever waits for news only after this answer."""
+    """A reader that begins to wait after this answer is not notified of that entry."""
     host = Host()
     async with host.bookie() as bookie:
         client = host.network.connect_client()
@@ -82,7 +82,7 @@ async def test_it_never_goes_back() -> None:
         assert told.find(1) == 9
 
 
-async def test_what_nobody_said_is_told_apart() -> None:
+async def test_a_ledger_without_any_lac_is_told_apart() -> None:
     async with Host().bookie() as bookie:
         told = LastConfirmed(bookie.storage)
         with pytest.raises(NoSuchLedger):
@@ -106,4 +106,4 @@ async def test_so_many_ledgers_are_remembered_and_no_more() -> None:
         for ledger_id in range(5):
             bookie.storage.set_explicit_lac(ledger_id, KEY, explicit_lac(ledger_id, 4))
             assert told.find(ledger_id) == 4
-        assert len(told._told) == 2
+        assert len(told._answered) == 2

@@ -38,7 +38,7 @@ def test_an_unknown_ledger_is_none_till_it_is_created() -> None:
     ledger = table.create(3, KEY)
     assert table.find(3) is ledger
     assert ledger.is_new
-    assert table.new_count == 1
+    assert len(table.new_ids()) == 1
     assert ledger.record() == LedgerRecord(3, KEY, is_fenced=False, last_entry=-1)
 
 
@@ -75,7 +75,7 @@ def test_a_ledger_that_changes_while_it_is_written_stays_changed() -> None:
     ledger = table.create(1, KEY)
     table.mark_changed(ledger)
     table.take_changed()
-    assert not table.has_changes
+    assert not table.changed
     table.mark_changed(ledger)
     table.mark_written(ledger)
     assert ledger.is_changed

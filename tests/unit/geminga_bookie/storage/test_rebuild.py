@@ -8,14 +8,15 @@ from tests.unit.geminga_bookie.fakes import KEY, OTHER_KEY, make_entry
 from tests.unit.geminga_bookie.memory_disk import MemoryDisk
 
 from geminga_bookie.disks.directories import Directories
+from geminga_bookie.entry_logs.entry_log import EntryLog
 from geminga_bookie.errors import EntriesLost
 from geminga_bookie.formats.entry_log_v1 import LedgerRecord, cut_blocks, file_name
+from geminga_bookie.formats.index_v2 import Counts
+from geminga_bookie.index.index import Index
+from geminga_bookie.index.memory_store import MemoryStore
 from geminga_bookie.storage import rebuild as module
-from geminga_bookie.storage.entry_log import EntryLog
-from geminga_bookie.storage.index import Counts, Index
-from geminga_bookie.storage.memory_store import MemoryStore
 from geminga_bookie.storage.rebuild import rebuild_index
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 ENTRIES = {number: b"%010d" % number for number in range(0, 3000, 3)}
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.unit.geminga_bookie.fakes import KEY, OTHER_KEY, make_add
+from tests.unit.geminga_bookie.host import Host
 from tests.unit.geminga_bookie.memory_disk import MemoryDisk
 
 from geminga_bookie.config import BookieConfig
 from geminga_bookie.disks.directories import Directories
+from geminga_bookie.entry_logs.entry_log import EntryLog
 from geminga_bookie.formats.entry_log_v1 import LedgerRecord, cut_blocks
-from geminga_bookie.storage.entry_log import EntryLog
-from geminga_bookie.storage.index import Change, Index
-from geminga_bookie.storage.memory_store import MemoryStore
+from geminga_bookie.index.index import Change, Index
+from geminga_bookie.index.memory_store import MemoryStore
 from geminga_bookie.storage.storage import ADMISSION_BYTES, Storage, admission_prefix
+from geminga_protocol.bookkeeper.availability import runs_of
 from geminga_protocol.bookkeeper.errors import (
     BookieFailed,
     BookieReadOnly,
@@ -26,13 +31,14 @@ from geminga_protocol.bookkeeper.errors import (
     WrongMasterKey,
 )
 from geminga_protocol.bookkeeper.v2 import LAST_ENTRY, Flag
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 RECOVERY = int(Flag.RECOVERY_ADD)
 
 
 def nothing() -> None:
-    """Nobody listens."""
+    """Ignore it."""
 
 
 def make_storage(
@@ -239,7 +245,7 @@ def test_what_the_journal_says_is_restored_without_asking() -> None:
     storage.restore_add(1, 0, KEY, b"zero")
     assert storage.find(1, 0) == b"zero"
     assert storage.fence(1, KEY).is_fence_durable
-    assert storage.ledgers.has_changes
+    assert storage.ledgers.changed
     assert storage.write_cache.active_bytes > 4
     with pytest.raises(LedgerFenced):
         storage.admit(1, KEY, 0)
@@ -272,3 +278,31 @@ def test_settings_reach_the_caches() -> None:
     storage.read_cache.put(1, {0: b"12345"})
     storage.read_cache.put(1, {1: b"1"})
     assert storage.read_cache.find(1, 0) is None
+
+
+@given(st.lists(st.sets(st.integers(0, 60), max_size=30), min_size=1, max_size=4), st.booleans())
+@settings(max_examples=40)
+def test_entry_runs_are_the_union_of_all_adds(batches: list[set[int]], is_flushed: bool) -> None:  # noqa: FBT001
+    async def run() -> None:
+        host = Host(block_bytes=300)
+        async with host.bookie() as bookie:
+            client = host.network.connect_client()
+            await client.ask(make_add(1, 0))
+            for batch in batches:
+                if batch:
+                    await client.ask(*(make_add(1, number) for number in batch))
+                if is_flushed:
+                    await bookie.checkpointer.run()
+            wanted = runs_of(sorted({0}.union(*batches)))
+            assert await bookie.storage.entry_runs(1) == wanted
+
+    with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
+        runner.run(run())
+
+
+async def test_a_ledger_without_entries_has_no_runs() -> None:
+    async with Host().bookie() as bookie:
+        with pytest.raises(NoSuchLedger):
+            await bookie.storage.entry_runs(1)
+        bookie.storage.fence(1, KEY)
+        assert await bookie.storage.entry_runs(1) == []

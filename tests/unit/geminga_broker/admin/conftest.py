@@ -15,17 +15,21 @@ from tests.unit.geminga.fake_network import FakeNetwork
 from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers
 from tests.unit.geminga_broker.replication.far_rest import FarRest
 
+from geminga_broker.admin.administration import Administration
 from geminga_broker.admin.app import create_app
 from geminga_broker.admin.bundle_calls import BundleCalls
 from geminga_broker.admin.documents.internal_stats import Document
+from geminga_broker.admin.documents.subscription_stats import (
+    new_consumer_stats,
+    new_subscription_stats,
+)
 from geminga_broker.admin.documents.topic_stats import (
     TopicStats,
-    new_consumer_stats,
     new_publisher_stats,
-    new_subscription_stats,
     new_topic_stats,
 )
-from geminga_broker.admin.facade import Services, StatsQuery
+from geminga_broker.admin.services import Services
+from geminga_broker.admin.topics.stats import StatsQuery
 from geminga_broker.compaction.errors import CompactionRunning
 from geminga_broker.compaction.report import CompactionReport, CompactionStatus
 from geminga_broker.errors import (
@@ -40,7 +44,7 @@ from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.metrics.exposition import render
 from geminga_broker.metrics.snapshot import BrokerSnapshot, TopicSnapshot
 from geminga_broker.non_persistent_topics import NonPersistentTopics
-from geminga_broker.ownership.address import BrokerAddress
+from geminga_broker.ownership.addresses.address import BrokerAddress
 from geminga_broker.ownership.brokers import Brokers
 from geminga_broker.ownership.clusters import ServingClusters
 from geminga_broker.ownership.ownership import Ownership
@@ -50,6 +54,7 @@ from geminga_broker.replication.remote_clusters import RemoteClusters
 from geminga_broker.replication.remote_topics import RemoteTopics
 from geminga_broker.schemas.registry import SchemaRegistry
 from geminga_broker.schemas.storage import SchemaStorage
+from geminga_broker.topic_policies.store import TopicPolicyStore
 from geminga_broker.topics.topic import Topic
 from geminga_cluster.clusters import Clusters
 from geminga_cluster.namespaces import Namespaces
@@ -75,8 +80,8 @@ from geminga_server.authorization import (
     Resource,
 )
 from geminga_server.errors import ServerUnreachable
-from geminga_server.rest_calls import RestAnswer, RestCall
-from geminga_simulation.clock import SimulatedClock
+from geminga_server.http.rest_calls import RestAnswer, RestCall
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 CONFIGURATION = {"keepAliveIntervalSeconds": "30"}
 ADDRESS = BrokerAddress("127.0.0.1:28080", "pulsar://127.0.0.1:26650", "http://127.0.0.1:28080")
@@ -88,7 +93,7 @@ PUBLIC_DEFAULT = NamespaceName("public", "default")
 
 @dataclass
 class RememberingBroker:
-    """A ``BrokerFacade`` that serves no message; some topics are busy, and it may be unhealthy."""
+    """An ``Administration`` that serves no message; topics may be busy, and it may be unhealthy."""
 
     coordination: Coordination
     volatile: set[TopicName] = field(default_factory=set)
@@ -249,7 +254,7 @@ class RememberedPolicies:
         """What the topic says."""
         return self.said.get(str(topic.base), NO_TOPIC_POLICIES)
 
-    async def said_here(self, topic: TopicName) -> TopicPolicies:
+    async def local(self, topic: TopicName) -> TopicPolicies:
         """The same."""
         return self.known(topic)
 
@@ -310,7 +315,9 @@ async def services(
         yield Services(
             cluster="standalone",
             version="4.0.6",
-            broker=broker,
+            broker=cast(Administration, broker),
+            metrics_text=broker.metrics_text,
+            check_health=broker.check_health,
             clusters=clusters,
             tenants=tenants,
             namespaces=namespaces,
@@ -321,7 +328,7 @@ async def services(
             brokers=brokers,
             schemas=SchemaRegistry(storage, SimulatedClock()),
             policies=PolicyResolver(PolicyConfig(), namespaces.policies),
-            topic_policies=RememberedPolicies(),
+            topic_policies=cast(TopicPolicyStore, RememberedPolicies()),
             authorize=ALLOW_ALL.authorize,
             calls=calls,
             remote_topics=remote_topics,
@@ -372,7 +379,7 @@ async def rival(
     async with Ownership(other, namespaces, address) as ownership, brokers:
         own = replace(
             services,
-            broker=rival_broker,
+            broker=cast(Administration, rival_broker),
             non_persistent_topics=non_persistent_topics_of(ownership, rival_broker, calls),
             namespaces=namespaces,
             ownership=ownership,

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from geminga_broker.admin.app import ROUTERS, create_app
-from geminga_broker.admin.facade import Services
+from geminga_broker.admin.services import Services
 from geminga_server.authorization import ANONYMOUS, Action, Principal, Resource
 from geminga_server.rest.access import questions_of
 

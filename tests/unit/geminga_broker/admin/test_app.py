@@ -12,7 +12,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
-from geminga_server.http import HttpServer
+from geminga_server.http.server import HttpServer
 from geminga_server.rest.raw_path import RawPath
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "admin"

@@ -9,11 +9,11 @@ import pytest
 
 from geminga_broker.admin.bundle_calls import BundleCalls, name_in
 from geminga_broker.errors import ServiceNotReady
-from geminga_broker.ownership.address import Owner, Standing
-from geminga_broker.ownership.bundles import Bundle, BundleRing, parse_boundary
+from geminga_broker.ownership.addresses.address import LookupReason, Owner
+from geminga_broker.ownership.assignment.bundles import Bundle, BundleRing, parse_boundary
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.cluster.namespaces import BundlesData
-from geminga_server.rest_calls import RestAnswer, RestCall
+from geminga_server.http.rest_calls import RestAnswer, RestCall
 
 SHOP = NamespaceName("acme", "shop")
 BUNDLES = BundleRing(
@@ -51,13 +51,13 @@ def test_a_bundle_of_one_hash_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("standing", "word"), [(Standing.CHOSEN, "true"), (Standing.DECIDES, "false")]
+    ("reason", "word"), [(LookupReason.CHOSEN, "true"), (LookupReason.DECIDES, "false")]
 )
 async def test_the_chosen_broker_is_asked_with_authority_and_the_leader_without(
-    standing: Standing, word: str
+    reason: LookupReason, word: str
 ) -> None:
     calls = OneAnswer(RestAnswer(200))
-    there = Owner("pulsar://b:1", "", "http://b:2", "", is_self=False, standing=standing)
+    there = Owner("pulsar://b:1", "", "http://b:2", "", is_self=False, reason=reason)
     await of(calls).assign(BUNDLES[0], there)
     (call,) = calls.calls
     name = name_in(BUNDLES[0])

@@ -11,7 +11,7 @@ import pytest
 
 from geminga_broker.admin.app import create_app
 from geminga_broker.admin.config import AdminConfig
-from geminga_broker.admin.facade import Services
+from geminga_broker.admin.services import Services
 from geminga_broker.errors import ServiceNotReady, StorageUnavailable
 from geminga_broker.ownership.ownership import Ownership
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName

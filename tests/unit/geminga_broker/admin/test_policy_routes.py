@@ -10,7 +10,6 @@ import pytest
 from fastapi import APIRouter, Request
 from fastapi.routing import APIRoute
 
-from geminga_broker.admin.facade import Services
 from geminga_broker.admin.policy_routes import (
     AnyPolicies,
     NamespaceLevel,
@@ -18,7 +17,8 @@ from geminga_broker.admin.policy_routes import (
     Served,
     policy_router,
 )
-from geminga_broker.admin.routes.policies import TABLE
+from geminga_broker.admin.routes.namespace.policies import TABLE
+from geminga_broker.admin.services import Services
 from geminga_broker.admin.statuses import answer_error
 from geminga_protocol.records.cluster.namespaces import DispatchRate, Policies, RetentionPolicies
 from geminga_protocol.records.cluster.topic_policies import TopicPolicies

@@ -9,12 +9,12 @@ from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, lo
 
 from geminga_broker.compaction.report import CompactionStatus
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
+from geminga_broker.managed_ledger.ledger_chain.retention import FOR_EVER, KEEP_NOTHING
 from geminga_broker.managed_ledger.positions import EARLIEST, Position
-from geminga_broker.managed_ledger.retention import FOR_EVER, KEEP_NOTHING
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.topic import Topic
 from geminga_broker.topics.topic_compaction import TopicCompaction
@@ -29,9 +29,9 @@ from geminga_protocol.pulsar.messages.payload import (
     split_batch,
 )
 from geminga_protocol.pulsar.topics.topic_names import TopicName
-from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.conditions import INSTANT
-from geminga_simulation.coordination import SimulatedZooKeeper
+from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.zookeeper.server import SimulatedZooKeeper
 
 NAME = TopicName.parse("persistent://t/n/topic")
 READER = SubscribeRequest(
@@ -156,7 +156,7 @@ async def trim(topic: Topic) -> None:
 async def attached(
     topic: Topic, session: NotedSession, request: SubscribeRequest = READER
 ) -> tuple[Subscription, Consumer]:
-    subscription = await topic.part(StoredSubscriptions).subscribe(request)
+    subscription = await topic.part(PersistentSubscriptions).subscribe(request)
     consumer = consumer_of(session, reads_compacted=request.reads_compacted)
     subscription.connected(consumer)
     subscription.flow(consumer, 1000)

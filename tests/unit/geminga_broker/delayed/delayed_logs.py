@@ -10,14 +10,14 @@ from tests.unit.geminga_broker.managed_ledger.stand_ins import (
 )
 
 from geminga_broker.delayed.messages import DelayedMessages
-from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import LATEST, Position
 from geminga_broker.policies.delayed import DelayedConfig
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata
 from geminga_protocol.pulsar.messages.payload import encode_payload
-from geminga_simulation.clock import WALL_START_MS, SimulatedClock
+from geminga_simulation.event_loop.clock import WALL_START_MS, SimulatedClock
 
 SMALL = DelayedConfig(bucket_messages_min=3, segment_messages_max=2)
 HOUR_MS = 3_600_000

@@ -34,15 +34,16 @@ from geminga_broker.delayed.bucket_store import BucketStore, garbage_of
 from geminga_broker.errors import StorageUnavailable
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
-from geminga_broker.managed_ledger.log_reader import LogReader
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import LATEST, Position
+from geminga_broker.managed_ledger.reading.log_reader import LogReader
+from geminga_broker.managed_ledger.writing.confirmation_waiter import ConfirmationWaiter
 from geminga_protocol.records.topics.delayed_buckets import BucketKey, DelayedIndex, buckets_of
 from geminga_runtime.coordination import Coordination
-from geminga_simulation.clock import WALL_START_MS, SimulatedClock
 from geminga_simulation.conditions import INSTANT
-from geminga_simulation.coordination import SimulatedZooKeeper
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.clock import WALL_START_MS, SimulatedClock
+from geminga_simulation.event_loop.loop import SimulatedLoop
+from geminga_simulation.zookeeper.server import SimulatedZooKeeper
 
 
 @pytest.fixture
@@ -140,13 +141,13 @@ async def test_a_bucket_holds_all_of_its_ledger_that_was_on_its_way(
 async def test_what_comes_while_a_bucket_is_written_gets_one_too(
     factory: ManagedLedgerFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill = BucketStore._fill
+    write = BucketStore.write
 
     async def slowly(*args: Any) -> Any:
         await asyncio.sleep(10)
-        return await fill(*args)
+        return await write(*args)
 
-    monkeypatch.setattr(BucketStore, "_fill", slowly)
+    monkeypatch.setattr(BucketStore, "write", slowly)
     async with log_over(factory) as log:
         cursor = await created(factory, log)
         delayed = delayed_of(log, cursor)
@@ -460,12 +461,14 @@ async def test_the_next_owner_deletes_the_ledger_that_a_killed_one_was_writing(
     ledgers: MemoryLedgers,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def never(*_: object) -> None:
-        await asyncio.Event().wait()
+    class NeverConfirmed(ConfirmationWaiter):
+        async def wait_for(self, entry_id: int) -> None:
+            del entry_id
+            await asyncio.Event().wait()
 
     cursor = await created(factory, log)
     with monkeypatch.context() as patch:
-        patch.setattr(BucketStore, "_fill", never)
+        patch.setattr("geminga_broker.delayed.bucket_store.ConfirmationWaiter", NeverConfirmed)
         await reading(log, cursor)
         before = set(ledgers.entries)
     taken_over = await factory.load_cursor(LOG, "sub", log.chain)

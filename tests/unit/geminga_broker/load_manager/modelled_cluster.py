@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from geminga_broker.load_manager.cluster_load import ClusterLoad, cost_of
+from geminga_broker.load_manager.balancing.cluster_load import ClusterLoad, cost_of
+from geminga_broker.load_manager.balancing.placement import LeastLoaded
+from geminga_broker.load_manager.balancing.shedding import Move, Shedder
 from geminga_broker.load_manager.config import LoadManagerConfig
-from geminga_broker.load_manager.placement import LeastLoaded
-from geminga_broker.load_manager.shedding import Move, Shedder
-from geminga_broker.ownership.bundles import Bundle, parse_boundary
+from geminga_broker.ownership.assignment.bundles import Bundle, parse_boundary
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName
 from geminga_protocol.records.cluster.brokers import BundleStats, LocalBrokerData
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 
 def stats(rate: float, *, topics: int = 1, sessions: int = 0) -> BundleStats:

@@ -11,10 +11,10 @@ from tests.unit.geminga_broker.load_manager.modelled_cluster import bundle_named
 
 from geminga_broker.errors import ServiceNotReady
 from geminga_broker.load_manager.config import LoadManagerConfig
-from geminga_broker.load_manager.history import HistoryRecords
+from geminga_broker.load_manager.history_records import HistoryRecords
 from geminga_broker.load_manager.load_manager import SPLIT_PAUSE_S, LoadManager
-from geminga_broker.ownership.address import Owner
-from geminga_broker.ownership.placement import BrokersView
+from geminga_broker.ownership.addresses.address import Owner
+from geminga_broker.ownership.assignment.placement import BrokersView
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName
 from geminga_protocol.records.cluster.brokers import (
     BundleData,
@@ -23,7 +23,7 @@ from geminga_protocol.records.cluster.brokers import (
     TimeAverageBrokerData,
 )
 from geminga_runtime.coordination import ConnectionLost
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 HOT, COLD, THIRD = (f"t/n/0x{n}0000000_0x{n + 1}0000000" for n in range(3))
 

@@ -6,7 +6,7 @@ import pytest
 
 from geminga_broker.load_manager import process_usage
 from geminga_broker.load_manager.process_usage import ProcessUsage
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 
 def test_the_cpu_is_that_of_the_last_period(monkeypatch: pytest.MonkeyPatch) -> None:

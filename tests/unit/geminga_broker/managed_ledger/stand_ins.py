@@ -8,12 +8,12 @@ from random import Random
 from typing import cast
 
 from geminga_broker.errors import BrokerError
-from geminga_broker.managed_ledger.append_request import AppendRequest, payload_of
+from geminga_broker.managed_ledger.cache.entry_cache import EntryCache
 from geminga_broker.managed_ledger.config import CacheConfig, ManagedLedgerConfig
-from geminga_broker.managed_ledger.entry_cache import EntryCache
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, Position
+from geminga_broker.managed_ledger.writing.append_request import AppendRequest, payload_of
 from geminga_ledger import (
     EntryTooLarge,
     LedgerClosed,
@@ -24,10 +24,10 @@ from geminga_ledger import (
     NoSuchEntry,
     NoSuchLedger,
 )
-from geminga_ledger.listener import NOBODY
+from geminga_ledger.writing.listener import NO_LISTENER
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination, CoordinationError
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 LOG = "t/n/persistent/topic"
 
@@ -92,14 +92,14 @@ class MemoryWriter:
         """What is on its way is never heard of."""
         self._refusal = self._refusal or LedgerClosed(self.ledger_id)
         self.is_detached = True
-        self._listener = NOBODY
+        self._listener = NO_LISTENER
 
     async def close(self) -> None:
         if self._refusal is None:
             self._refusal = LedgerClosed(self.ledger_id)
         await self._drained.wait()
         self.is_closed = True
-        self._listener = NOBODY
+        self._listener = NO_LISTENER
 
 
 class MemoryReader:

@@ -10,15 +10,15 @@ from tests.unit.geminga_broker.managed_ledger.stepped import (
     Steps,
 )
 
+from geminga_broker.managed_ledger.acknowledgement.cursor_state import CursorState
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
-from geminga_broker.managed_ledger.cursor_state import CursorState
-from geminga_broker.managed_ledger.cursor_store import CursorStore
+from geminga_broker.managed_ledger.cursors.cursor_store import CursorStore
 from geminga_broker.managed_ledger.positions import Position
 from geminga_ledger import Ledgers
 from geminga_protocol.records.topics.cursor import cursor_path
 from geminga_runtime.coordination import Coordination
-from geminga_simulation.clock import SimulatedClock
-from geminga_simulation.interception import InterceptedSession
+from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.zookeeper.interception import InterceptedSession
 
 PATH = cursor_path(LOG, "sub")
 SMALL = ManagedLedgerConfig(cursor_ledger_entries_max=2)

@@ -7,7 +7,7 @@ from tests.unit.geminga_broker.clients_and_logs import MemoryLog
 
 from geminga_broker.errors import StorageUnavailable
 from geminga_broker.managed_ledger.browsing import last_message, message_with_index
-from geminga_broker.managed_ledger.chain import LedgerSpan
+from geminga_broker.managed_ledger.ledger_chain.chain import LedgerSpan
 from geminga_broker.managed_ledger.positions import EARLIEST, Entry, Position
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.messages.payload import encode_broker_entry, encode_payload

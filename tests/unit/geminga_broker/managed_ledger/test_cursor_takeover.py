@@ -18,8 +18,8 @@ from tests.unit.geminga_broker.managed_ledger.stored_cursors import (
     store_over,
 )
 
-from geminga_broker.managed_ledger.cursor_state import CursorState
-from geminga_broker.managed_ledger.cursor_store import TAKEN_OVER, CursorStore
+from geminga_broker.managed_ledger.acknowledgement.cursor_state import CursorState
+from geminga_broker.managed_ledger.cursors.cursor_store import TAKEN_OVER, CursorStore
 from geminga_ledger import LedgerFenced
 from geminga_runtime.coordination import (
     ConnectionLost,

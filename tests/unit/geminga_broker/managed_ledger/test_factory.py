@@ -15,10 +15,10 @@ from tests.unit.geminga_broker.managed_ledger.stand_ins import (
 )
 
 from geminga_broker.errors import StorageUnavailable, TopicNotFound
-from geminga_broker.managed_ledger.chain import LedgerChain
-from geminga_broker.managed_ledger.cursor import Cursor
-from geminga_broker.managed_ledger.entry_cache import EntryCache
+from geminga_broker.managed_ledger.cache.entry_cache import EntryCache
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.factory import CURSOR_LOADS_MAX, ManagedLedgerFactory
+from geminga_broker.managed_ledger.ledger_chain.chain import LedgerChain
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Position
 from geminga_protocol.records.topics.cursor import cursor_path

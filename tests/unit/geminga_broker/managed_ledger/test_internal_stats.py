@@ -21,7 +21,7 @@ from geminga_broker.managed_ledger.internal_stats import (
     cursor_stats,
     log_stats,
 )
-from geminga_broker.managed_ledger.log_state import LogState
+from geminga_broker.managed_ledger.log_listener import LogState
 from geminga_broker.managed_ledger.positions import Position
 from geminga_runtime.coordination import Coordination
 

@@ -25,15 +25,15 @@ from geminga_broker.errors import (
     TopicExists,
     TopicFenced,
 )
-from geminga_broker.managed_ledger.chain import LedgerSpan
+from geminga_broker.managed_ledger.cache.entry_cache import EntryCache
+from geminga_broker.managed_ledger.cache.read_ahead import ReadAheadBudget
 from geminga_broker.managed_ledger.config import CacheConfig, ManagedLedgerConfig
-from geminga_broker.managed_ledger.entry_cache import EntryCache
-from geminga_broker.managed_ledger.fetched_entries import FetchedBudget
-from geminga_broker.managed_ledger.log_state import LogState
+from geminga_broker.managed_ledger.ledger_chain.chain import LedgerSpan
+from geminga_broker.managed_ledger.log_listener import LogState
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.managed_ledger.records.log_store import LogStore
 from geminga_broker.managed_ledger.services import ManagedLedgerServices
-from geminga_broker.managed_ledger.store import LogStore
 from geminga_ledger import (
     AppendTimedOut,
     EntryTooLarge,
@@ -46,7 +46,7 @@ from geminga_ledger import (
 )
 from geminga_protocol.records.topics.managed_ledger import managed_ledger_path
 from geminga_runtime.coordination import ConnectionLost, Coordination, NodeMissing, VersionMismatch
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 Settle = Callable[[], Awaitable[None]]
 
@@ -429,7 +429,7 @@ def log_in(store: LogStore, ledgers: MemoryLedgers) -> ManagedLedger:
     services = ManagedLedgerServices(
         ledgers=cast(Ledgers, ledgers),
         cache=EntryCache(CacheConfig()),
-        fetched_budget=FetchedBudget(0),
+        read_ahead_budget=ReadAheadBudget(0),
         clock=SimulatedClock(),
         random=Random(1),
         config=ManagedLedgerConfig(),

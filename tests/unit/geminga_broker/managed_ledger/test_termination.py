@@ -16,9 +16,9 @@ from tests.unit.geminga_broker.managed_ledger.stand_ins import (
 )
 
 from geminga_broker.errors import StorageUnavailable, TopicFenced, TopicTerminated
-from geminga_broker.managed_ledger.log_state import LogState
+from geminga_broker.managed_ledger.log_listener import LogState
 from geminga_broker.managed_ledger.positions import Position
-from geminga_broker.managed_ledger.recorded_chain import RecordedChain
+from geminga_broker.managed_ledger.records.recorded_chain import RecordedChain
 from geminga_ledger import AppendTimedOut
 from geminga_protocol.records.topics.managed_ledger import managed_ledger_path
 from geminga_runtime.coordination import ConnectionLost, Coordination

@@ -18,21 +18,21 @@ from tests.unit.geminga_broker.managed_ledger.stand_ins import (
 )
 
 from geminga_broker.errors import StorageUnavailable, TopicFenced
+from geminga_broker.managed_ledger.cache.entry_cache import EntryCache
 from geminga_broker.managed_ledger.config import CacheConfig, ManagedLedgerConfig
-from geminga_broker.managed_ledger.cursor import Cursor
-from geminga_broker.managed_ledger.durable import Durable
-from geminga_broker.managed_ledger.entry_cache import EntryCache
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.durable_future import DurableFuture
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
 from geminga_broker.managed_ledger.internal_stats import log_stats
+from geminga_broker.managed_ledger.ledger_chain.retention import FOR_EVER, Retention
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Position
-from geminga_broker.managed_ledger.recorded_chain import RecordedChain
-from geminga_broker.managed_ledger.retention import FOR_EVER, Retention
-from geminga_broker.managed_ledger.store import GARBAGE_PROPERTY
+from geminga_broker.managed_ledger.records.log_store import GARBAGE_PROPERTY
+from geminga_broker.managed_ledger.records.recorded_chain import RecordedChain
 from geminga_ledger import Ledgers, NotEnoughBookies
 from geminga_protocol.records.topics.managed_ledger import ManagedLedgerRecord, managed_ledger_path
 from geminga_runtime.coordination import ConnectionLost, Coordination
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 Settle = Callable[[], Awaitable[None]]
 # Two entries a ledger.
@@ -104,7 +104,7 @@ class Scene:
     async def passed(self, cursor: Cursor, upto: Position) -> None:
         """A cursor has passed everything up to a position, and that is stored."""
         cursor.acknowledged.acknowledge_upto(upto)
-        stored = Durable()
+        stored = DurableFuture()
         cursor.changed(stored)
         await stored.wait()
 

@@ -10,15 +10,15 @@ from tests.unit.geminga_broker.sessions.stand_ins import context_over
 from geminga_broker.broker import Broker
 from geminga_broker.config import BrokerConfig
 from geminga_broker.health import HealthCheck
+from geminga_broker.managed_ledger.cache.entry_cache import EntryCache, LedgerCache
 from geminga_broker.managed_ledger.config import CacheConfig
-from geminga_broker.managed_ledger.entry_cache import EntryCache, LedgerCache
 from geminga_broker.metrics import collector
 from geminga_broker.metrics.collector import BrokerMetrics
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.maintenance import TopicMaintenance
 from geminga_ledger import LedgerCounters
 from geminga_protocol.pulsar.topics.topic_names import TopicName
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 
 async def test_the_load_report_says_what_the_broker_carries(broker: Broker) -> None:

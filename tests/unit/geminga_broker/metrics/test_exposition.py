@@ -11,7 +11,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from geminga_broker.compaction.report import CompactionReport, CompactionStatus
-from geminga_broker.managed_ledger.write_latency import WRITE_LATENCY_BOUNDS_MS
+from geminga_broker.managed_ledger.writing.write_latency import WRITE_LATENCY_BOUNDS_MS
 from geminga_broker.metrics import snapshot as snapshot_module
 from geminga_broker.metrics.exposition import (
     BROKER_SUMS,
@@ -35,8 +35,8 @@ from geminga_broker.metrics.snapshot import (
     TopicSnapshot,
 )
 from geminga_broker.schemas.counts import NamespaceCounts, Operation
-from geminga_broker.subscriptions.dispatch_throttle import Stalls
-from geminga_broker.subscriptions.rate_limiter import LimitOf
+from geminga_broker.subscriptions.dispatch.dispatch_throttle import Stalls
+from geminga_broker.subscriptions.dispatch.rate_limiter import LimitOf
 from geminga_server.connection_limits import Limit
 from geminga_server.metrics.exposition import SAMPLES_PER_PIECE
 

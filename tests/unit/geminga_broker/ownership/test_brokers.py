@@ -10,13 +10,13 @@ from dataclasses import replace
 import pytest
 from tests.unit.geminga_broker.ownership.two_brokers import HERE, THERE
 
-from geminga_broker.ownership.address import BrokerAddress
+from geminga_broker.ownership.addresses.address import BrokerAddress
+from geminga_broker.ownership.assignment.load_report import LoadReportConfig
 from geminga_broker.ownership.brokers import Brokers
-from geminga_broker.ownership.load import LoadReportConfig
 from geminga_protocol.records.cluster.brokers import BundleStats, LocalBrokerData
 from geminga_runtime import service
 from geminga_runtime.coordination import Coordination
-from geminga_simulation.clock import WALL_START_MS, SimulatedClock
+from geminga_simulation.event_loop.clock import WALL_START_MS, SimulatedClock
 
 LOOK_INTERVAL_S = LoadReportConfig().load_balancer_report_interval_min_s
 WRITE_INTERVAL_S = LoadReportConfig().load_balancer_report_interval_max_s

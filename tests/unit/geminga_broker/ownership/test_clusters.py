@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from geminga_broker.ownership.address import Standing
+from geminga_broker.ownership.addresses.address import LookupReason
 from geminga_broker.ownership.clusters import ServingClusters
 from geminga_broker.ownership.errors import ServedInOtherClusters
 from geminga_cluster.clusters import Clusters
@@ -75,7 +75,7 @@ async def test_a_peer_that_serves_the_namespace_is_to_be_asked(
     owner = await ServingClusters(HERE, namespaces, clusters).peer_of(SHOP)
     assert owner is not None
     assert (owner.broker_url, owner.http_url) == ("pulsar://there:6650", "http://there:8080")
-    assert owner.standing is Standing.PEER
+    assert owner.reason is LookupReason.PEER
     assert owner.is_redirect
     assert not owner.is_authoritative  # its brokers choose among them
 

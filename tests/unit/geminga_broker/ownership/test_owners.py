@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from geminga_broker.ownership.bundles import Bundle
+from geminga_broker.ownership.assignment.bundles import Bundle
 from geminga_broker.ownership.owners import BundleNode, OwnerCache, Unowned
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName
 from geminga_protocol.records.cluster.ownership import BundleOwner

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.geminga_broker.ownership.two_brokers import HERE, ORDERS, SHOP, THERE
 
 from geminga_broker.errors import ServiceNotReady
-from geminga_broker.ownership.bundles import Bundle
+from geminga_broker.ownership.assignment.bundles import Bundle
 from geminga_broker.ownership.errors import NotOwned
 from geminga_broker.ownership.owned_bundles import Successor
 from geminga_broker.ownership.ownership import Ownership
@@ -19,7 +19,7 @@ from geminga_cluster.namespaces import Namespaces
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_protocol.records.cluster.ownership import BundleOwner
 from geminga_runtime.coordination import ConnectionLost, Coordination
-from geminga_simulation.coordination import SimulatedZooKeeper
+from geminga_simulation.zookeeper.server import SimulatedZooKeeper
 
 Session = Callable[[str], Coordination]
 Settle = Callable[[], Awaitable[None]]

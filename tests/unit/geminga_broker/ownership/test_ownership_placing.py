@@ -9,15 +9,15 @@ import pytest
 from tests.unit.geminga_broker.ownership.two_brokers import HERE, ORDERS, THERE
 
 from geminga_broker.errors import ServiceNotReady
-from geminga_broker.ownership.address import BrokerAddress, Owner, Standing
-from geminga_broker.ownership.bundles import Bundle
+from geminga_broker.ownership.addresses.address import BrokerAddress, LookupReason, Owner
+from geminga_broker.ownership.assignment.bundles import Bundle
+from geminga_broker.ownership.assignment.placement import BrokersView, Loads
 from geminga_broker.ownership.owned_bundles import Successor
 from geminga_broker.ownership.ownership import DESTINED_MAX, DESTINED_S, Ownership
-from geminga_broker.ownership.placement import BrokersView, Loads
 from geminga_cluster.namespaces import Namespaces
 from geminga_protocol.records.cluster.brokers import LocalBrokerData
 from geminga_runtime.coordination import Coordination, CoordinationError
-from geminga_simulation.interception import InterceptedSession
+from geminga_simulation.zookeeper.interception import InterceptedSession
 
 Session = Callable[[str], Coordination]
 Settle = Callable[[], Awaitable[None]]
@@ -63,17 +63,17 @@ async def test_the_leader_chooses_and_the_chosen_broker_acquires_on_authority(
         ) as following,
     ):
         asked = await following.owner(ORDERS)
-        assert (asked.broker_url, asked.standing) == (HERE.broker_url, Standing.DECIDES)
+        assert (asked.broker_url, asked.reason) == (HERE.broker_url, LookupReason.DECIDES)
         chosen = await leading.owner(ORDERS)
-        assert (chosen.broker_url, chosen.standing) == (THERE.broker_url, Standing.CHOSEN)
+        assert (chosen.broker_url, chosen.reason) == (THERE.broker_url, LookupReason.CHOSEN)
         assert following.owned() == leading.owned() == []
         assert (await following.owner(ORDERS, authoritative=True)).is_self
         owner = await leading.owner(ORDERS)
-        assert (owner.broker_url, owner.standing) == (THERE.broker_url, Standing.OWNS)
+        assert (owner.broker_url, owner.reason) == (THERE.broker_url, LookupReason.OWNS)
         placement.address = HERE
         assert (await following.owner(ORDERS)).is_self  # an owned bundle is not placed again
         await following.unload(await following.bundle_of(ORDERS))
-        assert (await following.owner(ORDERS)).standing is Standing.DECIDES
+        assert (await following.owner(ORDERS)).reason is LookupReason.DECIDES
         assert (await leading.owner(ORDERS)).is_self
 
 
@@ -168,11 +168,11 @@ async def test_a_broker_that_ends_hands_its_bundles_on_to_those_that_live(
     del ownership  # only for the namespace
     here, there = session("here"), session("there")
     view = view_with(leader=leader)
-    asked: list[tuple[str, Standing]] = []
+    asked: list[tuple[str, LookupReason]] = []
     successors: list[Successor] = []
 
     async def assign(bundle: Bundle, broker: Owner) -> None:
-        asked.append((broker.http_url, broker.standing))
+        asked.append((broker.http_url, broker.reason))
         await remaining.owner_of(bundle, authoritative=True)
 
     async def release(bundle: Bundle, successor: Successor) -> None:
@@ -202,8 +202,8 @@ async def test_a_broker_that_ends_hands_its_bundles_on_to_those_that_live(
         await ending.retire(1.0)
         assert ending.owned() == []
         assert set(remaining.owned()) == set(bundles)
-        standing = Standing.DECIDES if leader is THERE else Standing.CHOSEN
-        assert asked == [(THERE.http_url, standing)] * len(bundles)
+        reason = LookupReason.DECIDES if leader is THERE else LookupReason.CHOSEN
+        assert asked == [(THERE.http_url, reason)] * len(bundles)
         told = [successor.result() for successor in successors]
         assert [owner.broker_url for owner in told if owner] == [THERE.broker_url] * len(bundles)
 
@@ -218,7 +218,7 @@ async def test_a_broker_that_ends_acquires_nothing_and_sends_clients_on(
     ) as ending:
         await ending.retire(1.0)
         owner = await ending.owner(ORDERS)
-        assert (owner.broker_url, owner.standing) == (THERE.broker_url, Standing.CHOSEN)
+        assert (owner.broker_url, owner.reason) == (THERE.broker_url, LookupReason.CHOSEN)
         with pytest.raises(ServiceNotReady, match="ends"):
             await ending.owner(ORDERS, authoritative=True)
         assert ending.owned() == []
@@ -250,7 +250,7 @@ async def test_the_leader_remembers_for_a_while_where_a_bundle_is_to_go(
         leading.destine(bundle, "127.0.0.1:3")
         leading.destine(bundle, THERE.broker_id)  # the last word counts
         owner = await leading.owner(ORDERS)
-        assert (owner.broker_url, owner.standing) == (THERE.broker_url, Standing.CHOSEN)
+        assert (owner.broker_url, owner.reason) == (THERE.broker_url, LookupReason.CHOSEN)
         leading.destine(bundle, "127.0.0.1:3")  # which does not live
         assert (await leading.owner(ORDERS)).is_self
         await leading.unload(bundle)

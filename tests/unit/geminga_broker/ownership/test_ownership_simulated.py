@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from geminga_broker.ownership.address import BrokerAddress
+from geminga_broker.ownership.addresses.address import BrokerAddress
+from geminga_broker.ownership.assignment.bundles import Bundle
 from geminga_broker.ownership.brokers import Brokers
-from geminga_broker.ownership.bundles import Bundle
 from geminga_broker.ownership.ownership import Ownership
 from geminga_cluster.initialize import ClusterUrls, initialize_cluster_metadata
 from geminga_cluster.namespaces import Namespaces
@@ -19,7 +19,8 @@ from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_protocol.records.cluster.brokers import LocalBrokerData
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.service import Service
-from geminga_simulation.faults import ROUGH_COORDINATION, FaultInjector, FaultMenu
+from geminga_simulation.fault_injector import FaultInjector
+from geminga_simulation.fault_menu import ROUGH_COORDINATION, FaultMenu
 from geminga_simulation.host import Host
 from geminga_simulation.simulate import simulate
 from geminga_simulation.world import World

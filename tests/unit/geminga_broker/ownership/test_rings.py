@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from geminga_broker.ownership.bundles import broker_of_namespace
+from geminga_broker.ownership.assignment.bundles import broker_of_namespace
 from geminga_broker.ownership.rings import Rings
 from geminga_cluster.errors import NamespaceNotFound
 from geminga_cluster.namespaces import Namespaces

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from geminga_broker.ownership.address import BrokerAddress
+from geminga_broker.ownership.addresses.address import BrokerAddress
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 
 SHOP = NamespaceName("acme", "shop")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
-from geminga_broker.managed_ledger.retention import Retention
+from geminga_broker.managed_ledger.ledger_chain.retention import Retention
 from geminga_broker.policies.backlog import BacklogConfig, Quota, QuotaPolicy
 from geminga_broker.policies.compaction import CompactionConfig
 from geminga_broker.policies.delayed import DelayedConfig

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
-from geminga_broker.managed_ledger.retention import Retention
+from geminga_broker.managed_ledger.ledger_chain.retention import Retention
 from geminga_broker.policies.errors import InvalidPolicy
 from geminga_broker.policies.levels import INT_MAX, LONG_MAX, Levels
 from geminga_broker.policies.storage import (

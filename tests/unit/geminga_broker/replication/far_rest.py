@@ -6,7 +6,7 @@ import json
 from urllib.parse import urlsplit
 
 from geminga_server.errors import ServerUnreachable
-from geminga_server.rest_calls import RestAnswer, RestCall
+from geminga_server.http.rest_calls import RestAnswer, RestCall
 
 
 def _refusal(status: int, reason: str) -> RestAnswer:

@@ -12,8 +12,8 @@ from tests.unit.geminga.fake_broker import FakeBroker
 from tests.unit.geminga.fake_network import FakeNetwork
 from tests.unit.geminga_broker.replication.conftest import REMOTE
 
-from geminga._channels.channel import Access
 from geminga._channels.producer_channel import ProducerChannel, ProducerChannelOptions
+from geminga._channels.registry import Access
 from geminga.errors import InvalidServiceUrl
 from geminga.tls import Tls
 from geminga_broker.replication import remote_clusters
@@ -24,7 +24,7 @@ from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_protocol.records.cluster.clusters import ClusterData
 from geminga_runtime.coordination import Coordination
-from geminga_server.tls_config import BrokerClientTlsConfig
+from geminga_server.tls.config import BrokerClientTlsConfig
 
 TOPIC = TopicName.parse("persistent://t/n/topic")
 ELSEWHERE = ClusterData(broker_service_url="pulsar://elsewhere:6650")

@@ -19,7 +19,7 @@ from geminga_cluster.clusters import Clusters
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_protocol.records.cluster.clusters import ClusterData
 from geminga_runtime.coordination import Coordination
-from geminga_server.rest_calls import RestCalls
+from geminga_server.http.rest_calls import RestCalls
 
 TOPIC = TopicName.parse("persistent://t/n/a b")
 PATH = "persistent/t/n/a%20b"

@@ -23,10 +23,10 @@ from geminga_broker.replication.config import ReplicationConfig
 from geminga_broker.replication.remote_clusters import RemoteClusters
 from geminga_broker.replication.remote_topics import RemoteTopics
 from geminga_broker.replication.replicator import (
+    ReplicationServices,
     Replicator,
     ReplicatorState,
     Route,
-    Surroundings,
 )
 from geminga_broker.schemas.judging.definitions import Schema
 from geminga_broker.schemas.registry import SchemaRegistry, encode_version
@@ -41,7 +41,7 @@ from geminga_protocol.pulsar.messages.replication import source_position
 from geminga_protocol.pulsar.send import encode_receipt
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.coordination import Coordination
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 TOPIC = TopicName.parse("persistent://t/n/topic")
 LARGE_BYTES = 5 * 1024 * 1024
@@ -71,7 +71,7 @@ def replicator_of(
     async def partitions_of(_: TopicName) -> int:
         return partitions
 
-    around = Surroundings(
+    around = ReplicationServices(
         remotes=remotes,
         clock=SimulatedClock(),
         random=Random(1),

@@ -14,7 +14,7 @@ from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers
 
 from geminga_broker.errors import StorageUnavailable
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
-from geminga_broker.managed_ledger.writes import Writes
+from geminga_broker.managed_ledger.writing.confirmation_waiter import ConfirmationWaiter
 from geminga_broker.policies.schemas import SchemaStrategy
 from geminga_broker.schemas.counts import NAMESPACES_MAX, Operation
 from geminga_broker.schemas.errors import IncompatibleSchema, InvalidSchema, SchemaNotFound
@@ -33,7 +33,7 @@ from geminga_protocol.records.topics.schemas import (
     schema_path,
 )
 from geminga_runtime.coordination import ConnectionLost, Coordination
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 TOPIC = TopicName.parse("t/n/a b")
 PATH = "/schemas/t/n/a+b"
@@ -120,7 +120,7 @@ async def test_what_is_stored_equals_what_a_real_broker_stored(
     )
     info = SchemaInfo.decode(SchemaEntry.decode(payload).schema)
     for at in range(place["ledger"]):  # so that the ledger gets the same number
-        ledgers.writers.append(ledgers.new_writer(at, Writes()))
+        ledgers.writers.append(ledgers.new_writer(at, ConfirmationWaiter()))
     storage = SchemaStorage(coordination, cast(Ledgers, ledgers), ManagedLedgerConfig())
     clock = SimulatedClock()
     clock.set_wall(info.created_ms)

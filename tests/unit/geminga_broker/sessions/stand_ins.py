@@ -9,8 +9,9 @@ from itertools import count
 from typing import Any, cast
 from unittest.mock import Mock
 
+from geminga_broker.discovery import Discovery
 from geminga_broker.errors import TopicNotFound
-from geminga_broker.ownership.address import Owner, Standing
+from geminga_broker.ownership.addresses.address import LookupReason, Owner
 from geminga_broker.sessions.connection import Connection
 from geminga_broker.sessions.context import SessionContext
 from geminga_broker.sessions.session import Session
@@ -27,8 +28,8 @@ from geminga_server.authentication import AUTHENTICATION_DISABLED
 from geminga_server.authorization import AllowAll
 from geminga_server.connection_limits import ConnectionLimits
 from geminga_server.errors import ServerUnreachable
-from geminga_simulation.clock import SimulatedClock
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 TOPIC = "persistent://t/n/topic"
 
@@ -123,9 +124,9 @@ class MemoryDiscovery:
         if topic.local == "elsewhere":
             return THERE
         if topic.local == "unowned" and not authoritative:
-            return replace(THERE, standing=Standing.CHOSEN)
+            return replace(THERE, reason=LookupReason.CHOSEN)
         if topic.local == "unplaced" and not authoritative:
-            return replace(THERE, standing=Standing.DECIDES)
+            return replace(THERE, reason=LookupReason.DECIDES)
         if topic.local == "broken":
             raise RuntimeError("a bug")
         return Owner("pulsar://here:6650", "", "http://here:8080", "", is_self=True)
@@ -160,7 +161,7 @@ def context_over(topics: TopicDirectory, topic_lists: TopicLists | None = None) 
 
     return SessionContext(
         topics=topics,
-        discovery=MemoryDiscovery(),
+        discovery=cast(Discovery, MemoryDiscovery()),
         topic_lists=topic_lists or TopicLists(cast(Coordination, Mock(spec=Coordination))),
         authorizer=AllowAll(),
         authentication=AUTHENTICATION_DISABLED,

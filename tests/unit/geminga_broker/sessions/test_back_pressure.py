@@ -78,9 +78,9 @@ async def test_a_session_that_ends_while_it_is_not_read_is_not_held_back_any_mor
 ) -> None:
     client = connect()
     client.session.throttle(lambda _: 1000.0)
-    assert len(context.publish_buffer.held_back) == 1
+    assert len(context.publish_buffer.paused) == 1
     client.session.close()
-    assert not context.publish_buffer.held_back
+    assert not context.publish_buffer.paused
     await asyncio.sleep(2 * THROTTLE_REVIEW_S)
     assert not client.is_read()
 
@@ -110,7 +110,7 @@ async def test_all_who_wait_for_the_common_buffer_are_read_again_when_half_of_it
     assert not other.is_read()
     publisher.session.confirmed(1)
     assert other.is_read()
-    assert not context.publish_buffer.held_back
+    assert not context.publish_buffer.paused
 
 
 async def test_a_session_that_has_ended_is_neither_paused_nor_looked_at_again(

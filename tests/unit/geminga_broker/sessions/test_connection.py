@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 from tests.unit.geminga_broker.sessions.stand_ins import TOPIC, FrameClient
 
+from geminga_broker.sessions.commands.handshake import REFUSED_WAIT_S, REFUSED_WAITING_MAX
 from geminga_broker.sessions.connection import HANDLERS, Connection
 from geminga_broker.sessions.context import SessionContext
-from geminga_broker.sessions.handshake import REFUSED_WAIT_S, REFUSED_WAITING_MAX
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.commands import PART_NAMES

@@ -72,7 +72,7 @@ async def test_a_client_that_is_not_read_just_now_counts_as_alive(
     assert client.transport.is_paused
     assert await client.session.is_alive()
     ledgers.writers[0].confirm()
-    assert not context.publish_buffer.held_back
+    assert not context.publish_buffer.paused
     assert context.publish_buffer.pending_bytes == 0
 
 

@@ -20,15 +20,15 @@ from tests.unit.geminga_broker.compaction.compacted_topics import READER, compac
 from tests.unit.geminga_ledger.entry_sizes import KIB, MIB, mixes
 from tests.unit.geminga_ledger.world import World
 
+from geminga_broker.managed_ledger.cache.entry_cache import EntryCache
 from geminga_broker.managed_ledger.config import CacheConfig, ManagedLedgerConfig
-from geminga_broker.managed_ledger.entry_cache import EntryCache
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
+from geminga_broker.managed_ledger.ledger_chain.retention import FOR_EVER
 from geminga_broker.managed_ledger.positions import EntryId
-from geminga_broker.managed_ledger.retention import FOR_EVER
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.topic import Topic
 from geminga_ledger import Ledgers
@@ -36,10 +36,10 @@ from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.commands import parse_command
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.messages.payload import encode_payload
-from geminga_simulation.clock import SimulatedClock
 from geminga_simulation.conditions import INSTANT
-from geminga_simulation.coordination import SimulatedZooKeeper
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.event_loop.loop import SimulatedLoop
+from geminga_simulation.zookeeper.server import SimulatedZooKeeper
 
 KEYS = 16
 # What is published in an example of a property test at most.
@@ -65,7 +65,7 @@ class Reading:
         request = SubscribeRequest(name, kind, starts_at_earliest=True)
         come: list[tuple[Subscription, Consumer, NotedSession]] = []
         for number in range(count):
-            subscription = await self.topic.part(StoredSubscriptions).subscribe(request)
+            subscription = await self.topic.part(PersistentSubscriptions).subscribe(request)
             session = NotedSession()
             consumer = consumer_of(session, f"c{number}")
             subscription.connected(consumer)

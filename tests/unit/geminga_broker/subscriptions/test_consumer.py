@@ -10,10 +10,10 @@ from tests.unit.geminga_broker.clients_and_logs import (
     cursor_over,
 )
 
-from geminga_broker.managed_ledger.acknowledged import Acknowledged
+from geminga_broker.managed_ledger.acknowledgement.acknowledged import Acknowledged
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.subscriptions.consumer import DELIVERY_BYTES_MAX, Consumer
-from geminga_broker.subscriptions.redelivery_counts import RedeliveryCounts
+from geminga_broker.subscriptions.decisions.redelivery_counts import RedeliveryCounts
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.messages.payload import encode_broker_entry, encode_payload
 

@@ -27,20 +27,20 @@ from tests.unit.geminga_broker.clients_and_logs import (
 )
 
 from geminga_broker.errors import InvalidRequest
-from geminga_broker.managed_ledger.acknowledged import bits_set
+from geminga_broker.managed_ledger.acknowledgement.acknowledged import bits_set
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.policies.dispatching import COUNT_ALL, DispatchLimit
 from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.dispatch.rate_limiter import RateLimiter
 from geminga_broker.subscriptions.distribution.active_consumer import choose_active
 from geminga_broker.subscriptions.distribution.hash_ring import HashRing, ring_hash
-from geminga_broker.subscriptions.rate_limiter import RateLimiter
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.messages.payload import encode_payload
-from geminga_simulation.clock import SimulatedClock
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED = SubscriptionType
 TOPIC = "persistent://t/n/topic"
@@ -313,7 +313,7 @@ class Rig:
         """Others need the memory for what they fetch."""
         dispatcher = self.subscription.dispatcher
         if dispatcher is not None:
-            dispatcher.reader.fetched.evict()
+            dispatcher.reader.read_ahead.evict()
 
     def acknowledge_or_give_back(self, step: str, client: Client, number: int) -> None:
         known = sorted(client.held) if self.kind.tracks_entries else ALL
@@ -419,7 +419,7 @@ class Rig:
         """So many messages a second from now on, 0: any number; what was held back comes."""
         limit = DispatchLimit(messages=messages)
         gates = [RateLimiter(limit, SimulatedClock(self.loop))] if messages else []
-        self.do(self.subscription.throttle, gates, COUNT_ALL)
+        self.do(self.subscription.membership.pass_through, gates, COUNT_ALL)
         self.let_time_pass()
 
     def let_time_pass(self) -> None:
@@ -430,7 +430,7 @@ class Rig:
     @property
     def is_slow(self) -> bool:
         """Whether a dispatch rate holds."""
-        return bool(self.subscription.membership._gates)
+        return bool(self.subscription.membership._limiters)
 
     def finish(self) -> None:
         """Everybody takes and acknowledges all there is: then nothing may be left."""

@@ -16,16 +16,16 @@ from tests.unit.geminga_broker.clients_and_logs import (
 )
 
 from geminga_broker.errors import ConsumerBusy, InvalidRequest, NotAllowed, StorageUnavailable
-from geminga_broker.managed_ledger.acknowledged import Acknowledged
+from geminga_broker.managed_ledger.acknowledgement.acknowledged import Acknowledged
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.policies.unacknowledged import UnacknowledgedLimits
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.kept_counts import has_kept_counts
+from geminga_broker.subscriptions.redelivery_count_store import has_stored_counts
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.records.topics.redelivery_counts import CountedRun, properties_of_runs
-from geminga_simulation.clock import SimulatedClock
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED = SubscriptionType
 
@@ -120,7 +120,7 @@ def test_entries_acknowledged_together_are_as_good_as_one_by_one(
 async def test_a_consumer_that_settled_half_of_too_much_is_sent_more() -> None:
     count = 110
     subscription = subscription_over(MemoryLog((1, count)))
-    subscription.limit_unacknowledged(UnacknowledgedLimits(per_consumer=100))
+    subscription.membership.limit(UnacknowledgedLimits(per_consumer=100))
     consumer, session = await joined(subscription, SHARED, permits=count)
     assert consumer.is_blocked_on_unacknowledged
     subscription.acknowledge_entries(consumer, [(1, entry) for entry in range(count // 2)])
@@ -142,7 +142,7 @@ async def test_a_blocked_consumer_goes_on_when_another_acknowledges_for_it(
     *, has_ack_sets: bool
 ) -> None:
     subscription = subscription_over(MemoryLog((1, 10)))
-    subscription.limit_unacknowledged(UnacknowledgedLimits(per_consumer=4))
+    subscription.membership.limit(UnacknowledgedLimits(per_consumer=4))
     blocked, session = await joined(subscription, SHARED, "blocked")
     other, _ = await joined(subscription, SHARED, "other", permits=0)
     assert blocked.is_blocked_on_unacknowledged
@@ -159,7 +159,7 @@ async def test_a_subscription_with_too_much_unacknowledged_waits_until_half_of_i
     kind: SubscriptionType,
 ) -> None:
     subscription = subscription_over(MemoryLog((1, 2000)))
-    subscription.limit_unacknowledged(UnacknowledgedLimits(per_subscription=1000))
+    subscription.membership.limit(UnacknowledgedLimits(per_subscription=1000))
     members = [(await joined(subscription, kind, name, permits=2000))[0] for name in "ab"]
     sent = subscription.messages_out
     assert 1000 <= sent < 2000
@@ -189,7 +189,7 @@ async def test_of_a_batch_only_the_messages_left_count_as_unacknowledged() -> No
 @pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
 async def test_what_a_moved_cursor_has_passed_is_held_by_nobody(kind: SubscriptionType) -> None:
     subscription = subscription_over(MemoryLog((1, 10)))
-    subscription.limit_unacknowledged(UnacknowledgedLimits(per_consumer=4))
+    subscription.membership.limit(UnacknowledgedLimits(per_consumer=4))
     consumer, session = await joined(subscription, kind)
     subscription.cursor.acknowledged.acknowledge_upto(Position(1, 2))
     held = len(session.positions())
@@ -257,7 +257,7 @@ async def test_nothing_serves_a_subscription_in_order_while_nobody_is_there(
         subscription.acknowledge_upto(consumer, Position(1, first + 1), (), None)
         await subscription.disconnect(consumer)
         assert (subscription.dispatcher, subscription.type) == (None, kind)
-    assert (subscription.entries_sent, subscription.messages_out) == (4, 4)
+    assert (subscription.membership.entries_sent, subscription.messages_out) == (4, 4)
 
 
 async def test_a_consumer_let_in_before_the_last_one_went_is_served() -> None:
@@ -279,10 +279,10 @@ async def test_what_is_fetched_for_a_consumer_that_went_is_counted() -> None:
     consumer, _ = await joined(subscription, EXCLUSIVE)
     await subscription.disconnect(consumer)
     await log.settled()
-    assert subscription.entries_fetched == 3
+    assert subscription.membership.entries_fetched == 3
     await subscription.disconnect((await joined(subscription, EXCLUSIVE))[0])
     await log.settled()
-    assert (subscription.entries_fetched, log.reads) == (6, 2)
+    assert (subscription.membership.entries_fetched, log.reads) == (6, 2)
 
 
 async def test_redelivery_counts_outlive_the_last_consumer_and_the_type() -> None:
@@ -305,7 +305,7 @@ async def test_what_nobody_said_was_acknowledged_is_not_counted_any_more() -> No
     consumer, _ = await joined(subscription, EXCLUSIVE)
     subscription.acknowledge_upto(consumer, Position(1, 1), (), None)
     subscription.passed_ledger()
-    assert not subscription.kept_counts.counts
+    assert not subscription.redelivery_counts.counts
 
 
 async def test_a_seek_begins_counting_anew() -> None:
@@ -336,7 +336,7 @@ async def test_counts_that_nobody_has_looked_at_are_forgotten_by_a_seek_too() ->
     kept = properties_of_runs([CountedRun(1, 0, 1, 3)])
     subscription.cursor.position_properties = kept
     await subscription.seek(Position(1, 0))
-    assert not has_kept_counts(subscription.cursor)
+    assert not has_stored_counts(subscription.cursor)
 
 
 @pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
@@ -356,7 +356,7 @@ async def test_what_is_acknowledged_is_not_counted_any_more(kind: SubscriptionTy
     subscription = subscription_over(MemoryLog((1, 4)))
     consumer, _ = await joined(subscription, kind)
     subscription.redeliver(consumer, None)
-    counts = subscription.kept_counts.counts
+    counts = subscription.redelivery_counts.counts
     assert len(counts) == 4
     subscription.acknowledge(consumer, [(1, 1, ())], None)
     assert len(counts) == 3

@@ -39,7 +39,7 @@ class Watched:
     @property
     def ttls(self) -> dict[str, int | None]:
         """What the topics say of their messages' time to live."""
-        return {key: said.policies.message_ttl_s for key, said in self.log.said.items()}
+        return {key: event.policies.message_ttl_s for key, event in self.log.events.items()}
 
     async def _schema_of(self, version: bytes) -> EventSchema:
         if version == UNKNOWN:

@@ -65,7 +65,7 @@ async def test_a_namespace_whose_topics_say_nothing_is_not_read(
     store: Store, topic: EventTopic
 ) -> None:
     await store.ready(NAMESPACE)
-    assert store.known(A) == await store.said_here(A) == NO_TOPIC_POLICIES
+    assert store.known(A) == await store.local(A) == NO_TOPIC_POLICIES
     assert topic.readers == 0
 
 
@@ -96,7 +96,7 @@ async def test_a_log_that_nobody_uses_is_left_and_read_again_when_it_is_asked_fo
     store.used = []
     await asyncio.sleep(3 * UNUSED_S)
     assert store.known(A) == NO_TOPIC_POLICIES
-    assert (await store.said_here(A)).message_ttl_s == 2
+    assert (await store.local(A)).message_ttl_s == 2
     assert topic.readers == 2
 
 
@@ -130,5 +130,5 @@ async def test_a_topic_that_was_deleted_is_left(
     await coordination.delete(PATH)
     await asyncio.sleep(1)
     assert store.told[-1] is None  # so that all are looked at again
-    await store.look(NAMESPACE)
+    await store.refresh(NAMESPACE)
     assert store.known(A) == NO_TOPIC_POLICIES

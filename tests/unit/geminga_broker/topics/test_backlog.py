@@ -22,9 +22,9 @@ from geminga_broker.policies.backlog import BacklogConfig, BacklogQuotas, Quota,
 from geminga_broker.policies.unacknowledged import UnacknowledgedLimits
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics.backlog import Backlog
-from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.producing.producers import Producer
+from geminga_broker.topics.producing.producer import Producer
 from geminga_broker.topics.topic import Topic
 from geminga_cluster.errors import NamespaceNotFound
 from geminga_protocol.pulsar import api_pb2 as api
@@ -37,7 +37,7 @@ from geminga_protocol.records.cluster.namespaces import (
     RetentionPolicies,
 )
 from geminga_runtime.coordination import ConnectionLost, Coordination
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 NAME = TopicName.parse("persistent://t/n/topic")
 HOLD = QuotaPolicy.HOLD_PRODUCERS
@@ -178,10 +178,10 @@ async def test_an_eviction_by_size_leaves_the_newest_and_every_producer(
     await topic.connect_producer(Connected("q").producer)
     await topic.part(Backlog).maintain()
     assert 0.8 * limit < topic.part(Backlog).size_bytes <= 0.9 * limit
-    assert topic.part(StoredSubscriptions).named("slow").cursor.backlog_entries == 9
+    assert topic.part(PersistentSubscriptions).named("slow").cursor.backlog_entries == 9
     assert producer.closed == 0
     await topic.part(Backlog).maintain()
-    assert topic.part(StoredSubscriptions).named("slow").cursor.backlog_entries == 9
+    assert topic.part(PersistentSubscriptions).named("slow").cursor.backlog_entries == 9
 
 
 @pytest.mark.parametrize("kind", [SubscriptionType.SHARED, SubscriptionType.EXCLUSIVE])
@@ -239,7 +239,7 @@ async def test_an_eviction_by_age_leaves_what_is_young(topic: Topic) -> None:
     producer = await published(topic, 3 * HOUR_S, 2 * HOUR_S, 57 * 60, 50 * 60, 0)
     hold_to(topic, BacklogQuotas(age=Quota(HOUR_S, EVICT)))
     await topic.part(Backlog).maintain()
-    assert topic.part(StoredSubscriptions).named("slow").cursor.backlog_entries == 2
+    assert topic.part(PersistentSubscriptions).named("slow").cursor.backlog_entries == 2
     assert producer.closed == 0
 
 
@@ -251,7 +251,7 @@ async def test_a_backlog_within_its_quotas_is_left_alone(
     hold_to(topic, quotas)
     await maintain(topics, Backlog)
     assert producer.closed == 0
-    assert topic.part(StoredSubscriptions).named("slow").cursor.backlog_entries == 1
+    assert topic.part(PersistentSubscriptions).named("slow").cursor.backlog_entries == 1
     await topic.connect_producer(Connected("q").producer)
 
 
@@ -340,7 +340,7 @@ async def test_changed_policies_hold_for_the_next_ledgers_of_logs_and_cursors(
     topics.apply_policies(NamespaceName("t", "other"), Policies())
     await topic.managed_ledger.roll_over()
     await (
-        topic.part(StoredSubscriptions)
+        topic.part(PersistentSubscriptions)
         .named("slow")
         .seek(topic.managed_ledger.chain.last_confirmed)
     )
@@ -357,7 +357,7 @@ async def test_retention_that_ends_lets_ledgers_go_at_once(
     topics.apply_policies(NAME.namespace, keep)
     await published(topic, 0)
     await topic.managed_ledger.roll_over()
-    cursor = topic.part(StoredSubscriptions).named("slow").cursor
+    cursor = topic.part(PersistentSubscriptions).named("slow").cursor
     cursor.acknowledged.acknowledge_upto(topic.managed_ledger.chain.last_confirmed)
     cursor.changed()
     await asyncio.sleep(1)

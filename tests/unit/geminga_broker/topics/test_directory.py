@@ -25,7 +25,7 @@ from geminga_broker.errors import (
 )
 from geminga_broker.managed_ledger.positions import LATEST, Position
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
-from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.topic import Topic
 from geminga_ledger import LedgerFenced, NotEnoughBookies
@@ -33,7 +33,7 @@ from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.cluster.namespaces import Policies
 from geminga_runtime.coordination import ConnectionLost, Coordination
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 Settle = Callable[[], Awaitable[None]]
 NAME = TopicName.parse("persistent://t/n/topic")
@@ -373,7 +373,7 @@ async def test_a_subscription_of_a_topic_that_was_closed_meanwhile_is_not_delete
     topics: TopicDirectory,
 ) -> None:
     topic = await opened(topics)
-    subscriptions = topic.part(StoredSubscriptions)
+    subscriptions = topic.part(PersistentSubscriptions)
     subscription = await subscriptions.subscribe(EXCLUSIVE)
     consumer = consumer_of(NotedSession())
     subscription.connected(consumer)

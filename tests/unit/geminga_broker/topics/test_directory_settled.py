@@ -15,7 +15,7 @@ from geminga_broker.topics.directory import TopicDirectory
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.cluster.namespaces import Policies
 from geminga_runtime.coordination import Coordination
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 Settle = Callable[[], Awaitable[None]]
 NAME = TopicName.parse("persistent://t/n/topic")

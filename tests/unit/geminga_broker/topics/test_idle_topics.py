@@ -30,8 +30,8 @@ from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.cluster.namespaces import DispatchRate, Policies, PublishRate
 from geminga_runtime.coordination import Coordination
-from geminga_simulation.clock import SimulatedClock
-from geminga_simulation.coordination import SESSION_TIMEOUT_S_DEFAULT
+from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.zookeeper.server import SESSION_TIMEOUT_S_DEFAULT
 
 TOPICS = 100
 # Seen: 6,300 with CPython 3.11. What is beside objects (the allocator's gaps, growing dictionaries)

@@ -21,7 +21,7 @@ from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, lo
 from geminga_broker.errors import StorageUnavailable
 from geminga_broker.policies.inactivity import InactivityConfig
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
-from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.maintenance import TopicMaintenance
 from geminga_broker.topics.topic import Topic
@@ -35,8 +35,8 @@ from geminga_protocol.records.cluster.namespaces import (
 )
 from geminga_runtime.coordination import Coordination
 from geminga_server.metrics import Meter
-from geminga_simulation.clock import SimulatedClock
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 NAME = TopicName.parse("persistent://t/n/topic")
 
@@ -123,7 +123,7 @@ async def test_who_uses_a_topic_keeps_it_and_the_minute_begins_when_he_goes(
         assert await later(topics, 30) == [NAME]
         await topic.create_subscription("sub")
         assert await later(topics, 300) == [NAME]
-        subscriptions = topic.part(StoredSubscriptions)
+        subscriptions = topic.part(PersistentSubscriptions)
         await subscriptions.delete_subscription(subscriptions.named("sub"))
         assert await later(topics, 30) == [NAME]
         assert await later(topics, 60) == []
@@ -138,7 +138,7 @@ async def test_subscriptions_without_a_backlog_keep_no_topic_where_that_is_wante
         topic.managed_ledger.append_all([(b"a", 1, producer_of(NotedSession()), 0, 0)])
         await asyncio.sleep(0)
         assert await later(topics, 300) == [NAME]
-        await topic.part(StoredSubscriptions).named("behind").skipping.everything()
+        await topic.part(PersistentSubscriptions).named("behind").skipping.everything()
         assert await later(topics, 60) == []
 
 

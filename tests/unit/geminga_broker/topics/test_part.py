@@ -15,9 +15,9 @@ from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers
 
 from geminga_broker.admin.topics.internal_stats import internal_stats
 from geminga_broker.errors import NameReserved
-from geminga_broker.managed_ledger.append_request import AppendRequest
-from geminga_broker.managed_ledger.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.positions import Entry, Position
+from geminga_broker.managed_ledger.writing.append_request import AppendRequest
 from geminga_broker.policies.effective import EffectivePolicies
 from geminga_broker.policies.expiry import Expiry
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
@@ -27,12 +27,12 @@ from geminga_broker.topics.backlog import Backlog, MessageExpiry
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.maintenance import TopicMaintenance
 from geminga_broker.topics.part import OwningTopic, TopicPart, TopicServices
-from geminga_broker.topics.parts import STORED
-from geminga_broker.topics.producing.producers import Producer
+from geminga_broker.topics.parts import PERSISTENT
+from geminga_broker.topics.producing.producer import Producer
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topics.topic_names import TopicName
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 NAME = TopicName.parse("persistent://t/n/topic")
 CURSOR = "broker.own"
@@ -118,7 +118,7 @@ class NotedPart(TopicPart):
 @pytest.fixture
 async def topic(topics: TopicDirectory, monkeypatch: pytest.MonkeyPatch) -> Topic:
     """A topic that has one part more than others."""
-    monkeypatch.setattr(topic_module, "STORED", (*STORED, NotedPart))
+    monkeypatch.setattr(topic_module, "PERSISTENT", (*PERSISTENT, NotedPart))
     return await topics.get(NAME, create=True)
 
 
@@ -185,6 +185,6 @@ async def test_a_part_deletes_what_it_stored(
 async def test_the_broker_maintains_a_part_as_often_as_it_says(
     topics: TopicDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "STORED", (*STORED, NotedPart))
+    monkeypatch.setattr(maintenance, "PERSISTENT", (*PERSISTENT, NotedPart))
     works = TopicMaintenance(topics, SimulatedClock()).work_of_parts()
     assert [each.period_s for each in works if each.name == "maintain NotedPart"] == [5.0]

@@ -17,13 +17,13 @@ from geminga_broker.errors import (
     TopicFenced,
 )
 from geminga_broker.managed_ledger.positions import Position
-from geminga_broker.subscriptions.distribution.key_shared_policy import KeySharedPolicy
+from geminga_broker.subscriptions.decisions.key_shared_policy import KeySharedPolicy
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics.config import TopicsConfig
-from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.part import TopicPart
-from geminga_broker.topics.producing.producers import Producer
+from geminga_broker.topics.producing.producer import Producer
 from geminga_broker.topics.topic import Topic
 from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_ledger import LedgerFenced
@@ -99,7 +99,7 @@ async def test_a_durable_subscription_is_kept_and_a_readers_ends_with_it(
     assert not topic.connected_count
     assert list(topic.subscriptions) == ["sub"]
     with pytest.raises(SubscriptionNotFound, match="reader not found"):
-        topic.part(StoredSubscriptions).named("reader")
+        topic.part(PersistentSubscriptions).named("reader")
     await topics.unload(NAME)
     again = await topics.get(NAME, create=False)
     assert list(again.subscriptions) == ["sub"]
@@ -166,7 +166,7 @@ async def test_a_part_that_cannot_close_keeps_neither_the_others_nor_the_log_ope
     await topic.create_subscription("sub")
     publish(await connected(topic, NotedSession()), 1, 2)
     await asyncio.sleep(0)
-    cursor = topic.part(StoredSubscriptions).named("sub").cursor
+    cursor = topic.part(PersistentSubscriptions).named("sub").cursor
     cursor.acknowledged.acknowledge_upto(Position(0, 0))
     cursor.changed()
     monkeypatch.setattr(TopicCompaction, "close", fail)
@@ -174,7 +174,7 @@ async def test_a_part_that_cannot_close_keeps_neither_the_others_nor_the_log_ope
     assert [record.message for record in caplog.records] == ["part not closed"]
     assert ledgers.writers[0].is_closed
     again = await topics.get(NAME, create=False)
-    assert again.part(StoredSubscriptions).named("sub").mark_delete == Position(0, 0)
+    assert again.part(PersistentSubscriptions).named("sub").mark_delete == Position(0, 0)
 
 
 async def test_an_unloaded_topic_waits_for_what_is_on_its_way(
@@ -223,7 +223,7 @@ async def test_who_unsubscribes_while_another_comes_is_refused_and_stays(
     with pytest.raises(InvalidRequest, match="shared consumer"):
         await subscription.unsubscribe(first, force=False)
     await asyncio.gather(creating, coming)
-    assert topic.part(StoredSubscriptions).named("sub").consumers == [first, second]
+    assert topic.part(PersistentSubscriptions).named("sub").consumers == [first, second]
 
 
 async def test_who_comes_while_another_unsubscribes_gets_a_new_subscription(
@@ -237,5 +237,5 @@ async def test_who_comes_while_another_unsubscribes_gets_a_new_subscription(
     await asyncio.sleep(0)
     (await topic.subscribe(shared)).connected(second)
     await leaving
-    assert topic.part(StoredSubscriptions).named("sub") is not subscription
-    assert topic.part(StoredSubscriptions).named("sub").consumers == [second]
+    assert topic.part(PersistentSubscriptions).named("sub") is not subscription
+    assert topic.part(PersistentSubscriptions).named("sub").consumers == [second]

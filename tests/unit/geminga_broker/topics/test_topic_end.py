@@ -25,7 +25,7 @@ from tests.unit.geminga_broker.compaction.compacted_topics import (
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.topics.consuming.stored_subscriptions import StoredSubscriptions
+from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import SubscriptionType
@@ -52,7 +52,7 @@ class Reading:
         self.told = Told()
 
     async def begin(self, topic: Topic, request: SubscribeRequest) -> Subscription:
-        self.subscription = await topic.part(StoredSubscriptions).subscribe(request)
+        self.subscription = await topic.part(PersistentSubscriptions).subscribe(request)
         self.consumer = consumer_of(
             self.session, told=self.told, reads_compacted=request.reads_compacted
         )

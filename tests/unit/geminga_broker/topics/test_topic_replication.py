@@ -20,12 +20,12 @@ from tests.unit.geminga_broker.replication import conftest
 from tests.unit.geminga_broker.replication.conftest import REMOTE
 
 from geminga_broker.errors import TopicReplicated
-from geminga_broker.managed_ledger.cursor_store import CursorStore
+from geminga_broker.managed_ledger.cursors.cursor_store import CursorStore
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
 from geminga_broker.replication.config import ReplicationConfig
 from geminga_broker.replication.remote_clusters import RemoteClusters
 from geminga_broker.replication.remote_topics import RemoteTopics
-from geminga_broker.replication.replicator import Surroundings
+from geminga_broker.replication.replicator import ReplicationServices
 from geminga_broker.topics.backlog import MessageExpiry
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.topic import Topic
@@ -36,7 +36,7 @@ from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_protocol.records.cluster.namespaces import Policies
 from geminga_protocol.records.topics.cursor import cursor_path
 from geminga_runtime.coordination import Coordination
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 far_network = conftest.far_network
 far = conftest.far
@@ -58,7 +58,7 @@ async def topics(
     coordination: Coordination, ledgers: MemoryLedgers, remotes: RemoteClusters
 ) -> AsyncIterator[TopicDirectory]:
     """The topics of a broker that replicates them."""
-    around = Surroundings(
+    around = ReplicationServices(
         remotes=remotes,
         clock=SimulatedClock(),
         random=Random(1),

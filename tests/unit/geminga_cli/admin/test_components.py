@@ -14,8 +14,8 @@ import pytest
 from tests.unit.geminga_cli.admin.recording_service import Asked, RecordingService
 from tests.unit.geminga_cli.admin.test_operation import ADDED_WORDS, UPSTREAM
 
-from geminga_cli.admin import functions
 from geminga_cli.admin.errors import AdminRefused, InvalidUse
+from geminga_cli.admin.groups import functions
 from geminga_cli.admin.service import FormPart
 from geminga_cli.commands.admin import operations_of
 

@@ -10,9 +10,9 @@ from tests.unit.geminga_bookie.admin.cluster import cluster_in
 
 from geminga_cli.bookie_admin.cluster import CONFIG, Cluster
 from geminga_cli.commands.bookie_admin import make_parser
-from geminga_ledger.links import BookieLinks
-from geminga_ledger.registry import BookieRegistry
-from geminga_ledger.store import LedgerStore
+from geminga_ledger.connections.links import BookieLinks
+from geminga_ledger.membership.registry import BookieRegistry
+from geminga_ledger.metadata.store import LedgerStore
 from geminga_simulation.simulate import simulate
 from geminga_simulation.world import World
 

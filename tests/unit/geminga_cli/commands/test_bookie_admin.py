@@ -1,7 +1,9 @@
-"""Proves that each sub-command finds its work, and that what cannot be done ends with 2."""
+"""Each sub-command finds its function, wrong words and addresses are refused, and what cannot be
+done ends with 2."""
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from importlib import import_module
@@ -9,7 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from geminga_cli.commands.bookie_admin import SUB_COMMANDS, make_parser
+from geminga_cli.commands.bookie_admin import (
+    SUB_COMMANDS,
+    host_port,
+    http_address,
+    make_parser,
+    zookeeper_hosts,
+)
 from geminga_cli.main import main
 
 Capture = pytest.CaptureFixture[str]
@@ -88,3 +96,28 @@ def test_options_of_the_cluster_are_on_those_that_ask_it() -> None:
     parser = make_parser()
     assert parser.parse_args(["list-bookies"]).data_dir == Path("data")
     assert not hasattr(parser.parse_args(["dump-journal", "x"]), "zookeeper")
+
+
+@pytest.mark.parametrize("words", ["zk1:2181", "127.0.0.1:1", "[::1]:65535", "a-b.c_d:80"])
+def test_a_host_with_a_port_is_taken_as_it_is(words: str) -> None:
+    assert host_port(words) == words
+
+
+@pytest.mark.parametrize(
+    "words", ["nonsense", "", ":2181", "zk:", "zk:0", "zk:65536", "zk:x", "::1:2181", "a b:1"]
+)
+def test_what_is_no_address_is_refused(words: str) -> None:
+    for parse in (host_port, http_address, zookeeper_hosts):
+        with pytest.raises(argparse.ArgumentTypeError, match="is not HOST:PORT"):
+            parse(words)
+
+
+def test_zookeeper_may_be_several_and_have_a_path() -> None:
+    for words in ("a:1,b:2", "a:1/path/below", "a:1,b:2/path"):
+        assert zookeeper_hosts(words) == words
+    with pytest.raises(argparse.ArgumentTypeError, match="'b' is not HOST:PORT"):
+        zookeeper_hosts("a:1,b/path")
+
+
+def test_http_may_be_given_as_a_url() -> None:
+    assert http_address("http://b1:8000/") == "b1:8000"

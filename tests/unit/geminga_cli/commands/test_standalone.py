@@ -9,7 +9,7 @@ import pytest
 
 from geminga_cli.commands.standalone import launch, parse
 from geminga_cli.errors import StartFailed
-from geminga_cli.supervisor.fleet import PartRules
+from geminga_cli.supervisor.lifecycle.orders import PartRules
 from geminga_cli.supervisor.process import Process
 from geminga_cli.supervisor.settings import NO_FILE
 from geminga_server.errors import ConfigError

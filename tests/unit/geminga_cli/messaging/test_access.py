@@ -10,14 +10,14 @@ import pytest
 
 from geminga import Basic, MutualTls, OAuth2, Token
 from geminga_cli.admin.errors import InvalidUse
-from geminga_cli.commands.read import _parser
+from geminga_cli.commands.read import make_parser
 from geminga_cli.messaging.access import connect_arguments
 
 UPSTREAM = "org.apache.pulsar.client.impl.auth"
 
 
 def arguments_of(*words: str) -> dict[str, Any]:
-    return connect_arguments(_parser().parse_args(["t", *words]))
+    return connect_arguments(make_parser().parse_args(["t", *words]))
 
 
 async def shown(authentication: Any) -> bytes:

@@ -15,9 +15,9 @@ from geminga_cli.messaging.options import DEFAULT_URL, count, one_of, positive, 
 # The options that pulsar-client and pulsar-perf of Pulsar 4.0.6 name in their help.
 UPSTREAM = json.loads((Path(__file__).parent / "pulsar_client_words.json").read_text())
 PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
-    "produce": produce._parser,
-    "consume": consume._parser,
-    "read": read._parser,
+    "produce": produce.make_parser,
+    "consume": consume.make_parser,
+    "read": read.make_parser,
 }
 MINIMAL = {"produce": ["t"], "consume": ["t", "-s", "s"], "read": ["t"]}
 
@@ -49,10 +49,10 @@ def test_what_the_client_does_not_do_is_refused_with_the_reason(
 
 def test_the_variable_names_the_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GEMINGA_SERVICE_URL", raising=False)
-    assert read._parser().parse_args(["t"]).url == DEFAULT_URL
+    assert read.make_parser().parse_args(["t"]).url == DEFAULT_URL
     monkeypatch.setenv("GEMINGA_SERVICE_URL", "pulsar://there:6650")
-    assert read._parser().parse_args(["t"]).url == "pulsar://there:6650"
-    assert read._parser().parse_args(["t", "--url", "pulsar://here"]).url == "pulsar://here"
+    assert read.make_parser().parse_args(["t"]).url == "pulsar://there:6650"
+    assert read.make_parser().parse_args(["t", "--url", "pulsar://here"]).url == "pulsar://here"
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_the_variable_names_the_brokers(monkeypatch: pytest.MonkeyPatch) -> None
         (rate, "inf"),
         (positive_size, "0"),
         (one_of("shared"), "exclusive"),
-        (read._start, "12"),
-        (read._start, "-1:-1"),
+        (read._position, "12"),
+        (read._position, "-1:-1"),
     ],
 )
 def test_what_cannot_be_is_refused(reads: Callable[[str], object], text: str) -> None:
@@ -76,8 +76,11 @@ def test_what_cannot_be_is_refused(reads: Callable[[str], object], text: str) ->
 
 
 def test_values_are_read_as_pulsar_client_writes_them() -> None:
-    given = consume._parser().parse_args(["t", "-s", "s", "-t", "Key_Shared", "-p", "Earliest"])
+    given = consume.make_parser().parse_args(["t", "-s", "s", "-t", "Key_Shared", "-p", "Earliest"])
     assert (given.subscription_type, given.subscription_position) == ("key_shared", "earliest")
-    assert read._parser().parse_args(["t", "-m", "12:3"]).start_message_id == (12, 3)
-    assert produce._parser().parse_args(["t", "-p", "a=1,b=2"]).properties == {"a": "1", "b": "2"}
+    assert read.make_parser().parse_args(["t", "-m", "12:3"]).start_message_id == (12, 3)
+    assert produce.make_parser().parse_args(["t", "-p", "a=1,b=2"]).properties == {
+        "a": "1",
+        "b": "2",
+    }
     assert (count("0"), positive("7"), rate("0.5"), positive_size("1k")) == (0, 7, 0.5, 1024)

@@ -11,18 +11,18 @@ from tests.unit.geminga.fake_broker import FakeBroker
 
 from geminga import Client, KeyValueSchema, ProducerFenced, SendTimedOut, StringSchema
 from geminga_cli.admin.errors import InvalidUse
-from geminga_cli.commands.produce import _parser
+from geminga_cli.commands.produce import make_parser
 from geminga_cli.messaging.producing import Production
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar.api_pb2 import BaseCommand, ServerError
 from geminga_protocol.pulsar.messages.payload import open_payload
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 RECORD = '{"type":"record","name":"A","fields":[{"name":"a","type":"int"}]}'
 
 
 def production(*words: str) -> Production:
-    return Production(_parser().parse_args(["orders", *words]))
+    return Production(make_parser().parse_args(["orders", *words]))
 
 
 async def shown_by(client: Client, *words: str) -> list[str]:

@@ -17,7 +17,7 @@ from geminga_cli.commands import read as read_command
 from geminga_cli.messaging.receiving import consume, read
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.messages.payload import encode_payload
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 HEADING = "----- got message -----"
 HEAD = "publishTime:[1700000000000], eventTime:[0], key:[null], properties:[], content:"
@@ -31,7 +31,7 @@ async def shown_of(
     show: Callable[[str], None] | None = None,
 ) -> list[str]:
     """What ``geminga consume`` shows when a broker delivers."""
-    given = consume_command._parser().parse_args(["orders", "-s", "s", *words])
+    given = consume_command.make_parser().parse_args(["orders", "-s", "s", *words])
     shown: list[str] = []
     work = asyncio.ensure_future(consume(client, given, SimulatedClock(), show or shown.append))
     await until(lambda: broker.permits > 0)
@@ -61,7 +61,7 @@ async def test_messages_are_shown_and_then_acknowledged(client: Client, broker: 
 async def test_what_no_consumer_can_be_opened_with_is_told(
     client: Client, words: list[str], reason: str
 ) -> None:
-    given = consume_command._parser().parse_args(words)
+    given = consume_command.make_parser().parse_args(words)
     with pytest.raises(InvalidUse, match=reason):
         await consume(client, given, SimulatedClock(), print)
 
@@ -170,7 +170,7 @@ async def test_the_subscription_is_as_was_asked(client: Client, broker: FakeBrok
 async def test_a_cancelled_consume_tells_what_was_acknowledged(
     client: Client, broker: FakeBroker
 ) -> None:
-    given = consume_command._parser().parse_args(["orders", "-s", "s", "-n", "0"])
+    given = consume_command.make_parser().parse_args(["orders", "-s", "s", "-n", "0"])
     shown: list[str] = []
     work = asyncio.ensure_future(consume(client, given, SimulatedClock(), shown.append))
     await until(lambda: broker.permits > 0)
@@ -184,7 +184,7 @@ async def test_a_cancelled_consume_tells_what_was_acknowledged(
 
 
 async def test_a_pattern_that_is_none_is_refused(client: Client) -> None:
-    given: Any = consume_command._parser().parse_args(["(", "-s", "s", "--regex"])
+    given: Any = consume_command.make_parser().parse_args(["(", "-s", "s", "--regex"])
     with pytest.raises(InvalidUse, match="no regular expression"):
         await consume(client, given, SimulatedClock(), lambda _: None)
 
@@ -192,7 +192,7 @@ async def test_a_pattern_that_is_none_is_refused(client: Client) -> None:
 async def test_reading_begins_where_was_said_and_acknowledges_nothing(
     client: Client, broker: FakeBroker
 ) -> None:
-    given = read_command._parser().parse_args(["orders", "-m", f"{LEDGER}:4", "-i"])
+    given = read_command.make_parser().parse_args(["orders", "-m", f"{LEDGER}:4", "-i"])
     shown: list[str] = []
     work = asyncio.ensure_future(read(client, given, SimulatedClock(), shown.append))
     await until(lambda: broker.permits > 0)

@@ -6,9 +6,9 @@ import asyncio
 from pathlib import Path
 from typing import cast
 
-from geminga_cli.commands.part import make_parser
+from geminga_cli.commands.parts.part_command import make_parser
+from geminga_cli.commands.parts.zookeeper import PAGES
 from geminga_cli.commands.standalone import parse
-from geminga_cli.commands.zookeeper import PAGES
 from geminga_cli.embedded_zookeeper.settings import ZooKeeperPartSettings
 from geminga_cli.supervisor.geo import Member, options_of, ready_line, record_of, store_options
 from geminga_cli.supervisor.settings import ClusterSettings

@@ -11,11 +11,11 @@ import pytest
 from tests.unit.geminga_cli.supervisor.test_supervisor import SmallPart, Stage
 
 from geminga_cli.errors import CannotObey, NoSupervisor
-from geminga_cli.supervisor.fleet import ASKED_FOR
+from geminga_cli.supervisor.lifecycle.fleet import ASKED_FOR
 from geminga_cli.supervisor.operators import Operator
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.control_codec import Instruction
-from geminga_server.control import instruct
+from geminga_server.control.client import instruct
 
 
 @pytest.fixture

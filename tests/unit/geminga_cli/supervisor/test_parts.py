@@ -17,14 +17,14 @@ from geminga_cli.embedded_zookeeper.configuration import (
 from geminga_cli.embedded_zookeeper.installation import Installation
 from geminga_cli.gate import pass_gate
 from geminga_cli.supervisor import parts
-from geminga_cli.supervisor.fleet import PartRules
+from geminga_cli.supervisor.lifecycle.orders import PartRules
 from geminga_cli.supervisor.parts import (
     PythonPart,
     ZooKeeperPart,
 )
 from geminga_cli.supervisor.process import Command
 from geminga_runtime.java import Java
-from geminga_server.supervision import CONTROL_SOCKET_VARIABLE, PART_NAME_VARIABLE
+from geminga_server.control.supervision import CONTROL_SOCKET_VARIABLE, PART_NAME_VARIABLE
 
 RULES = PartRules("bookie-2", stop_deadline_s=1.0)
 

@@ -112,7 +112,7 @@ def test_a_reader_that_has_gone_ends_nothing(
     announcer = Announcer(settings, names, on_first=lambda: first.append("called"))
     announcer.announce(READY)
     announcer.announce(READY)
-    assert caplog.messages == ["nobody reads that all is ready"]
+    assert caplog.messages == ["READY not printed"]
     assert first == ["called"]
 
 

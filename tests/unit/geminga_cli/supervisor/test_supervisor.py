@@ -17,12 +17,13 @@ import pytest
 from geminga_cli.gate import Gate
 from geminga_cli.supervisor import supervisor as supervisor_module
 from geminga_cli.supervisor.endpoints import PartEndpoints
-from geminga_cli.supervisor.fleet import HANGS, Fleet, PartRules, Start
+from geminga_cli.supervisor.lifecycle.fleet import HANGS, Fleet
+from geminga_cli.supervisor.lifecycle.orders import PartRules, Start
 from geminga_cli.supervisor.process import Command, Process
 from geminga_cli.supervisor.supervisor import Launched, Supervisor
 from geminga_runtime.clock import SystemClock
 from geminga_runtime.network import AsyncioNetwork
-from geminga_server.supervision import CONTROL_SOCKET_VARIABLE
+from geminga_server.control.supervision import CONTROL_SOCKET_VARIABLE
 
 CLOCK = SystemClock()
 WAIT_S = 60
@@ -32,7 +33,7 @@ PART = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from geminga_cli.gate import pass_gate
-from geminga_server.control import ControlClient, PartCommands
+from geminga_server.control.client import ControlClient, PartCommands
 
 name, notes, manner = sys.argv[1:]
 

@@ -8,7 +8,7 @@ from typing import Self, cast
 
 from geminga import Client, ClientError
 from geminga_functions.cluster.heartbeats import SESSION_PROPERTY, Heartbeats
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 LEASE_S = 3.0
 LOST = -1.0

@@ -10,7 +10,7 @@ from typing import cast
 from geminga import Client, Consumer, Message
 from geminga_functions.cluster.leadership import Assignments, Functions, Leadership
 from geminga_functions.cluster.membership import WorkerInfo
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 LEASE_S = 3.0
 

@@ -19,7 +19,7 @@ from geminga_protocol.functions.functions_pb2 import (
     FunctionDetails,
     ProcessingGuarantees,
 )
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 ResultT = TypeVar("ResultT")
 INPUTS = [f"persistent://public/default/in-partition-{number}" for number in range(2)]

@@ -15,7 +15,7 @@ from geminga_functions.instance.spec import InstanceSpec
 from geminga_functions.instance.state import MemoryState
 from geminga_functions.tested_topics import OUTPUT, Input, MemoryTopics
 from geminga_protocol.functions.functions_pb2 import FunctionDetails
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 ResultT = TypeVar("ResultT")
 HOUR_S = 3600.0

@@ -9,11 +9,12 @@ from typing import cast
 import pytest
 
 import geminga
-from geminga.messages import BatchAcks, Delivery
+from geminga.message_ids import BatchAcks
+from geminga.messages import Delivery
 from geminga_functions.instance.settling import Ahead, Pending, id_text
 from geminga_functions.instance.status import Counters
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 TOPIC = "persistent://public/default/t"
 

@@ -9,7 +9,7 @@ from geminga_functions.instance.status import (
     Counters,
     InstanceStatus,
 )
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 
 def test_a_status_is_read_as_it_was_written() -> None:

@@ -22,7 +22,7 @@ from geminga_protocol.functions.functions_pb2 import (
     FunctionMetaData,
     PackageLocationMetaData,
 )
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 ONE = InstanceName(FunctionName("public", "default", "f"), 0)
 TWO = InstanceName(FunctionName("public", "default", "f"), 1)

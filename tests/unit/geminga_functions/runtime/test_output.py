@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from geminga_functions.runtime.output import OutputFile
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 
 def output_file(path: Path, *, bytes_per_s_max: int = 10**9, tail_bytes: int = 100) -> OutputFile:

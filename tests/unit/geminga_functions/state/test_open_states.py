@@ -25,7 +25,7 @@ from geminga_functions.state.changelog import ChangelogState
 from geminga_functions.state.changes import Changes
 from geminga_functions.state.lanes import lane_prefix
 from geminga_functions.state.open_states import IDLE_S, LOOK_S, OpenStates
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 FUNCTION, OTHER = (FunctionName("public", "default", name) for name in "fg")
 NAMESPACE = "public/functions"

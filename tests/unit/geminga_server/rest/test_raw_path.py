@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 
-from geminga_server.http import HttpServer
+from geminga_server.http.server import HttpServer
 from geminga_server.rest.raw_path import RawPath
 
 NAMES = ["a/b %?", "a%2Fb", "%", "+", "中", "a//b", "../b", "-", "a;b=c", "a&b", "\n", "#x", "~"]

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from geminga.producers.attributes import decode_attributes
+from geminga.producers.outgoing.attributes import decode_attributes
 from pyspark_geminga.sink.errors import InvalidColumn, InvalidRow
 from pyspark_geminga.sink.rows import RawEncoder, RowLayout, Rows, in_stored_order
 

@@ -16,7 +16,7 @@ from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.send import encode_receipt
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 from pyspark_geminga.access import Access
 from pyspark_geminga.sink import task_writer
 from pyspark_geminga.sink.cutting import first_sequence_id

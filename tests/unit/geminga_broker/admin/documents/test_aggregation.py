@@ -9,13 +9,15 @@ from typing import Any, cast
 import pytest
 
 from geminga_broker.admin.documents.aggregation import aggregate
+from geminga_broker.admin.documents.subscription_stats import (
+    new_consumer_stats,
+    new_subscription_stats,
+)
 from geminga_broker.admin.documents.topic_stats import (
     PartitionedTopicStats,
     TopicStats,
     as_json,
-    new_consumer_stats,
     new_publisher_stats,
-    new_subscription_stats,
     new_topic_stats,
 )
 

@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from geminga_broker.admin.documents.topic_stats import (
-    as_json,
+from geminga_broker.admin.documents.subscription_stats import (
     new_consumer_stats,
-    new_publisher_stats,
     new_subscription_stats,
-    new_topic_stats,
 )
+from geminga_broker.admin.documents.topic_stats import as_json, new_publisher_stats, new_topic_stats
 
 GOLDEN = Path(__file__).parents[4] / "golden" / "admin"
 

@@ -22,7 +22,7 @@ from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.messages.payload import encode_payload
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.coordination import Coordination
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 GOLDEN = Path(__file__).parents[4] / "golden" / "admin" / "internal-stats.json"
 NAME = TopicName.parse("persistent://t/n/topic")

@@ -6,16 +6,30 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.unit.geminga_broker.clients_and_logs import NotedSession, consumer_of, producer_of
+from tests.unit.geminga_broker.clients_and_logs import (
+    KeyedLog,
+    NotedSession,
+    consumer_of,
+    cursor_over,
+    producer_of,
+)
 from tests.unit.geminga_broker.clients_and_logs import publish as publish_batches
 from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, logs_over
 
-from geminga_broker.admin.facade import StatsQuery
-from geminga_broker.admin.topics.stats import topic_stats
+from geminga_broker.admin.documents.subscription_stats import (
+    SubscriptionStats,
+    new_consumer_stats,
+    new_subscription_stats,
+)
+from geminga_broker.admin.topics.stats import StatsQuery, add_earliest, add_key_shared, topic_stats
 from geminga_broker.metrics.collector import topic_snapshot
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.rate_limiter import LimitOf
+from geminga_broker.subscriptions.decisions.key_shared_policy import AUTO_SPLIT
+from geminga_broker.subscriptions.dispatch.key_shared_dispatcher import KeySharedDispatcher
+from geminga_broker.subscriptions.dispatch.rate_limiter import LimitOf
+from geminga_broker.subscriptions.distribution.hash_ring import HASHES
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
+from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.maintenance import TopicMaintenance
 from geminga_broker.topics.topic import Topic
@@ -25,7 +39,7 @@ from geminga_protocol.pulsar.messages.payload import encode_payload
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_protocol.records.cluster.namespaces import DispatchRate, Policies, PublishRate
 from geminga_runtime.coordination import Coordination
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 PAYLOAD = encode_payload(
     api.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1), bytes(100)
@@ -216,3 +230,85 @@ async def test_what_nobody_could_take_is_a_drop_rate(topics: TopicDirectory) -> 
     assert topic_snapshot(topic).subscriptions[0].drop_rate == drop_rate
     # No publisher was told that the broker was too busy, which is what these say (as upstream).
     assert stats["msgDropRate"] == stats["publishers"][0]["msgDropRate"] == 0
+
+
+def stats_of(dispatcher: KeySharedDispatcher) -> SubscriptionStats:
+    stats = new_subscription_stats()
+    stats["consumers"] = [new_consumer_stats() for _ in dispatcher.consumers]
+    add_key_shared(stats, dispatcher.distribution)
+    return stats
+
+
+def joined(dispatcher: KeySharedDispatcher, name: str) -> Consumer:
+    consumer = consumer_of(NotedSession(), name)
+    consumer.permits = 100
+    dispatcher.add(consumer)
+    dispatcher.dispatch()
+    return consumer
+
+
+def test_one_consumer_has_all_keys_and_drains_none() -> None:
+    log = KeyedLog("abcd", (1, 4))
+    dispatcher = KeySharedDispatcher(log, cursor_over(log.chain), AUTO_SPLIT)  # type: ignore[arg-type]  # a stand-in
+    joined(dispatcher, "x")
+    stats = stats_of(dispatcher)
+    assert stats["keySharedMode"] == "AUTO_SPLIT"
+    assert not stats["allowOutOfOrderDelivery"]
+    assert stats["consumers"][0]["keyHashRangeArrays"] == [(1, HASHES)]
+    assert stats["consumers"][0]["drainingHashes"] == []
+    assert stats["drainingHashesCount"] == 0
+
+
+def test_what_a_newcomer_waits_for_is_told() -> None:
+    log = KeyedLog("abcdefgh", (1, 8))
+    dispatcher = KeySharedDispatcher(log, cursor_over(log.chain), AUTO_SPLIT)  # type: ignore[arg-type]  # a stand-in
+    joined(dispatcher, "x")
+    joined(dispatcher, "y")
+    stats = stats_of(dispatcher)
+    first, second = stats["consumers"]
+    draining = first["drainingHashes"]
+    assert draining
+    assert second["drainingHashes"] == []
+    assert {each["unackMsgs"] for each in draining} == {1}
+    count = len(draining)
+    assert first["drainingHashesCount"] == first["drainingHashesUnackedMessages"] == count
+    assert stats["drainingHashesCount"] == stats["drainingHashesUnackedMessages"] == count
+    for entry_id in range(8):
+        dispatcher.acknowledged_all([(1, entry_id)], ())
+    assert stats_of(dispatcher)["drainingHashesClearedTotal"] == count
+    assert stats_of(dispatcher)["consumers"][0]["drainingHashesClearedTotal"] == count
+
+
+def test_without_its_consumers_a_subscription_is_told_of_alone() -> None:
+    log = KeyedLog("a", (1, 1))
+    dispatcher = KeySharedDispatcher(log, cursor_over(log.chain), AUTO_SPLIT)  # type: ignore[arg-type]  # a stand-in
+    joined(dispatcher, "x")
+    stats = new_subscription_stats()
+    add_key_shared(stats, dispatcher.distribution)
+    assert stats["consumers"] == []
+
+
+async def earliest(topic: Topic) -> tuple[int, dict[str, int]]:
+    """What is told of the topic, and of its subscriptions."""
+    stats = topic_stats(topic, StatsQuery(), "here:8080")
+    await add_earliest(stats, topic)
+    return stats["earliestMsgPublishTimeInBacklogs"], {
+        name: each["earliestMsgPublishTimeInBacklog"]
+        for name, each in stats["subscriptions"].items()
+    }
+
+
+async def test_the_oldest_left_is_told_of_each_and_of_the_slowest(topics: TopicDirectory) -> None:
+    topic = await topics.get(TopicName.parse("t"), create=True)
+    await topic.create_subscription("slow")
+    await topic.create_subscription("fast")
+    assert await earliest(topic) == (0, {"slow": -1, "fast": -1})
+    await publish_batches(topic, 1, age_s=3600)
+    await publish_batches(topic, 1, age_s=60)
+    await topic.part(PersistentSubscriptions).named("fast").skipping.entries(1)
+    of_topic, of_each = await earliest(topic)
+    assert of_topic == of_each["slow"]
+    assert 3500 < (of_each["fast"] - of_each["slow"]) / 1000 < 3600
+    for name in of_each:
+        await topic.part(PersistentSubscriptions).named(name).skipping.everything()
+    assert await earliest(topic) == (0, {"slow": -1, "fast": -1})

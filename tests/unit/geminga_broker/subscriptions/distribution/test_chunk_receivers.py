@@ -14,13 +14,13 @@ from tests.unit.geminga_broker.clients_and_logs import (
 
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.dispatch.shared_dispatcher import SharedDispatcher
 from geminga_broker.subscriptions.distribution import chunk_receivers, shared
 from geminga_broker.subscriptions.distribution.chunk_receivers import (
     Chunk,
     ChunkReceivers,
     chunk_of,
 )
-from geminga_broker.subscriptions.shared_dispatcher import SharedDispatcher
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.messages.payload import encode_payload
 

@@ -7,8 +7,8 @@ from tests.unit.geminga_broker.clients_and_logs import NotedSession, consumer_of
 
 from geminga_broker.errors import ConsumerNotAssigned
 from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.decisions.key_shared_policy import HashRange, KeySharedPolicy
 from geminga_broker.subscriptions.distribution.hash_ranges import HashRanges
-from geminga_broker.subscriptions.distribution.key_shared_policy import HashRange, KeySharedPolicy
 from geminga_protocol.pulsar.enums import KeySharedMode
 
 

@@ -7,10 +7,10 @@ from tests.unit.geminga_broker.clients_and_logs import KeyedLog, NotedSession, c
 
 from geminga_broker.managed_ledger.positions import EARLIEST, Entry, EntryId
 from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.decisions.key_shared_policy import AUTO_SPLIT
 from geminga_broker.subscriptions.distribution import key_shared
 from geminga_broker.subscriptions.distribution.hash_ring import ring_hash
 from geminga_broker.subscriptions.distribution.key_shared import KeySharedDistribution
-from geminga_broker.subscriptions.distribution.key_shared_policy import AUTO_SPLIT
 
 KEYS = "abcdefgh"
 LOG = KeyedLog(KEYS, (1, 100))
@@ -77,7 +77,7 @@ def test_a_key_waits_until_who_holds_it_has_given_it_up() -> None:
     assert y not in shares
     draining = shares[None].entries
     assert [each[0] - len(KEYS) for each in draining] == [each[0] for each in moved]
-    distribution.let_wait_for(None, ids_of(draining))
+    distribution.queue_for(None, ids_of(draining))
     assert distribution.acknowledged(ids_of(moved[:1]), ()), "its key goes on"
     assert list(distribution.replay.queues[y]) == ids_of(draining[:1])
     assert distribution.waiting_count == len(draining)

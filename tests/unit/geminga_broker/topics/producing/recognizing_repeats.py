@@ -12,8 +12,8 @@ from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, lo
 from geminga_broker.policies.publishing import PublishConfig
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_runtime.coordination import Coordination
-from geminga_simulation.clock import SimulatedClock
-from geminga_simulation.loop import SimulatedLoop
+from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.event_loop.loop import SimulatedLoop
 
 
 def topics_over(

@@ -19,18 +19,15 @@ from tests.unit.geminga_broker.topics.producing.recognizing_repeats import open_
 from geminga_broker.admin.topics.internal_stats import internal_stats
 from geminga_broker.errors import NameReserved, TopicFenced
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
-from geminga_broker.managed_ledger.cursor import Cursor
-from geminga_broker.managed_ledger.retention import KEEP_NOTHING
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
+from geminga_broker.managed_ledger.ledger_chain.retention import KEEP_NOTHING
 from geminga_broker.policies.publishing import PublishConfig
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics.backlog import Backlog
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.producing.deduplication import (
-    CURSOR_NAME,
-    UNKNOWN_REASON,
-    TopicDeduplication,
-)
-from geminga_broker.topics.producing.producers import Producer
+from geminga_broker.topics.producing.deduplication import CURSOR_NAME, UNKNOWN_REASON
+from geminga_broker.topics.producing.producer import Producer
+from geminga_broker.topics.producing.topic_deduplication import TopicDeduplication
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import AccessMode, SubscriptionType
@@ -39,7 +36,7 @@ from geminga_protocol.pulsar.messages.payload import encode_payload
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_protocol.records.cluster.namespaces import Policies
 from geminga_runtime.coordination import Coordination
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 NAME = TopicName.parse("persistent://t/n/topic")
 CONFIG = PublishConfig(

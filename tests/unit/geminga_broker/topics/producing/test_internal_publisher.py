@@ -16,7 +16,7 @@ from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.producing import internal_publisher
-from geminga_broker.topics.producing.deduplication import TopicDeduplication
+from geminga_broker.topics.producing.topic_deduplication import TopicDeduplication
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import AccessMode, SubscriptionType
@@ -87,7 +87,7 @@ async def test_consumers_of_a_topic_that_keeps_nothing_are_sent_it(topics: Topic
 async def test_what_the_log_refuses_is_told_and_forgotten(
     topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(internal_publisher, "UNDER_WAY_MAX", 1)
+    monkeypatch.setattr(internal_publisher, "PENDING_MAX", 1)
     with pytest.raises(NotAllowed):
         await topic.publishing.internal.publish(bytes(6 * 1024 * 1024))
     await topic.publishing.internal.publish(PAYLOAD)
@@ -99,7 +99,7 @@ async def test_what_the_log_refuses_is_told_and_forgotten(
 async def test_while_bookies_are_away_so_many_wait_and_no_more(
     topic: Topic, ledgers: MemoryLedgers, monkeypatch: pytest.MonkeyPatch, settle: Settle
 ) -> None:
-    monkeypatch.setattr(internal_publisher, "UNDER_WAY_MAX", 3)
+    monkeypatch.setattr(internal_publisher, "PENDING_MAX", 3)
     ledgers.is_prompt = False
     publish = topic.publishing.internal.publish
     waiting = [asyncio.ensure_future(publish(PAYLOAD)) for _ in range(3)]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 from tests.unit.geminga_broker.clients_and_logs import NotedSession, producer_of
+from tests.unit.geminga_broker.topics.producing.lenient_topic import TOPIC
 
 from geminga_broker.errors import BrokerError, ProducerBusy, ProducerFenced, TopicFenced
-from geminga_broker.managed_ledger.append_request import AppendRequest
-from geminga_broker.topics.producing.producers import Producer, Producers
+from geminga_broker.managed_ledger.writing.append_request import AppendRequest
+from geminga_broker.topics.producing.producer import Producer
+from geminga_broker.topics.producing.producers import Producers
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import AccessMode
 from geminga_protocol.pulsar.messages.payload import encode_broker_entry
@@ -35,14 +37,14 @@ def producer(
 
 
 def test_a_name_is_taken_once() -> None:
-    producers = Producers("t")
+    producers = Producers("t", TOPIC)
     producers.add(producer("p"))
     with pytest.raises(ProducerBusy, match="already connected"):
         producers.add(producer("p"))
 
 
 def test_a_reconnected_producer_replaces_its_earlier_self() -> None:
-    producers, closed = Producers("t"), list[str]()
+    producers, closed = Producers("t", TOPIC), list[str]()
     earlier = producer("p", closed=closed)
     producers.add(earlier)
     later = producer("p", epoch=1)
@@ -58,7 +60,7 @@ def test_a_reconnected_producer_replaces_its_earlier_self() -> None:
 
 
 def test_a_removed_producer_gives_back_what_it_had_on_its_way() -> None:
-    producers, session = Producers("t"), NotedSession()
+    producers, session = Producers("t", TOPIC), NotedSession()
     going = producer("p", session=session)
     going.bytes_in, session.unconfirmed = 70, 70
     going.bytes_confirmed = 0
@@ -80,14 +82,14 @@ def test_a_removed_producer_gives_back_what_it_had_on_its_way() -> None:
 def test_modes_that_exclude_each_other_are_refused(
     present: AccessMode, wanted: AccessMode, error: type[Exception]
 ) -> None:
-    producers = Producers("t")
+    producers = Producers("t", TOPIC)
     producers.add(producer("first", mode=present))
     with pytest.raises(error):
         producers.add(producer("second", mode=wanted))
 
 
 def test_fencing_closes_everybody_else() -> None:
-    producers, closed = Producers("t"), list[str]()
+    producers, closed = Producers("t", TOPIC), list[str]()
     for name in ("a", "b"):
         producers.add(producer(name, closed=closed))
     producers.add(producer("mine", mode=AccessMode.EXCLUSIVE_WITH_FENCING))
@@ -98,7 +100,7 @@ def test_fencing_closes_everybody_else() -> None:
 
 
 def test_fencing_closes_also_an_earlier_one_of_its_name() -> None:
-    producers, closed = Producers("t"), list[str]()
+    producers, closed = Producers("t", TOPIC), list[str]()
     producers.add(producer("mine", closed=closed))
     later = producer("mine", mode=AccessMode.EXCLUSIVE_WITH_FENCING)
     producers.add(later)
@@ -111,7 +113,7 @@ WAIT = AccessMode.WAIT_FOR_EXCLUSIVE
 
 @pytest.mark.parametrize("first_mode", [AccessMode.SHARED, AccessMode.EXCLUSIVE, WAIT])
 def test_those_that_wait_are_let_in_one_after_the_other(first_mode: AccessMode) -> None:
-    producers, settled = Producers("t"), list[tuple[str, BrokerError | None]]()
+    producers, settled = Producers("t", TOPIC), list[tuple[str, BrokerError | None]]()
     first = producer("first", mode=first_mode)
     second, third = (producer(name, mode=WAIT, settled=settled) for name in ("second", "third"))
     for each in (first, second, third):
@@ -130,7 +132,7 @@ def test_those_that_wait_are_let_in_one_after_the_other(first_mode: AccessMode) 
 
 
 def test_one_that_gives_up_waiting_is_passed_over() -> None:
-    producers, settled = Producers("t"), list[tuple[str, BrokerError | None]]()
+    producers, settled = Producers("t", TOPIC), list[tuple[str, BrokerError | None]]()
     first = producer("first", mode=WAIT)
     second, third = (producer(name, mode=WAIT, settled=settled) for name in ("second", "third"))
     for each in (first, second, third):
@@ -145,7 +147,7 @@ def test_one_that_gives_up_waiting_is_passed_over() -> None:
     [(AccessMode.SHARED, ProducerBusy), (AccessMode.EXCLUSIVE, ProducerFenced)],
 )
 def test_nobody_is_let_in_before_those_that_wait(mode: AccessMode, error: type[Exception]) -> None:
-    producers = Producers("t")
+    producers = Producers("t", TOPIC)
     producers.add(producer("first"))
     producers.add(producer("second", mode=WAIT))
     with pytest.raises(error, match="wait to be the exclusive one"):
@@ -153,7 +155,7 @@ def test_nobody_is_let_in_before_those_that_wait(mode: AccessMode, error: type[E
 
 
 def test_a_reconnected_exclusive_producer_keeps_its_place() -> None:
-    producers, settled = Producers("t"), list[tuple[str, BrokerError | None]]()
+    producers, settled = Producers("t", TOPIC), list[tuple[str, BrokerError | None]]()
     first = producer("first", mode=WAIT)
     producers.add(first)
     producers.add(producer("second", mode=WAIT, settled=settled))
@@ -165,7 +167,7 @@ def test_a_reconnected_exclusive_producer_keeps_its_place() -> None:
 
 
 def test_fencing_refuses_also_those_that_wait() -> None:
-    producers, settled = Producers("t"), list[tuple[str, BrokerError | None]]()
+    producers, settled = Producers("t", TOPIC), list[tuple[str, BrokerError | None]]()
     producers.add(producer("first"))
     producers.add(producer("second", mode=WAIT, settled=settled))
     mine = producer("mine", mode=AccessMode.EXCLUSIVE_WITH_FENCING)
@@ -177,7 +179,11 @@ def test_fencing_refuses_also_those_that_wait() -> None:
 
 
 def test_where_all_must_go_those_that_wait_are_not_let_in() -> None:
-    producers, settled, closed = Producers("t"), list[tuple[str, BrokerError | None]](), list[str]()
+    producers, settled, closed = (
+        Producers("t", TOPIC),
+        list[tuple[str, BrokerError | None]](),
+        list[str](),
+    )
     producers.add(producer("first", closed=closed))
     producers.add(producer("second", mode=WAIT, settled=settled, closed=closed))
     refusal = TopicFenced("t")

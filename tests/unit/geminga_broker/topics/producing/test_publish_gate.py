@@ -6,16 +6,18 @@ from collections.abc import Sequence
 
 import pytest
 from tests.unit.geminga_broker.clients_and_logs import NotedSession, producer_of
+from tests.unit.geminga_broker.topics.producing.lenient_topic import TOPIC
 
 from geminga_broker.errors import InvalidRequest, NotAllowed, ProducerBusy
-from geminga_broker.managed_ledger.append_request import AppendRequest
+from geminga_broker.managed_ledger.writing.append_request import AppendRequest
 from geminga_broker.policies.publishing import PublishLimits, PublishPolicies
-from geminga_broker.topics.producing.producers import Producer, Producers
+from geminga_broker.topics.decisions.publish_rate import PublishRate
+from geminga_broker.topics.producing.producer import Producer
+from geminga_broker.topics.producing.producers import Producers
 from geminga_broker.topics.producing.publish_gate import PublishGate
-from geminga_broker.topics.producing.publish_rate import PublishRate
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.messages.payload import encode_payload
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 ENCRYPTED = PublishPolicies(requires_encryption=True)
 SLOW = PublishPolicies(limits=PublishLimits(messages_per_s=10))
@@ -38,7 +40,7 @@ def came_back_to(producers: Producers, name: str) -> None:
 
 
 def gate_with(*names: str, broker_rate: PublishRate | None = None) -> tuple[PublishGate, Producers]:
-    producers = Producers("t")
+    producers = Producers("t", TOPIC)
     for name in names:
         producers.add(publisher(name))
     return PublishGate("t", producers, SimulatedClock(), broker_rate), producers

@@ -10,7 +10,7 @@ from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers
 
 from geminga_broker.errors import InvalidRequest, ProducerBusy
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.producing.producers import Producer
+from geminga_broker.topics.producing.producer import Producer
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import AccessMode

@@ -10,13 +10,13 @@ from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, lo
 
 from geminga_broker.errors import BrokerError, ProducerFenced
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.producing.producers import Producer
+from geminga_broker.topics.producing.producer import Producer
 from geminga_broker.topics.producing.publish_path import EPOCH_PROPERTY
 from geminga_protocol.pulsar.enums import AccessMode
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_protocol.records.topics.managed_ledger import ManagedLedgerRecord, managed_ledger_path
 from geminga_runtime.coordination import Coordination
-from geminga_simulation.clock import SimulatedClock
+from geminga_simulation.event_loop.clock import SimulatedClock
 
 PERSISTENT = TopicName.parse("persistent://t/n/topic")
 VOLATILE = TopicName.parse("non-persistent://t/n/topic")

@@ -1,0 +1,148 @@
+"""The auditor's periodic checks of every ledger, at long intervals: three kinds.
+
+When a check runs, and over which ledgers, is the auditor's business. Facts: Apache BookKeeper's
+``AuditorCheckAllLedgersTask``, ``AuditorReplicasCheckTask``, ``AuditorPlacementPolicyCheckTask``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from geminga_autorecovery.counters import AuditorCounters
+from geminga_autorecovery.decisions.adherence import is_adhering
+from geminga_autorecovery.decisions.fragments import bookies_of, fragments_of, quorum_of
+from geminga_autorecovery.decisions.replicas import Replicas
+from geminga_autorecovery.replication.entry_lists import count_replicas
+from geminga_autorecovery.replication.repair import LedgerRepair
+from geminga_autorecovery.zookeeper import controls
+from geminga_autorecovery.zookeeper.controls import LastCheck
+from geminga_ledger.metadata.store import StoredMetadata
+from geminga_protocol.records.ledgers.ledger_metadata import LedgerState
+
+
+class PeriodicCheck(ABC):
+    """One kind of check: every ``interval_s`` seconds (0: never), ``at_once_max`` ledgers at once.
+
+    A run is ``begin``, a ``visit`` of each ledger, and ``finish`` unless it was broken off.
+    """
+
+    # Where ZooKeeper has the time of the last run, whichever daemon it was.
+    last_check: ClassVar[LastCheck]
+
+    def __init__(
+        self,
+        repair: LedgerRepair,
+        counters: AuditorCounters,
+        *,
+        interval_s: float,
+        at_once_max: int,
+    ) -> None:
+        self.interval_s = interval_s
+        self.at_once_max = at_once_max
+        self._repair = repair
+        self._counters = counters
+        # The bookies that were registered when the run began, for the checks that need them.
+        self._registered: frozenset[str] = frozenset()
+
+    async def begin(self) -> None:
+        """All ledgers are about to be visited. Raises ``CoordinationError``."""
+        self._registered = (await self._repair.live_bookies()).all
+
+    @abstractmethod
+    async def visit(self, stored: StoredMetadata) -> frozenset[str]:
+        """The bookies that lack something of the ledger. Raises ``LedgerError``."""
+
+    @abstractmethod
+    def finish(self, took_s: float) -> None:
+        """All ledgers were visited, in so many seconds: publish what was counted."""
+
+
+class ReadingCheck(PeriodicCheck):
+    """Reads some entries of every ledger from every bookie."""
+
+    last_check = controls.READING
+
+    async def begin(self) -> None:
+        """Nothing: each visit finds out by itself which bookies are registered."""
+
+    async def visit(self, stored: StoredMetadata) -> frozenset[str]:
+        """The bookies that did not give an entry, and those that are gone."""
+        faults = await self._repair.check_stored(stored)
+        self._counters.ledgers_checked += 1
+        return frozenset().union(*(fault.bookies for fault in faults))
+
+    def finish(self, took_s: float) -> None:
+        """Count the run."""
+        self._counters.checks += 1
+        self._counters.check_s += took_s
+
+
+class ReplicasCheck(PeriodicCheck):
+    """Asks the bookies of every closed ledger which of its entries they have."""
+
+    last_check = controls.REPLICAS
+
+    # Ledgers of this run: with an entry that has no copy, fewer than Qa copies, fewer than Qw.
+    _without = _below_ack = _below_write = 0
+
+    async def begin(self) -> None:
+        """Count anew."""
+        await super().begin()
+        self._without = self._below_ack = self._below_write = 0
+
+    async def visit(self, stored: StoredMetadata) -> frozenset[str]:
+        """The bookies whose own lists lack an entry."""
+        metadata = stored.metadata
+        if metadata.state is not LedgerState.CLOSED or metadata.last_entry < 0:
+            return frozenset()
+        quorum = quorum_of(stored.ledger_id, metadata)
+        lists = await self._repair.entry_lists.ask(
+            stored.ledger_id, bookies_of(metadata) & self._registered
+        )
+        found = Replicas(frozenset(), quorum.write_quorum)
+        for fragment in fragments_of(metadata):
+            found = found.joined(await count_replicas(fragment, quorum, lists))
+        # Each ledger counts once, for its entry with the fewest copies.
+        self._without += found.fewest <= 0
+        self._below_ack += 0 < found.fewest < metadata.ack_quorum
+        self._below_write += metadata.ack_quorum <= found.fewest < metadata.write_quorum
+        return found.lacking
+
+    def finish(self, took_s: float) -> None:
+        """Publish what was counted."""
+        counters = self._counters
+        counters.ledgers_without_replica = self._without
+        counters.ledgers_below_ack_quorum = self._below_ack
+        counters.ledgers_below_write_quorum = self._below_write
+        counters.replicas_checks += 1
+        counters.replicas_check_s += took_s
+
+
+class PlacementCheck(PeriodicCheck):
+    """Compares the ensembles of every closed ledger with the rules of placement; moves nothing."""
+
+    last_check = controls.PLACEMENT
+
+    # Ledgers of this run.
+    _badly_placed = 0
+
+    async def begin(self) -> None:
+        """Count anew."""
+        await super().begin()
+        self._badly_placed = 0
+
+    async def visit(self, stored: StoredMetadata) -> frozenset[str]:
+        """None: a badly placed ledger lacks no copies."""
+        metadata = stored.metadata
+        if metadata.state is LedgerState.CLOSED:
+            quorum = quorum_of(stored.ledger_id, metadata)
+            is_well = is_adhering(metadata, quorum, self._repair.registry.racks, self._registered)
+            self._badly_placed += not is_well
+        return frozenset()
+
+    def finish(self, took_s: float) -> None:
+        """Publish what was counted."""
+        self._counters.ledgers_badly_placed = self._badly_placed
+        self._counters.placement_checks += 1
+        self._counters.placement_check_s += took_s

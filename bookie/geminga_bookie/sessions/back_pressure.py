@@ -1,0 +1,98 @@
+"""Back-pressure: while too much is in memory, no connection's socket is read.
+
+Two things can be too much: adds that wait for the journal, and entries that wait for a checkpoint.
+Both shrink by themselves, and each time they do ``review`` is called. Sockets that are not read
+fill up, and clients stop sending: nothing is refused, and nothing grows without a bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Connection(Protocol):
+    """A connection that can be told to stop, to go on, and to end."""
+
+    def hold(self) -> None:
+        """Read nothing from now on."""
+        ...
+
+    def release(self) -> None:
+        """Read again."""
+        ...
+
+    def close(self) -> None:
+        """Send what was written, then end."""
+        ...
+
+    def abort(self) -> None:
+        """End now."""
+        ...
+
+
+class MemoryBackPressure:
+    """All open connections of a bookie; holds them while ``is_full`` says so."""
+
+    def __init__(self, is_full: Callable[[], bool]) -> None:
+        self._is_full = is_full
+        # A dict and not a set, for its order: a simulation must do the same each time, and the
+        # order of a set depends on memory addresses.
+        self._connections: dict[Connection, None] = {}
+        self._is_closed = False
+        self._is_empty = asyncio.Event()
+        # Whether connections are held, and how often that began.
+        self.is_held = False
+        self.holds = 0
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    def join(self, connection: Connection) -> None:
+        """Add a connection that was accepted."""
+        self._connections[connection] = None
+        self._is_empty.clear()
+        # What holds the others holds the new one too.
+        if self._is_closed:
+            connection.abort()
+        elif self.is_held:
+            connection.hold()
+
+    def leave(self, connection: Connection) -> None:
+        """Remove a connection that is gone."""
+        self._connections.pop(connection, None)
+        if not self._connections:
+            self._is_empty.set()
+
+    def review(self) -> None:
+        """Check again whether memory is full; hold or release all connections if that changed."""
+        is_held = self._is_closed or self._is_full()
+        if is_held == self.is_held:
+            return
+        self.is_held = is_held
+        self.holds += is_held
+        # A copy: a connection that is released may end, and leave, at once.
+        for connection in list(self._connections):
+            if is_held:
+                connection.hold()
+            else:
+                connection.release()
+
+    def close(self) -> None:
+        """Hold all connections for good; later ones are aborted."""
+        self._is_closed = True
+        self.review()
+
+    async def disconnect(self, timeout_s: float) -> None:
+        """Close every connection; abort those that have not ended after ``timeout_s`` seconds."""
+        for connection in list(self._connections):
+            connection.close()
+        if not self._connections:
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._is_empty.wait()
+        except TimeoutError:
+            for connection in list(self._connections):
+                connection.abort()

@@ -1,0 +1,139 @@
+"""What is sent to one bookie: many frames, one write.
+
+Reads leave at the end of this turn of the event loop. Entries do too while the bookie owes no
+answer; otherwise they gather until its next answer comes, for a millisecond at most: the bookie is
+busy with a sync, and what it is sent meanwhile waits there for the next one anyway. This is Nagle's
+idea, and what it saves is wake-ups: with the official client at full speed and 1 KiB messages,
+broker and bookie need 3-4 us less CPU a message (`make bench`), while one send at a time never
+waits.
+
+Senders append their bytes to ``chunks``, having called ``wake`` if the list was empty. While there
+is no connection the bytes are thrown away, because their senders send anew when there is one again;
+while the transport's buffer is full they are held here, up to a limit.
+
+HOT: senders use ``chunks`` directly, which saves a call for each entry and bookie.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+# Up to so many chunks are handed over as they are, more are joined first. With uvloop, an entry of
+# 100 kB costs 24 us joined and 20 us as it is; one of 100 bytes, among a hundred, 134 and 204 ns.
+LOOSE_CHUNKS_MAX = 32
+# Gathered entries leave at the latest after so long, so that a slow sync does not hold them all.
+GATHER_S = 0.001
+# ... or when there are so many chunks (two an entry).
+GATHER_CHUNKS_MAX = 512
+
+
+class Outbox:
+    """The outgoing bytes of one bookie, over all its successive connections.
+
+    ``on_overflow`` is called when more than ``unsent_bytes_max`` wait for a full transport.
+    """
+
+    __slots__ = (
+        "_held",
+        "_is_answer_due",
+        "_is_paused",
+        "_loop",
+        "_on_overflow",
+        "_timer",
+        "_transport",
+        "_unsent_bytes_max",
+        "chunks",
+        "held_bytes",
+    )
+
+    def __init__(self, *, unsent_bytes_max: int, on_overflow: Callable[[], None]) -> None:
+        # What leaves with the next flush, in order.
+        self.chunks: list[bytes] = []
+        # What waits for the transport to take more, and its size.
+        self._held: list[bytes] = []
+        self.held_bytes = 0
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        # The transport's buffer is full.
+        self._is_paused = False
+        # Entries were sent and none of them is answered yet.
+        self._is_answer_due = False
+        # Ends the gathering of entries where no answer does.
+        self._timer: asyncio.TimerHandle | None = None
+        self._unsent_bytes_max = unsent_bytes_max
+        self._on_overflow = on_overflow
+
+    def wake(self) -> None:
+        """Have ``chunks`` sent at the end of this loop turn."""
+        self._loop.call_soon(self.flush)
+
+    def wake_for_entries(self) -> None:
+        """Have ``chunks`` sent soon: with the next answer where one is due, else like ``wake``."""
+        if not self._is_answer_due:
+            self._is_answer_due = True
+            self._loop.call_soon(self.flush)
+        elif self._timer is None:
+            self._timer = self._loop.call_later(GATHER_S, self.flush)
+
+    def answered(self) -> None:
+        """Answers to entries came: send what has gathered."""
+        if self.chunks:
+            self.flush()
+        else:
+            self._is_answer_due = False
+
+    def attach(self, transport: asyncio.Transport) -> None:
+        """Send through ``transport`` from now on; nothing from before goes there."""
+        self._forget()
+        self._transport = transport
+
+    def detach(self) -> None:
+        """The connection is gone; throw away what is sent until there is another."""
+        self._forget()
+        self._transport = None
+
+    def pause(self) -> None:
+        """The transport's buffer is full."""
+        self._is_paused = True
+
+    def resume(self) -> None:
+        """The transport takes bytes again."""
+        self._is_paused = False
+        held, self._held, self.held_bytes = self._held, [], 0
+        if held and self._transport is not None:
+            self._transport.write(b"".join(held))
+
+    def flush(self) -> None:
+        """Send at once what has gathered."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        chunks = self.chunks
+        transport = self._transport
+        if transport is None or not chunks:
+            chunks.clear()
+        elif self._is_paused:
+            self._held += chunks
+            self.held_bytes += sum(map(len, chunks))
+            # Before the call: it may detach this outbox.
+            chunks.clear()
+            if self.held_bytes > self._unsent_bytes_max:
+                self._on_overflow()
+        elif len(chunks) <= LOOSE_CHUNKS_MAX:
+            transport.writelines(chunks)
+            chunks.clear()
+        else:
+            transport.write(b"".join(chunks))
+            chunks.clear()
+
+    def _forget(self) -> None:
+        """Throw away what is not sent: those who sent it send it anew over the next connection."""
+        self.chunks.clear()
+        self._held.clear()
+        self.held_bytes = 0
+        self._is_paused = False
+        self._is_answer_due = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,153 @@
+"""What the REST side does with the topics of this broker.
+
+Callers have made sure that this broker owns the bundle of each topic (``serving``). A topic that
+exists and is not loaded is loaded, unless a method says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+from geminga_broker.admin.documents.internal_stats import Document
+from geminga_broker.admin.documents.topic_stats import TopicStats
+from geminga_broker.admin.topics.internal_stats import internal_stats
+from geminga_broker.admin.topics.stats import StatsQuery, add_earliest, topic_stats
+from geminga_broker.compaction.report import CompactionReport
+from geminga_broker.errors import NotAllowed, TopicNotFound
+from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.ownership.ownership import Ownership
+from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
+from geminga_broker.topics.directory import TopicDirectory
+from geminga_broker.topics.topic import Topic
+from geminga_broker.topics.topic_compaction import TopicCompaction
+from geminga_ledger import Ledgers, NoSuchLedger
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata
+
+
+class Administration:
+    """Administers the topics of one broker."""
+
+    def __init__(
+        self,
+        topics: TopicDirectory,
+        ledgers: Ledgers,
+        ownership: Ownership,
+    ) -> None:
+        self._topics = topics
+        # Asked for the metadata of ledgers only.
+        self._ledgers = ledgers
+        self._ownership = ownership
+
+    async def create_topic(self, topic: TopicName, properties: Mapping[str, str]) -> None:
+        """Create one topic or one partition. Raises ``TopicExists``."""
+        await self._topics.create(topic, properties)
+
+    async def delete_topic(self, topic: TopicName, *, force: bool) -> None:
+        """Delete a topic with its ledgers; ``force`` closes producers and consumers first.
+
+        Raises ``TopicNotFound``, ``TopicReplicated``, ``TopicBusy``.
+        """
+        await self._topics.delete(topic, force=force)
+
+    async def topic_stats(self, topic: TopicName, query: StatsQuery) -> TopicStats:
+        """The stats of a topic. Raises ``TopicNotFound``."""
+        loaded = await self._topics.get(topic, create=False)
+        stats = topic_stats(loaded, query, self._ownership.address.broker_id)
+        # The only part of the stats that reads from bookies.
+        if query.earliest_time_in_backlog and loaded.keeps_messages:
+            await add_earliest(stats, loaded)
+        return stats
+
+    async def internal_stats(self, topic: TopicName, *, with_metadata: bool) -> Document:
+        """The ledgers and cursors of a topic, ``with_metadata`` with the stored metadata of each
+        ledger. Raises ``TopicNotFound``."""
+        loaded = await self._topics.get(topic, create=False)
+        compaction = loaded.find(TopicCompaction)
+        if compaction is None:
+            # Only persistent topics have a part for compaction.
+            return internal_stats(loaded, {})
+        compacted = await compaction.view.ledger_stats()
+        metadata: dict[int, LedgerMetadata] = {}
+        if with_metadata:
+            for span in loaded.managed_ledger.chain.spans:
+                with suppress(NoSuchLedger):  # trimmed meanwhile
+                    metadata[span.ledger_id] = await self._ledgers.metadata(span.ledger_id)
+        return internal_stats(loaded, metadata, compacted)
+
+    async def unload_topic(self, topic: TopicName) -> None:
+        """Close a topic if it is loaded; its clients look it up again. Raises ``TopicNotFound``."""
+        if not await self._topics.exists(topic):
+            raise TopicNotFound(str(topic))
+        await self._topics.unload(topic)
+
+    async def trim_topic(self, topic: TopicName) -> None:
+        """Delete the ledgers of a persistent topic that are acknowledged and not retained. Raises
+        ``TopicNotFound``."""
+        await (await self.persistent_topic(topic)).managed_ledger.trim()
+
+    async def truncate_topic(self, topic: TopicName) -> None:
+        """Delete all messages of a persistent topic. Raises ``TopicNotFound``."""
+        await (await self.persistent_topic(topic)).truncate()
+
+    async def compact_topic(self, topic: TopicName) -> None:
+        """Start the compaction of a persistent topic. Raises ``TopicNotFound``,
+        ``CompactionRunning``."""
+        await (await self.persistent_topic(topic)).part(TopicCompaction).trigger()
+
+    async def compaction_report(self, topic: TopicName) -> CompactionReport:
+        """The outcome of a topic's last compaction. Raises ``TopicNotFound``."""
+        return (await self.persistent_topic(topic)).part(TopicCompaction).report
+
+    async def terminate_topic(self, topic: TopicName) -> Position:
+        """Terminate a persistent topic: it takes no more messages. Returns the position of its
+        last one. Raises ``TopicNotFound``."""
+        return await (await self.persistent_topic(topic)).terminate()
+
+    async def persistent_topic(self, topic: TopicName, *, create: bool = False) -> Topic:
+        """A persistent topic itself, with ``create`` created if it does not exist: for requests
+        about its subscriptions and its messages. Raises ``TopicNotFound``, ``NotAllowed`` for a
+        non-persistent topic."""
+        loaded = await self._topics.get(topic, create=create)
+        if not loaded.keeps_messages:
+            raise NotAllowed(f"{topic} keeps no messages")
+        return loaded
+
+    async def subscription_names(self, topic: TopicName) -> list[str]:
+        """The names of the subscriptions of a topic. Raises ``TopicNotFound``."""
+        if not await self._topics.exists(topic):
+            raise TopicNotFound(str(topic))
+        return list((await self._topics.get(topic, create=False)).subscriptions)
+
+    async def copy_subscriptions(self, source: TopicName, target: TopicName) -> bool:
+        """Give the new partition ``target`` the durable subscriptions of an older one, from its
+        first message on. False where there is no ``source``.
+
+        Raises ``TopicNotFound`` where there is no ``target``.
+        """
+        try:
+            known = await self._topics.get(source, create=False)
+        except TopicNotFound:
+            return False
+        fresh = await self._topics.get(target, create=False)
+        stored = known.find(PersistentSubscriptions)
+        if stored is not None:
+            for subscription in stored.subscriptions.values():
+                # Others go with their consumer, which the new partition does not have.
+                if subscription.cursor.is_durable:
+                    await fresh.create_subscription(subscription.name, from_earliest=True)
+        return True
+
+    async def delete_doomed_topic(self, topic: TopicName) -> None:
+        """Delete a topic, by force, of a namespace that is marked as deleted, in a bundle that this
+        broker owned when it was marked. Raises ``TopicNotFound``."""
+        await self._topics.delete_doomed(topic)
+
+    async def topics_settled(self, namespace: NamespaceName) -> None:
+        """Return when no topic of a namespace is being loaded, closed or deleted any more."""
+        await self._topics.settled(namespace)
+
+    def non_persistent_topics(self, namespace: NamespaceName) -> list[TopicName]:
+        """The non-persistent topics of a namespace that are loaded, partitions included."""
+        return self._topics.non_persistent_in(namespace)

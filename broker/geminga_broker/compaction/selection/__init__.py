@@ -1,0 +1,1 @@
+"""Which messages survive a compaction: ``entries`` looks into them, ``survivors`` chooses. Pure."""

@@ -1,0 +1,259 @@
+"""The delayed messages of one subscription: which are held back, and when each is due. Pure.
+
+Those of the newest ledgers are in memory, in the *open* bucket's wheel. When there are enough and
+their last ledger is complete (``is_enough`` asks the owner of the index to end it), the bucket is
+*sealed* and then written; from then on only a byte for each of its messages stays in memory, and
+the segment that is due next, in the *loaded* wheel. Buckets never share a ledger, as upstream's:
+messages that still come of a ledger that is in a bucket stay in the loaded wheel::
+
+    add ─▶ open ─▶ sealing ─▶ bucket (stored) ─▶ segment by segment ─▶ loaded ─▶ take_due
+       └───────────────────────────────────────────────────────────────▶
+
+The set ``held`` decides whether a message counts. So it does no harm when a wheel or a bucket still
+has one that came out, was acknowledged or was passed by the mark-delete position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from geminga_broker.delayed.schedule.delayed_bitmap import DelayedBitmap
+from geminga_broker.delayed.schedule.time_wheel import TimeWheel
+from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.policies.delayed import DelayedConfig
+from geminga_protocol.records.topics.delayed_buckets import BucketKey, DelayedIndex, SegmentSummary
+
+# How long before its first message is due a segment is read.
+LOAD_AHEAD_MS = 10_000
+
+
+@dataclass(slots=True)
+class Bucket:
+    """A bucket that is stored."""
+
+    key: BucketKey
+    ledger_id: int
+    # When the first and the last message of each segment are due (Unix time).
+    segments: list[tuple[int, int]]
+    # The first segment that was not read yet.
+    next_segment: int = 0
+
+    @property
+    def load_from_ms(self) -> int | None:
+        """When the next segment is to be read (Unix time); None when all were."""
+        if self.next_segment >= len(self.segments):
+            return None
+        return self.segments[self.next_segment][0] - LOAD_AHEAD_MS
+
+
+@dataclass(slots=True)
+class OpenBucket:
+    """Messages of consecutive ledgers that are not written yet."""
+
+    wheel: TimeWheel
+    key: BucketKey
+
+
+class DelayedMessageIndex:
+    """The delayed messages; ``now_ms`` is the time (Unix time), here and in all methods."""
+
+    def __init__(self, config: DelayedConfig, now_ms: int) -> None:
+        # May be replaced at any time.
+        self.config = config
+        self.held = DelayedBitmap()
+        self.buckets: dict[BucketKey, Bucket] = {}
+        # The bucket that is to be written, until ``written``, ``unwritable`` or ``clear``.
+        self.sealing: OpenBucket | None = None
+        self._loaded = TimeWheel(now_ms, config.slot_ms)
+        self._open: OpenBucket | None = None
+        # The last ledger of any bucket that is sealed or stored.
+        self._bucketed_upto = -1
+        # The ledger of the mark-delete position, as far as ``pass_by`` was called.
+        self._passed_ledger_id = -1
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory that the index takes, about."""
+        return sum(wheel.size_bytes for wheel in self._wheels()) + len(self.held)
+
+    @property
+    def loaded_count(self) -> int:
+        """How many messages are in memory with their times."""
+        return sum(map(len, self._wheels()))
+
+    @property
+    def bucket_count(self) -> int:
+        """Into how many buckets the messages are cut, those that are not written yet included."""
+        return len(self.buckets) + sum(each is not None for each in (self.sealing, self._open))
+
+    def _wheels(self) -> list[TimeWheel]:
+        parts = [each.wheel for each in (self.sealing, self._open) if each is not None]
+        return [self._loaded, *parts]
+
+    # Adding
+
+    def add(self, deliver_at_ms: int, ledger_id: int, entry_id: int, now_ms: int) -> bool:
+        """Hold a message back; False where it is due already."""
+        if deliver_at_ms <= now_ms:
+            return False
+        if self.held.add(ledger_id, entry_id):
+            self._wheel_for(ledger_id, now_ms).add(deliver_at_ms, ledger_id, entry_id)
+        return True
+
+    def _wheel_for(self, ledger_id: int, now_ms: int) -> TimeWheel:
+        """The wheel of the open bucket, if the message may be in that, else the loaded one."""
+        if ledger_id <= self._bucketed_upto:
+            return self._loaded
+        open_bucket = self._open
+        # The first message of a further ledger: the one before is complete, as far as it was read.
+        if open_bucket is not None and ledger_id > open_bucket.key.last_ledger_id:
+            if self.is_enough:
+                self.seal()
+                open_bucket = None
+            else:
+                open_bucket.key = BucketKey(open_bucket.key.first_ledger_id, ledger_id)
+        if open_bucket is None:
+            wheel = TimeWheel(now_ms, self.config.slot_ms)
+            open_bucket = self._open = OpenBucket(wheel, BucketKey(ledger_id, ledger_id))
+        # Entries are read in order, but an earlier ledger may be read again after a redelivery.
+        is_full = len(open_bucket.wheel) >= self.config.bucket_messages_max
+        if is_full or ledger_id < open_bucket.key.first_ledger_id:
+            return self._loaded
+        return open_bucket.wheel
+
+    # Taking what is due
+
+    def take_due(self, now_ms: int, count_max: int) -> list[Position]:
+        """Release at most ``count_max`` messages that are due."""
+        taken: list[Position] = []
+        for wheel in self._wheels():
+            # Again where some of those taken are no longer held.
+            while len(taken) < count_max:
+                due = wheel.take_due(now_ms, count_max - len(taken))
+                if not due:
+                    break
+                release = self.held.release
+                taken += [Position(each[1], each[2]) for each in due if release(each[1], each[2])]
+        return taken
+
+    def next_ms(self, *, is_loading: bool = False) -> int | None:
+        """When to check again (Unix time): before, no message is due and no segment is to be read.
+        Segments do not count where ``is_loading`` says that they are being read already."""
+        times = [wheel.next_ms() for wheel in self._wheels()]
+        if not is_loading:
+            times += [bucket.load_from_ms for bucket in self.buckets.values()]
+        return min((each for each in times if each is not None), default=None)
+
+    # Buckets
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the open bucket has enough messages to be written, and no other is being
+        written."""
+        return self.sealing is None and self.open_count >= self.config.bucket_messages_min
+
+    def seal(self) -> None:
+        """End the open bucket, if there is one: it is the one to be written now."""
+        assert self.sealing is None
+        self.sealing, self._open = self._open, None
+        if self.sealing is not None:
+            self._bucketed_upto = self.sealing.key.last_ledger_id
+
+    @property
+    def open_count(self) -> int:
+        """About how many messages are in no bucket, so that the next owner reads them again."""
+        return 0 if self._open is None else len(self._open.wheel)
+
+    @property
+    def open_upto(self) -> int:
+        """The last ledger of the open bucket. There must be one."""
+        assert self._open is not None
+        return self._open.key.last_ledger_id
+
+    def sealed_messages(self) -> Iterator[list[DelayedIndex]]:
+        """The messages of the bucket to be written, in the order of their times, in pieces."""
+        assert self.sealing is not None
+        for piece in self.sealing.wheel.in_order():
+            yield [each for each in piece if each[1:] in self.held]
+
+    def unwritable(self) -> None:
+        """Keep the messages of the sealed bucket in memory: it is too large to be written."""
+        assert self.sealing is not None
+        for piece in self.sealing.wheel.in_order():
+            self.loaded(piece)
+        self.sealing = None
+
+    def written(self, sealed: OpenBucket, bucket: Bucket) -> None:
+        """Replace ``sealed``, which is stored, by ``bucket``: its messages are read from there."""
+        # ``clear`` may have come meanwhile: the bucket is stored all the same, and unneeded.
+        if self.sealing is sealed:
+            self.sealing = None
+        self.buckets[bucket.key] = bucket
+
+    def restore(
+        self, key: BucketKey, ledger_id: int, summaries: list[SegmentSummary], now_ms: int
+    ) -> None:
+        """Take a stored bucket over. Messages that are due by now are not held back: dispatchers
+        find them when they read the topic."""
+        first = 0
+        while first < len(summaries) and summaries[first].due_last_ms <= now_ms:
+            first += 1
+        for summary in summaries[first:]:
+            for entries_of, members in summary.entries.items():
+                self.held.add_bits(entries_of, members)
+        segments = [(each.due_first_ms, each.due_last_ms) for each in summaries]
+        self.buckets[key] = Bucket(key, ledger_id, segments, first)
+        self._bucketed_upto = max(self._bucketed_upto, key.last_ledger_id)
+
+    def segment_wanted(self, now_ms: int) -> Bucket | None:
+        """The bucket of which a segment is to be read now; None for none."""
+        # A whole segment waits for consumers already: memory has no more than two of them.
+        if self._loaded.has_due(now_ms, self.config.segment_messages_max):
+            return None
+        wanted: Bucket | None = None
+        earliest_ms = now_ms + 1
+        for bucket in self.buckets.values():
+            from_ms = bucket.load_from_ms
+            if from_ms is not None and from_ms < earliest_ms:
+                wanted, earliest_ms = bucket, from_ms
+        return wanted
+
+    def loaded(self, messages: Iterable[DelayedIndex]) -> None:
+        """Add messages that were read from a bucket, or from the topic where a bucket is lost."""
+        add = self._loaded.add
+        for message in messages:
+            if message[1:] in self.held:
+                add(*message)
+
+    def unneeded(self) -> list[Bucket]:
+        """Buckets of which no message is held back any more."""
+        if not self.held:
+            return list(self.buckets.values())
+        # Searching the bitmaps takes its time: only buckets that were read to their end, or that
+        # the mark-delete position has passed, can have none.
+        return [
+            bucket
+            for key, bucket in self.buckets.items()
+            if (bucket.load_from_ms is None or key.last_ledger_id < self._passed_ledger_id)
+            and not self.held.has_any(key.first_ledger_id, key.last_ledger_id)
+        ]
+
+    # Forgetting
+
+    def pass_by(self, mark_delete: Position) -> None:
+        """Forget what the mark-delete position has passed."""
+        self.held.pass_by(mark_delete)
+        self._passed_ledger_id = mark_delete[0]
+
+    def clear(self, now_ms: int) -> None:
+        """Forget all messages. Buckets stay, ``unneeded``, until they are deleted; a message that
+        is read again may be held back again."""
+        self.held.clear()
+        self._loaded = TimeWheel(now_ms, self.config.slot_ms)
+        self._open = None
+        self.sealing = None
+        self._bucketed_upto = -1

@@ -1,0 +1,78 @@
+"""Where a bundle goes that no broker owns: to the broker with the least load. Pure.
+
+A bundle goes back to the broker that had it last unless another one has clearly less load
+(hysteresis): its entries are in that broker's cache, its clients are connected there. A choice
+holds until the broker has had time to acquire the bundle, so that clients that repeat their lookup
+meanwhile are not redirected back and forth.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from geminga_broker.errors import ServiceNotReady
+from geminga_broker.load_manager.balancing.cluster_load import BrokerLoad, ClusterLoad
+from geminga_broker.load_manager.config import LoadManagerConfig
+from geminga_broker.ownership.assignment.bundles import Bundle
+from geminga_broker.ownership.assignment.placement import Loads
+from geminga_runtime.clock import Clock
+
+# How much more than the least loaded broker the last one may have, as a share of the average.
+TOLERATED_SHARE = 0.1
+
+
+class LeastLoaded:
+    """Implements ``Placement`` on ``load``, in which it notes what it has chosen."""
+
+    def __init__(self, load: ClusterLoad, config: LoadManagerConfig, clock: Clock) -> None:
+        self._load = load
+        self._config = config
+        self._clock = clock
+        # How many bundles each broker was assigned, for the metrics.
+        self.assigned: Counter[str] = Counter()
+
+    def choose(self, bundle: Bundle, loads: Loads) -> str:
+        """As ``Placement.choose``; ``loads`` must not be empty.
+
+        Raises ``ServiceNotReady`` where all brokers have been assigned many bundles that they have
+        not reported yet: after a restart of all, clients repeat their lookups until they have.
+        """
+        load, name, now_s = self._load, str(bundle), self._clock.monotonic()
+        load.renew(loads, now_s)
+        assigned = load.destination(name, now_s)
+        if assigned is not None:
+            return assigned
+        chosen = least_loaded(name, load, self._config)
+        load.expect(name, chosen, now_s)
+        self.assigned[chosen] += 1
+        return chosen
+
+
+def least_loaded(bundle: str, load: ClusterLoad, config: LoadManagerConfig) -> str:
+    """The id of the broker for ``bundle``. Raises ``ServiceNotReady`` where no broker takes it."""
+    arrivals_max = config.load_balancer_arrivals_max
+    # Full brokers are last in this order, but are chosen where all are full.
+    ready = [
+        (is_full(each, config), each.cost, broker_id)
+        for broker_id, each in load.brokers.items()
+        if len(each.arrivals) < arrivals_max
+    ]
+    if not ready:
+        raise ServiceNotReady("the brokers still acquire the bundles that they were assigned")
+    is_least_full, least_cost, least_id = min(ready)
+    last_id = load.last_owner(bundle)
+    # The last owner, if it is as good as the best but for a tolerated difference. A broker that is
+    # full while another is not gets no bundle back.
+    for is_last_full, last_cost, broker_id in ready:
+        if broker_id == last_id and is_last_full == is_least_full:
+            more = last_cost - least_cost
+            return broker_id if more <= TOLERATED_SHARE * load.mean_cost else least_id
+    return least_id
+
+
+def is_full(broker: BrokerLoad, config: LoadManagerConfig) -> bool:
+    """Whether a broker should get no further bundles while others can take them."""
+    return (
+        broker.usage * 100 >= config.load_balancer_overloaded_percent
+        or broker.report.num_topics + len(broker.arrivals) >= config.load_balancer_broker_topics_max
+    )

@@ -1,0 +1,191 @@
+"""Which bundles are moved from brokers with much load, and where to. Pure.
+
+The destination is chosen first: a bundle is moved only to a broker that has less load with it than
+its present one has now. So each move makes the larger of the two loads smaller, a bundle that is
+the whole load of its broker stays where it is, and no move is undone by the next one.
+
+Unequal loads have to be found several times in a row, and a bundle that was moved stays for a
+while: a peak of a minute moves nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from geminga_broker.load_manager.balancing.cluster_load import ClusterLoad
+from geminga_broker.load_manager.balancing.placement import is_full
+from geminga_broker.load_manager.config import LoadManagerConfig
+
+# Moving half of a difference makes two brokers equal; half of that is worth the interruption.
+WORTHWHILE_SHARE = 0.25
+
+
+class Move(NamedTuple):
+    """``bundle`` goes from one broker to another, both by their ids."""
+
+    bundle: str
+    source: str
+    destination: str
+
+
+class Shedder:
+    """Decides which bundles to move, once a shedding interval."""
+
+    def __init__(self, load: ClusterLoad, config: LoadManagerConfig) -> None:
+        self._load = load
+        self._config = config
+        # How many times in a row some moves were called for.
+        self._hits = 0
+
+    def decide(self, now_s: float) -> list[Move]:
+        """The moves to be made now, of brokers whose loads were unequal often enough."""
+        moved = self._load.moved_since(now_s - self._config.load_balancer_shedding_grace_s)
+        moves = plan_moves(self._load, self._config, fixed=moved)
+        self._hits = self._hits + 1 if moves else 0
+        if self._hits < self._config.load_balancer_shedding_hits:
+            return []
+        self._hits = 0
+        return moves
+
+
+def plan_moves(
+    load: ClusterLoad, config: LoadManagerConfig, *, fixed: Collection[str] = ()
+) -> list[Move]:
+    """Moves after which no broker's load is further from the average than it may be, as far as
+    bundles can bring that about. ``fixed`` bundles stay where they are.
+
+    Where some broker is too far from the average, all are brought half as near as they have to be:
+    the next small change then moves nothing.
+    """
+    if len(load.brokers) < 2:
+        return []
+    share = config.load_balancer_shedding_percent / 100
+    plan = _MovePlan(load, config, fixed, share / 2)
+    return plan.moves() if plan.is_beyond(share) else []
+
+
+@dataclass(slots=True)
+class _MovableBundles:
+    """The bundles of one broker that may be moved, by ascending cost."""
+
+    costs: list[float]
+    bundles: list[str]
+
+    def take(self, index: int) -> tuple[float, str]:
+        return self.costs.pop(index), self.bundles.pop(index)
+
+
+class _MovePlan:
+    """The loads as they will be after the moves so far."""
+
+    def __init__(
+        self, load: ClusterLoad, config: LoadManagerConfig, fixed: Collection[str], share: float
+    ) -> None:
+        self._load = load
+        self._config = config
+        self._fixed = fixed
+        self._costs = {broker_id: each.cost for broker_id, each in load.brokers.items()}
+        # The moves leave the mean as it is. Loads between the two bounds are equal enough.
+        self._mean = load.mean_cost
+        self._high, self._low = self._mean * (1 + share), self._mean * (1 - share)
+        # Of the brokers that bundles were taken from so far: a limited number.
+        self._movable: dict[str, _MovableBundles] = {}
+        excluded = config.load_balancer_shedding_excluded_namespaces
+        self._excluded = tuple(f"{namespace}/" for namespace in excluded)
+
+    def is_beyond(self, share: float) -> bool:
+        """Whether some broker's load is further from the average, and the difference to another's
+        is worth a move."""
+        most, least = max(self._costs.values()), min(self._costs.values())
+        worth = self._config.load_balancer_shedding_rate_min
+        outside = most > self._mean * (1 + share) or least < self._mean * (1 - share)
+        return outside and most - least >= worth
+
+    def moves(self) -> list[Move]:
+        """Moves from the broker with the most load to the one with the least, until all are near
+        enough to the mean."""
+        costs, config = self._costs, self._config
+        # Brokers that have a bundle to give, and brokers that may be given one.
+        sources = set(costs)
+        targets = {
+            broker_id
+            for broker_id, each in self._load.brokers.items()
+            if not is_full(each, config) and len(each.arrivals) < config.load_balancer_arrivals_max
+        }
+        moves: list[Move] = []
+        moved: defaultdict[str, float] = defaultdict(float)
+        while sources and targets and len(moves) < config.load_balancer_shedding_bundles_max:
+            # The ids make the choice the same whatever the order of the sets.
+            source = max(sources, key=lambda broker_id: (costs[broker_id], broker_id))
+            target = min(targets, key=lambda broker_id: (costs[broker_id], broker_id))
+            if costs[source] <= self._high and costs[target] >= self._low:
+                break
+            if costs[source] - costs[target] < config.load_balancer_shedding_rate_min:
+                break
+            taken = self._take(source, target)
+            if taken is None:
+                # The next source may have a bundle that fits, though its load is smaller.
+                sources.discard(source)
+                continue
+            cost, bundle = taken
+            costs[source] -= cost
+            costs[target] += cost
+            moves.append(Move(bundle, source, target))
+            moved[source] += cost
+            moved[target] += cost
+        # Two brokers that are brought together by less are as unequal as before: where the load of
+        # one is in a bundle that cannot be moved, the small ones around it stay too.
+        enough = config.load_balancer_shedding_rate_min * WORTHWHILE_SHARE
+        return [
+            move for move in moves if max(moved[move.source], moved[move.destination]) >= enough
+        ]
+
+    def _take(self, source: str, target: str) -> tuple[float, str] | None:
+        """Take the largest bundle that leaves both brokers within the bounds; else, of a broker
+        above the upper bound, the smallest one. Either costs at most half the difference: the
+        target never gets more load than the source keeps."""
+        movable = self._movable_of(source)
+        if movable is None or not movable.costs:
+            return None
+        half_gap = (self._costs[source] - self._costs[target]) / 2
+        # The most that brings the target no further than the upper bound, nor the source below the
+        # lower one.
+        fits = min(self._high - self._costs[target], self._costs[source] - self._low)
+        index = bisect_right(movable.costs, min(fits, half_gap)) - 1
+        if index >= 0:
+            return movable.take(index)
+        is_too_much = self._costs[source] > self._high
+        return movable.take(0) if is_too_much and movable.costs[0] <= half_gap else None
+
+    def _movable_of(self, source: str) -> _MovableBundles | None:
+        """The movable bundles of a broker; None where enough other brokers give bundles already."""
+        known = self._movable.get(source)
+        sources_max = self._config.load_balancer_shedding_brokers_max
+        if known is not None or len(self._movable) >= sources_max:
+            return known
+        broker = self._load.brokers[source]
+        bundles = sorted(
+            (
+                bundle
+                for bundle in broker.bundles
+                if bundle not in self._fixed
+                # What has not arrived cannot be unloaded yet.
+                and bundle not in broker.arrivals
+                and not bundle.startswith(self._excluded)
+                and not is_brokers_own(bundle)
+            ),
+            key=lambda bundle: (broker.bundles[bundle], bundle),
+        )
+        movable = _MovableBundles([broker.bundles[bundle] for bundle in bundles], bundles)
+        self._movable[source] = movable
+        return movable
+
+
+def is_brokers_own(bundle: str) -> bool:
+    """Whether it is of a broker's own namespace (``pulsar/host:port/0x…``), which never moves."""
+    tenant, _, rest = bundle.partition("/")
+    return tenant == "pulsar" and ":" in rest.partition("/")[0]

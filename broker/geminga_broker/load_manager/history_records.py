@@ -1,0 +1,98 @@
+"""Keeps the averages of ``LoadHistory`` in ZooKeeper, where the next leader finds them.
+
+Leaders of Apache Pulsar read and write the same nodes: those of bundles below
+``/loadbalance/bundle-data``, those of brokers below ``/loadbalance/broker-time-average``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from geminga_broker.load_manager.balancing.load_history import BUNDLES_KEPT_MAX
+from geminga_protocol.records.cluster.brokers import (
+    BUNDLE_DATA_PATH,
+    TIME_AVERAGES_PATH,
+    BundleData,
+    TimeAverageBrokerData,
+    bundle_data_path,
+    time_average_path,
+)
+from geminga_protocol.records.encodings.json_records import JsonRecord
+from geminga_protocol.records.errors import MalformedRecord
+from geminga_runtime.coordination import Coordination, NodeExists, NodeMissing
+from geminga_runtime.work_pool import WorkPool
+
+# Requests that ZooKeeper has of one leader at a time.
+REQUESTS_AT_ONCE_MAX = 8
+
+
+class HistoryRecords:
+    """The averages in ZooKeeper. All methods raise ``CoordinationError``."""
+
+    def __init__(self, coordination: Coordination) -> None:
+        self._coordination = coordination
+        self._pool = WorkPool(REQUESTS_AT_ONCE_MAX)
+
+    async def read_bundles(self) -> dict[str, BundleData]:
+        """The stored averages of bundles, at most of ``BUNDLES_KEPT_MAX``."""
+        found: dict[str, BundleData] = {}
+        names: deque[str] = deque()
+        # Other leaders may have kept more bundles than we do: only so many are read.
+        for tenant in await self._children(BUNDLE_DATA_PATH):
+            for namespace in await self._children(f"{BUNDLE_DATA_PATH}/{tenant}"):
+                path = f"{BUNDLE_DATA_PATH}/{tenant}/{namespace}"
+                names.extend(f"{tenant}/{namespace}/{each}" for each in await self._children(path))
+
+        async def read(name: str) -> None:
+            try:
+                value, _ = await self._coordination.get(bundle_data_path(name))
+                found[name] = BundleData.decode(value)
+            except (NodeMissing, MalformedRecord):
+                return  # deleted meanwhile, or written by another program: it counts as unknown
+
+        await self._pool.run(read, deque(names, BUNDLES_KEPT_MAX))
+        return found
+
+    async def write(
+        self,
+        bundles: Mapping[str, BundleData | None],
+        brokers: Mapping[str, TimeAverageBrokerData],
+        *,
+        is_allowed: Callable[[], bool],
+    ) -> None:
+        """Write the averages of ``bundles``, or delete them where they are None, and those of all
+        living ``brokers``; those of other brokers are deleted.
+
+        ``is_allowed`` is called before each write: a broker that does not lead any more must not
+        write over the next leader's averages.
+        """
+        records: deque[tuple[str, JsonRecord | None]] = deque(
+            (bundle_data_path(bundle), data) for bundle, data in bundles.items()
+        )
+        records.extend((time_average_path(each), average) for each, average in brokers.items())
+        written = await self._children(TIME_AVERAGES_PATH)
+        records.extend((time_average_path(each), None) for each in written if each not in brokers)
+
+        async def put(item: tuple[str, JsonRecord | None]) -> None:
+            path, record = item
+            if not is_allowed():
+                return
+            try:
+                if record is None:
+                    await self._coordination.delete(path)
+                else:
+                    await self._coordination.set(path, record.encode())
+            except NodeMissing:
+                if record is not None:
+                    with suppress(NodeExists):  # the next leader's, which is newer
+                        await self._coordination.create(path, record.encode(), make_parents=True)
+
+        await self._pool.run(put, records)
+
+    async def _children(self, path: str) -> list[str]:
+        try:
+            return sorted(await self._coordination.children(path))
+        except NodeMissing:
+            return []

@@ -1,0 +1,106 @@
+"""One log's part of the broker's entry cache: a ``LedgerCache`` for each newer ledger. Pure.
+
+Entries come here when they are confirmed, from the first of a ledger that this broker opened; what
+is read from bookies is not put in. So what is cached of a ledger has no gaps, and an entry is found
+by its index.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from functools import partial
+from typing import Protocol
+
+from geminga_broker.managed_ledger.cache.entry_cache import (
+    EntryCache,
+    LedgerCache,
+    wanted_by_none,
+)
+from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
+
+
+class UnsentEntries(Protocol):
+    """Knows which entries of a log are still to be sent to some subscription."""
+
+    def wanted_from(self, ledger_id: int) -> int:
+        """The first entry of this ledger that some subscription has to be sent."""
+        ...
+
+
+class LogCache:
+    """One log's part of ``cache``, which keeps longest what is ``unsent``."""
+
+    __slots__ = ("_cache", "_ledgers", "_unsent")
+
+    def __init__(self, cache: EntryCache, unsent: UnsentEntries) -> None:
+        self._cache = cache
+        self._unsent = unsent
+        # By ledger; None until something is published to it: there may be very many logs.
+        self._ledgers: dict[int, LedgerCache | None] = {}
+
+    def begin(self, ledger_id: int) -> None:
+        """Expect the entries of this new ledger, from its first on."""
+        # Ledgers of which all was evicted are forgotten, or a log would keep one for each.
+        self._ledgers = {
+            each: kept for each, kept in self._ledgers.items() if kept is not None and kept.entries
+        }
+        self._ledgers[ledger_id] = None
+
+    def insert(self, ledger_id: int, entries: list[Entry], size_bytes: int, now_s: float) -> None:
+        """Keep a confirmed run of ``size_bytes`` payload bytes."""
+        ledger = self._ledgers[ledger_id]
+        if ledger is None:
+            ledger = self._ledgers[ledger_id] = LedgerCache(
+                0, partial(self._unsent.wanted_from, ledger_id)
+            )
+        self._cache.insert(ledger, entries, size_bytes, now_s)
+
+    def run(self, position: Position, count_max: int) -> list[Entry]:
+        """Entries from ``position`` on, of its ledger; empty when that one is not in memory."""
+        ledger = self._ledgers.get(position[0])
+        return self._counted(
+            ledger, ledger.run(position[1], count_max) if ledger is not None else []
+        )
+
+    def entries(self, ids: Sequence[EntryId]) -> list[Entry]:
+        """The entries of ``ids``, of one ledger and in order, up to the first not in memory.
+
+        Each is found by its index: a run that reaches from the first to the last would touch all
+        that lie between.
+        """
+        ledger = self._ledgers.get(ids[0][0])
+        return self._counted(ledger, ledger.pick(ids) if ledger is not None else [])
+
+    def _counted(self, ledger: LedgerCache | None, found: list[Entry]) -> list[Entry]:
+        if found:
+            assert ledger is not None
+            self._cache.hits += len(found)
+            self._cache.hit_bytes += ledger.about_bytes(len(found))
+        else:
+            self._cache.misses += 1
+        return found
+
+    def missing(self, ledger_id: int, entry_ids: Sequence[int]) -> Sequence[int]:
+        """Which of ``entry_ids``, which grow, must be read because the first is not cached."""
+        ledger = self._ledgers.get(ledger_id)
+        if ledger is not None and ledger.entries and entry_ids[0] < ledger.first_entry_id:
+            return entry_ids[: bisect_left(entry_ids, ledger.first_entry_id)]
+        return entry_ids
+
+    def missed(self, size_bytes: int) -> None:
+        """Count ``size_bytes`` that had to be read from bookies."""
+        self._cache.missed_bytes += size_bytes
+
+    def forget(self, ledger_id: int) -> None:
+        """Drop the entries of a ledger that was deleted."""
+        ledger = self._ledgers.pop(ledger_id, None)
+        if ledger is not None:
+            self._cache.discard(ledger)
+            # Its turns stay in the queue for a while: they must not keep the whole log alive.
+            ledger.wanted_from = wanted_by_none
+
+    def clear(self) -> None:
+        """Drop all entries: the log is closed."""
+        for ledger_id in list(self._ledgers):
+            self.forget(ledger_id)

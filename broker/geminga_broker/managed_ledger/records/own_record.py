@@ -1,0 +1,107 @@
+"""A node in ZooKeeper that only its owner writes, by compare-and-set, through lost connections.
+
+An answer that never came leaves in doubt whether a write was made. The next write looks first: the
+node holds what we tried to write, or it is untouched, or another broker wrote it, and then we own
+it no longer.
+
+A broker owns what it owns by ephemeral nodes, which end with its session. So a record that was
+loaded in one session is not written in the next: another broker may have owned it in between, and
+may have read it already without having written it yet. ZooKeeper takes no request of a session that
+is over, so whatever the old owner wrote was written before the next one could own it and read it.
+
+The version alone would not do: two owners that both loaded version 5 in turn would both be allowed
+to write version 6, the old one first, after the new one has read.
+"""
+
+from __future__ import annotations
+
+from geminga_runtime.coordination import (
+    NO_SESSION,
+    Coordination,
+    NodeMissing,
+    SessionExpired,
+    VersionMismatch,
+)
+
+# The errors that say that a record is not ours any more: fence what it is about, never retry.
+OWNERSHIP_LOST = (VersionMismatch, SessionExpired)
+
+
+class OwnRecord:
+    """The node ``path``. ``load`` or ``create`` comes first; calls must not overlap.
+
+    All methods raise ``SessionExpired`` where the session is not the one it was loaded in.
+    """
+
+    __slots__ = ("_coordination", "_in_doubt", "_session_id", "_version", "path")
+
+    def __init__(self, coordination: Coordination, path: str) -> None:
+        self.path = path
+        self._coordination = coordination
+        # The session in which it was loaded or created.
+        self._session_id = NO_SESSION
+        # The version that we read or wrote last: the next write is for this one only.
+        self._version = -1
+        # Values of writes since then that were not answered. Each may be the node's value now.
+        self._in_doubt: tuple[bytes, ...] = ()
+
+    async def load(self) -> bytes:
+        """The value now. Raises ``NodeMissing``."""
+        self._session_id = self._coordination.session_id
+        value, stat = await self._coordination.get(self.path)
+        self._check_session()
+        self._version = stat.version
+        self._in_doubt = ()
+        return value
+
+    async def create(self, value: bytes, *, make_parents: bool = False) -> None:
+        """Create the node. Raises ``NodeExists``, also where an earlier attempt made it whose
+        answer was lost."""
+        self._session_id = self._coordination.session_id
+        await self._coordination.create(self.path, value, make_parents=make_parents)
+        self._check_session()
+        self._version = 0
+
+    async def write(self, value: bytes) -> None:
+        """Replace the value. Raises ``VersionMismatch`` where another client changed or deleted
+        it."""
+        try:
+            await self._resolve()
+            self._check_session()
+            # In doubt from before the request until its answer: cancellation leaves it there, too.
+            self._in_doubt = (*self._in_doubt, value)
+            stat = await self._coordination.set(self.path, value, version=self._version)
+        except (VersionMismatch, NodeMissing):
+            self._in_doubt = ()
+            raise VersionMismatch(self.path) from None
+        self._in_doubt = ()
+        self._version = stat.version
+
+    async def delete(self) -> None:
+        """Delete the node. Raises ``NodeMissing``, ``VersionMismatch`` where another client changed
+        it. Where the answer is lost, call it again: ``NodeMissing`` then means that it is gone."""
+        await self._resolve()
+        self._check_session()
+        await self._coordination.delete(self.path, version=self._version)
+
+    async def _resolve(self) -> None:
+        """Find out what became of writes in doubt."""
+        if not self._in_doubt:
+            return
+        value, stat = await self._coordination.get(self.path)
+        if stat.version != self._version:
+            # One of ours was made, or another broker wrote.
+            if value not in self._in_doubt:
+                raise VersionMismatch(self.path)
+            self._version = stat.version
+        self._in_doubt = ()
+
+    def _check_session(self) -> None:
+        """Raise ``SessionExpired`` unless this is still the session of ``load`` or ``create``.
+
+        Called right before a write is requested: requests that wait for an answer when a session
+        ends fail, so a write that succeeds was made in the session that was checked.
+        """
+        present = self._coordination.session_id
+        if present == NO_SESSION or present != self._session_id:
+            raise SessionExpired(f"the session in which {self.path} was loaded is over")

@@ -1,0 +1,102 @@
+"""One open ledger of a log, and the entries on their way to it.
+
+The managed ledger has at most one appender that takes entries; another may be finishing while the
+log rolls over to a new ledger. Confirmations come from the ledger writer, once for each batch of
+bookie answers, and are handed on as one run.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+from geminga_broker.managed_ledger.positions import Entry
+from geminga_broker.managed_ledger.writing.append_request import AppendRequest, payload_of
+from geminga_ledger import LedgerError, LedgerWriter
+
+
+class AppendListener(Protocol):
+    """The managed ledger of an appender, which it notifies."""
+
+    def run_confirmed(
+        self, appender: Appender, entries: list[Entry], batch: list[AppendRequest], size_bytes: int
+    ) -> None:
+        """Consecutive entries are durable, with what was given along with them."""
+        ...
+
+    def appender_failed(self, appender: Appender, error: LedgerError) -> None:
+        """Nothing more will be confirmed; ``take_pending`` gives back what was not."""
+        ...
+
+
+class Appender:
+    """A ledger writer with the queue of its unconfirmed entries.
+
+    ``attach`` comes first. ``has_stamps`` says that the broker's own metadata stands in front of
+    the entries: their message counts are then passed on as 0, so that dispatchers parse them.
+    """
+
+    __slots__ = ("_confirmed", "_has_stamps", "_listener", "_pending", "ledger_id", "writer")
+
+    writer: LedgerWriter
+    ledger_id: int
+
+    def __init__(self, listener: AppendListener, *, has_stamps: bool = False) -> None:
+        self._listener = listener
+        self._has_stamps = has_stamps
+        # None before the first entry: a broker may have very many logs that take no entries.
+        self._pending: deque[AppendRequest] | None = None
+        # The last entry that is durable, -1 for none.
+        self._confirmed = -1
+
+    def attach(self, writer: LedgerWriter) -> None:
+        """Set the writer. It was created with this appender as its listener, so it comes last."""
+        self.writer = writer
+        self.ledger_id = writer.ledger_id
+
+    @property
+    def pending_count(self) -> int:
+        """Entries appended and not yet confirmed."""
+        return len(self._pending or ())
+
+    def append_all(self, items: Sequence[AppendRequest]) -> None:
+        """Append entries. Raises ``LedgerError``, and then none of them was appended."""
+        # First: if the writer refuses them, they must not be pending.
+        self.writer.append_all(list(map(payload_of, items)))
+        if self._pending is None:
+            self._pending = deque()
+        self._pending.extend(items)
+
+    def entries_confirmed(self, last_confirmed: int) -> None:
+        """Called by the ledger writer: everything up to ``last_confirmed`` is durable."""
+        first = self._confirmed + 1
+        count = last_confirmed - self._confirmed
+        self._confirmed = last_confirmed
+        pending = self._pending
+        assert pending is not None, "what is confirmed was appended"
+        # Mostly one answer of the bookies confirms all there is: that is a copy, not a loop.
+        if count == len(pending):
+            batch = list(pending)
+            pending.clear()
+        else:
+            take = pending.popleft
+            batch = [take() for _ in range(count)]
+        entries: list[Entry] = []
+        size_bytes = 0
+        for payload, messages, _, _, _ in batch:
+            entries.append((first, payload, messages))
+            first += 1
+            size_bytes += len(payload)
+        if self._has_stamps:
+            entries = [(entry_id, payload, 0) for entry_id, payload, _ in entries]
+        self._listener.run_confirmed(self, entries, batch, size_bytes)
+
+    def writer_failed(self, error: LedgerError) -> None:
+        """Called by the ledger writer: it gives up."""
+        self._listener.appender_failed(self, error)
+
+    def take_pending(self) -> list[AppendRequest]:
+        """Give up the unconfirmed entries, in order: another appender sends them again."""
+        rest, self._pending = list(self._pending or ()), None
+        return rest

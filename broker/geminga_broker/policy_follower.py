@@ -1,0 +1,129 @@
+"""Brings changed policies to the topics in use: reads them again, retrying until that succeeds.
+
+A notification only says that policies changed, not how: the follower reads the new record of the
+namespace and hands it on. Topics whose own policies changed are handed the record of their
+namespace once more. While ZooKeeper is not reachable the follower retries; once it is back, all
+namespaces in use are read again, as notifications may have been missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from contextlib import AsyncExitStack
+from random import Random
+
+from geminga_cluster.errors import NamespaceNotFound
+from geminga_cluster.namespaces import Namespaces
+from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.records.cluster.namespaces import Policies
+from geminga_protocol.records.errors import MalformedRecord
+from geminga_runtime.backoff import Backoff
+from geminga_runtime.errors import GemingaError
+from geminga_runtime.service import Service
+
+log = logging.getLogger(__name__)
+
+RETRY_FIRST_S = 0.1
+RETRY_LIMIT_S = 5.0
+
+
+# The topics that a change concerns; None: all of the namespace.
+Only = Collection[TopicName] | None
+
+
+async def _nothing(namespace: NamespaceName) -> None:
+    del namespace
+
+
+class PolicyFollower(Service):
+    """Calls ``apply`` with the policies of a namespace in use when they changed.
+
+    ``in_use`` returns the namespaces whose topics are loaded. Their policies count as applied when
+    they are loaded: only later changes are notified. ``refresh`` is awaited before a change of all
+    topics of a namespace is applied, as topics of it may have policies of their own for the first
+    time; what it raises is retried.
+    """
+
+    def __init__(
+        self,
+        namespaces: Namespaces,
+        random: Random,
+        *,
+        in_use: Callable[[], Iterable[NamespaceName]],
+        apply: Callable[[NamespaceName, Policies, Only], None],
+        refresh: Callable[[NamespaceName], Awaitable[None]] = _nothing,
+    ) -> None:
+        super().__init__()
+        self._namespaces = namespaces
+        self._in_use = in_use
+        self._apply = apply
+        self._refresh = refresh
+        self._backoff = Backoff(RETRY_FIRST_S, RETRY_LIMIT_S, random)
+        # What is to be read again, in the order of change: a set's order would differ from run to
+        # run of a simulation.
+        self._due: dict[NamespaceName, Only] = {}
+        self._is_due = asyncio.Event()
+        namespaces.follow(self._changed)
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        del stack
+        self.spawn(self._run(), name="follow policies")
+
+    def _changed(self, namespace: NamespaceName | None) -> None:
+        """Note that the policies of a namespace changed; None: those of all namespaces may have."""
+        if namespace is None:
+            # None for each of them: of all topics. Notifications for single ones may have been
+            # missed, too.
+            self._due.update(dict.fromkeys(self._in_use()))
+        else:
+            self.topics_changed(namespace, None)
+        if self._due:
+            self._is_due.set()
+
+    def topics_changed(self, namespace: NamespaceName, topics: Only) -> None:
+        """Note that the own policies of these topics changed; None: of all topics they may have."""
+        if namespace not in self._in_use():
+            return
+        # None stands for all topics: a change that is due for all must not be narrowed to some.
+        before = self._due.get(namespace, ())
+        self._due[namespace] = None if topics is None or before is None else {*before, *topics}
+        self._is_due.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._is_due.wait()
+            self._is_due.clear()
+            while self._due:
+                # Taken out before it is read: a change that comes during the read is due again.
+                namespace = next(iter(self._due))
+                await self._bring(namespace, self._due.pop(namespace))
+
+    async def _bring(self, namespace: NamespaceName, only: Only) -> None:
+        """Read the policies of a namespace, and apply them to its topics, or to ``only`` some."""
+        try:
+            policies = await self._namespaces.policies(namespace)
+            if only is None:
+                await self._refresh(namespace)
+        except NamespaceNotFound:
+            return  # its topics are being deleted
+        except MalformedRecord as error:
+            # Reading it again would not help; the next change of the record is notified.
+            log.warning(
+                "policies not readable, the former ones stay in force",
+                extra={"namespace": str(namespace), "error": str(error)},
+            )
+        except GemingaError as error:
+            delay_s = self._backoff.next_s()
+            log.info(
+                "policies not read",
+                extra={"namespace": str(namespace), "error": str(error), "retry_in_s": delay_s},
+            )
+            # Due again, unless the namespace is not in use any more; a change that came meanwhile
+            # is merged.
+            self.topics_changed(namespace, only)
+            await asyncio.sleep(delay_s)
+        else:
+            self._backoff.reset()
+            self._apply(namespace, policies, only)

@@ -1,0 +1,124 @@
+"""Resets a cursor to another place in its log: seeks of consumers, and resets by an operator.
+
+All consumers are disconnected first; they reconnect with empty queues and read from the new place.
+A consumer that subscribes during the reset waits until it is over. A subscription that is not
+durable outlives its consumers for a while, so that they find it when they reconnect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from geminga_broker.errors import ConsumerBusy
+from geminga_broker.managed_ledger.acknowledgement.acknowledged import Words
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
+from geminga_broker.managed_ledger.cursors.durable_future import DurableFuture
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.managed_ledger.reading.payloads import entry_time_ms
+from geminga_broker.subscriptions.membership import Membership
+
+# How long a subscription that is not durable waits, after a seek, for its consumer to reconnect.
+SEEK_RETURN_S = 60.0
+
+
+class CursorReset:
+    """Resets ``cursor``, which the consumers of ``membership`` share.
+
+    ``on_moved`` is called when the cursor is elsewhere, ``on_never_returned`` when the time for the
+    consumers' return has run out.
+    """
+
+    def __init__(
+        self,
+        managed_ledger: ManagedLedger,
+        cursor: Cursor,
+        membership: Membership,
+        *,
+        on_moved: Callable[[], None],
+        on_never_returned: Callable[[], None],
+    ) -> None:
+        self._managed_ledger = managed_ledger
+        self._cursor = cursor
+        self._membership = membership
+        self._on_moved = on_moved
+        self._on_never_returned = on_never_returned
+        self._is_resetting = False
+        # Resolved at the end of the reset that began last.
+        self._reset_over: asyncio.Future[None] | None = None
+        # Runs from a reset until a consumer reconnects, for subscriptions that are not durable.
+        self._return_timer: asyncio.TimerHandle | None = None
+
+    async def to_position(self, position: Position, remaining: Sequence[int] = ()) -> None:
+        """Make ``position`` the next entry to deliver; of its batch only the messages whose bits
+        ``remaining`` has (the words of a bit set; all messages if it is empty)."""
+        async with self._resetting():
+            first = self._managed_ledger.chain.readable_from(position)
+            # The bits are those of the entry asked for, not of the one that comes in its place.
+            await self._move_to(first, tuple(remaining) if first == position else ())
+
+    async def to_time(self, time_ms: int) -> None:
+        """Make the first message published at or after ``time_ms`` the next to deliver."""
+        async with self._resetting():
+            await self._move_to(
+                await self._managed_ledger.reader.first_where(
+                    lambda payload: entry_time_ms(payload) >= time_ms
+                )
+            )
+
+    @asynccontextmanager
+    async def _resetting(self) -> AsyncGenerator[None, None]:
+        if self._is_resetting:
+            raise ConsumerBusy(
+                f"Subscription {self._cursor.name} is being reset already: try again"
+            )
+        self._is_resetting = True
+        loop = asyncio.get_running_loop()
+        over = self._reset_over = loop.create_future()
+        # Before the consumers are disconnected, or the subscription would end with the last one.
+        if not self._cursor.is_durable and self._return_timer is None:
+            self._return_timer = loop.call_later(SEEK_RETURN_S, self._never_returned)
+        self._membership.close()
+        try:
+            yield
+        finally:
+            self._is_resetting = False
+            over.set_result(None)
+
+    async def _move_to(self, position: Position, remaining: Words = ()) -> None:
+        # In one turn of the event loop: cursor, derived parts and dispatcher agree when the next
+        # consumer is added. Only the answer to the client waits for the write.
+        durable = DurableFuture()
+        self._cursor.acknowledged.reset(self._managed_ledger.chain.previous_of(position))
+        if any(remaining):
+            self._cursor.acknowledged.acknowledge_batch_indexes(*position, remaining)
+        self._cursor.changed(durable)
+        self._on_moved()
+        if self._membership.dispatcher is not None:
+            self._membership.dispatcher.rewind()
+        await durable.wait()
+
+    # Consumers that subscribe during a reset or after it
+
+    async def wait_until_over(self) -> None:
+        """Return once no reset is running."""
+        while self._is_resetting and self._reset_over is not None:
+            # Shielded: all consumers that subscribe meanwhile wait for this future.
+            await asyncio.shield(self._reset_over)
+
+    @property
+    def is_return_awaited(self) -> bool:
+        """Whether a subscription that is not durable stays without consumers for now."""
+        return self._return_timer is not None
+
+    def _never_returned(self) -> None:
+        self._return_timer = None
+        self._on_never_returned()
+
+    def stop_waiting(self) -> None:
+        """A consumer has reconnected, or the subscription ends."""
+        if self._return_timer is not None:
+            self._return_timer.cancel()
+            self._return_timer = None

@@ -1,0 +1,83 @@
+"""Reads the compacted ledger for a subscription whose active consumer reads compacted.
+
+It serves the part of the topic that compaction covers; beyond that the consumer reads the log. It
+keeps what was read ahead, and decides what passing an entry acknowledges. The ``CursorReader`` does
+the reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+
+from geminga_broker.compaction.compacted_ledger import CompactedEntry
+from geminga_broker.compaction.compacted_view import CompactedView
+from geminga_broker.managed_ledger.acknowledgement.acknowledged import Acknowledged
+from geminga_broker.managed_ledger.cache.read_ahead import ReadAhead, ReadAheadBudget
+from geminga_broker.managed_ledger.ledger_chain.chain import LedgerChain
+from geminga_broker.managed_ledger.positions import EARLIEST, Position
+
+
+class CompactedReader:
+    """Reads ``view`` for a cursor with the ``acknowledged`` entries of ``chain``."""
+
+    def __init__(
+        self,
+        view: CompactedView,
+        chain: LedgerChain,
+        acknowledged: Acknowledged,
+        budget: ReadAheadBudget,
+        *,
+        first: Position,
+    ) -> None:
+        self.view = view
+        # Reading begins here at the latest. Entries before the log's present beginning may still
+        # be in the compacted ledger, and no mark-delete position tells whether they were read.
+        self.first = first
+        self._chain = chain
+        self._acknowledged = acknowledged
+        # For ledgers that the log has trimmed: it cannot hold acknowledgements for them.
+        self._nothing_acknowledged = Acknowledged(LedgerChain(), EARLIEST)
+        # Entries that were fetched and not sent yet.
+        self.read_ahead = ReadAhead(budget)
+
+    def begin(self) -> Position:
+        """Forget what was read ahead; return where to read after the mark-delete position."""
+        self.read_ahead.clear()
+        mark = self._acknowledged.mark_delete
+        after = self._chain.next_after(mark)
+        # At the beginning of the log the position says only that nothing of the log was read.
+        is_at_begin = mark[1] < 0 and mark <= self._chain.before_first
+        return min(self.first, after) if is_at_begin else after
+
+    def fetch_max(self, entries_max: int, permits: int) -> int:
+        """How many entries one read may ask for: ``entries_max``, or once entries had to be evicted
+        before they were sent, only as many as the consumer has permits for."""
+        return min(max(permits, 1), entries_max) if self.read_ahead.was_evicted else entries_max
+
+    def keep(self, fetched: list[CompactedEntry]) -> None:
+        """Keep fetched entries, which come next."""
+        self.read_ahead.pass_by(fetched[0].position)
+        for ledger_id, of_ledger in groupby(fetched, key=lambda each: each.position.ledger_id):
+            # Message counts of 0: unknown, as for all entries that were read from bookies.
+            run = [(position.entry_id, payload, 0) for position, payload in of_ledger]
+            self.read_ahead.keep_run(Position(ledger_id, run[0][0]), run)
+
+    def acknowledged_in(self, ledger_id: int) -> Acknowledged:
+        """The acknowledged entries that apply to that ledger of the log."""
+        is_trimmed = ledger_id < self._chain.before_first[0]
+        return self._nothing_acknowledged if is_trimmed else self._acknowledged
+
+    def pass_over(self, position: Position, ledger_id: int, entry_ids: Iterable[int]) -> None:
+        """Acknowledge the entries that compaction removed between ``position`` and the given ones,
+        which follow it in the compacted ledger. No consumer is sent them, so none would ever
+        acknowledge them, and the mark-delete position would stay before them."""
+        gaps: list[tuple[Position, Position]] = []
+        after = self._chain.previous_of(position)
+        for entry_id in entry_ids:
+            before = self._chain.previous_of(Position(ledger_id, entry_id))
+            if after < before:
+                gaps.append((after, before))
+            after = Position(ledger_id, entry_id)
+        if gaps:
+            self._acknowledged.restore(gaps)

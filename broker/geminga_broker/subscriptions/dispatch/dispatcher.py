@@ -1,0 +1,205 @@
+"""What dispatchers of all subscription types share.
+
+A dispatcher asks its reader for the next entries, decides which consumers get them, and sends them.
+Nothing here waits: when entries had to be fetched, the reader calls ``dispatch`` again.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
+from geminga_broker.policies.dispatching import Counting
+from geminga_broker.policies.unacknowledged import UnacknowledgedLimits
+from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.decisions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
+from geminga_broker.subscriptions.dispatch.cursor_reader import CursorReader
+from geminga_broker.subscriptions.dispatch.dispatch_throttle import (
+    BACKLOG_ENTRIES,
+    DispatchThrottle,
+    Stalls,
+)
+from geminga_broker.subscriptions.dispatch.rate_limiter import RateLimiter
+
+
+class Dispatcher(ABC):
+    """Sends the entries of ``managed_ledger`` beyond ``cursor`` to the consumers added to it.
+
+    The methods that are not abstract do what is right for a type with one active consumer, or
+    nothing.
+    """
+
+    def __init__(self, managed_ledger: ManagedLedger, cursor: Cursor) -> None:
+        # Connected consumers. Distributions share this very list.
+        self.consumers: list[Consumer] = []
+        self.managed_ledger = managed_ledger
+        self.cursor = cursor
+        self.reader = CursorReader(managed_ledger, cursor, self)
+        # Entries sent, or skipped because they were acknowledged.
+        self.entries_sent = 0
+        # No consumer gets more before the consumers have acknowledged some of what they hold.
+        self.is_blocked_on_unacknowledged = False
+        # None without dispatch rates: then entries are sent as fast as consumers take them.
+        self._throttle: DispatchThrottle | None = None
+
+    # Facts
+
+    @property
+    def active(self) -> Consumer | None:
+        """The consumer that gets everything, for types that have one."""
+        return None
+
+    @property
+    def read_position(self) -> Position:
+        """Where new entries are read next."""
+        return self.reader.position
+
+    @property
+    def wanted_from(self) -> Position:
+        """The first position that is still to be sent to a consumer."""
+        return self.reader.position
+
+    @property
+    def redelivery_backlog(self) -> int:
+        """How many entries wait to be sent again."""
+        return 0
+
+    @property
+    def permits(self) -> int:
+        """How many messages the consumers can take."""
+        return sum(each.permits for each in self.consumers if each.permits > 0)
+
+    @property
+    def may_read_on(self) -> bool:
+        """Whether there is room for more new entries that must be fetched."""
+        return True
+
+    @property
+    def is_forgettable(self) -> bool:
+        """Whether a new dispatcher would do as well when the next consumer subscribes."""
+        return False
+
+    # Consumers
+
+    def in_the_way(self, key_shared: KeySharedPolicy) -> Consumer | None:
+        """A consumer that must leave before one more with ``key_shared`` can be added."""
+        del key_shared
+        return None
+
+    def check_room(self, key_shared: KeySharedPolicy = AUTO_SPLIT) -> None:
+        """Raise ``ConsumerBusy`` if no further consumer may be added, ``ConsumerNotAssigned`` if
+        ``key_shared`` asks for keys that are taken."""
+        del key_shared
+
+    @abstractmethod
+    def add(self, consumer: Consumer) -> None:
+        """Let ``consumer`` take part."""
+
+    @abstractmethod
+    def remove(self, consumer: Consumer) -> None:
+        """Remove ``consumer``; the entries that it holds go to others."""
+
+    # Limits
+
+    def limit(self, limits: UnacknowledgedLimits) -> None:
+        """Apply ``limits`` from now on, if single entries are tracked."""
+        del limits
+
+    def pass_through(
+        self, limiters: Sequence[RateLimiter], counting: Counting, stalls: Stalls | None = None
+    ) -> None:
+        """Send through ``limiters`` from now on; freely if there are none."""
+        if self._throttle is not None:
+            self._throttle.end()
+        self._throttle = None
+        if limiters:
+            self._throttle = DispatchThrottle(limiters, counting, self.dispatch, stalls)
+        if self.consumers:
+            # The former limiters do not call any more.
+            self.dispatch()
+
+    # Sending
+
+    @abstractmethod
+    def dispatch(self) -> None:
+        """Send what can be sent now: entries were appended or read, a consumer has new permits, or
+        a socket has drained."""
+
+    @abstractmethod
+    def redeliver(self, consumer: Consumer, positions: Iterable[EntryId] | None) -> None:
+        """Send again what ``consumer`` holds: ``positions``, or everything for None."""
+
+    def acknowledged_all(self, ids: Sequence[EntryId], unheld: Sequence[EntryId]) -> bool:
+        """Forget acknowledged entries, if single entries are tracked. Only those in ``unheld`` may
+        still be waiting to be sent. True if that lets entries be sent that could not be before."""
+        del ids, unheld
+        return False
+
+    def skip_acknowledged(self) -> None:
+        """The cursor was moved on without the consumers: send no entry that it has passed."""
+        self.reader.skip_acknowledged()
+
+    def skip(self, ids: list[EntryId]) -> None:
+        """Entries were acknowledged without the consumers: do not send them."""
+        del ids
+        self.skip_acknowledged()
+
+    def rewind(self) -> None:
+        """Begin again after the mark-delete position: the cursor was reset."""
+        self.reader.rewind()
+
+    def reached_end(self) -> None:
+        """There is nothing more to read now."""
+        if not self.redelivery_backlog:
+            self.reader.read_ahead.clear()  # all of it was sent
+        if self.managed_ledger.termination.at is not None:
+            # The last entries may have had nothing for consumers, so that none acknowledges them.
+            self.tell_end()
+
+    def tell_end(self) -> None:
+        """Tell consumers of a terminated topic, once each, that they have everything, if the
+        backlog is empty."""
+        if not self.cursor.backlog_entries:
+            for consumer in self.consumers:
+                consumer.tell_end()
+
+    def _send_slowly(
+        self, ledger_id: int, run: list[Entry], send: Callable[[list[Entry]], int]
+    ) -> int:
+        """Call ``send`` with the first entries of ``run`` that the throttle lets pass; return how
+        many it used. 0 if all must wait: then ``dispatch`` is called when their turn has come."""
+        throttle = self._throttle
+        assert throttle is not None
+        # Policies may exempt subscriptions that keep up with their topic.
+        keeps_up = self.reader.entries_ahead < BACKLOG_ENTRIES
+        if keeps_up and not throttle.counting.of_those_keeping_up:
+            return send(run)
+        acknowledged = self.reader.acknowledged_in(ledger_id)
+
+        def is_needed(entry: Entry) -> bool:
+            return not acknowledged.is_acknowledged(ledger_id, entry[0])
+
+        allowed = throttle.allow(run, is_needed)
+        if not allowed:
+            return 0
+        # What is counted is what the consumers' counters grow by: how many messages an entry has
+        # is known only after it was sent.
+        messages, size_bytes, held = self._sent_and_held()
+        used = send(allowed)
+        messages_after, size_bytes_after, held_after = self._sent_and_held()
+        # Entries that tracking consumers hold more than before; other types hold none, and are
+        # counted by what is not acknowledged.
+        entries = held_after - held or sum(map(is_needed, allowed[:used]))
+        throttle.passed(entries, messages_after - messages, size_bytes_after - size_bytes)
+        return used
+
+    def _sent_and_held(self) -> tuple[int, int, int]:
+        """Messages and bytes sent to the connected consumers, and the entries that they hold."""
+        return (
+            sum(each.messages_out for each in self.consumers),
+            sum(each.bytes_out for each in self.consumers),
+            sum(len(each.pending) for each in self.consumers),
+        )

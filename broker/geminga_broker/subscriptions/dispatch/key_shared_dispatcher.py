@@ -1,0 +1,142 @@
+"""Key_Shared subscriptions: all messages of a key go to one consumer, in order.
+
+``KeySharedDistribution`` decides which consumer has which keys. Reading goes on past entries whose
+consumer cannot take them now, so that a slow consumer does not hold up the keys of others; but the
+number of entries that were read and wait is limited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
+from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.decisions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
+from geminga_broker.subscriptions.dispatch.cursor_reader import RUN_ENTRIES_MAX
+from geminga_broker.subscriptions.dispatch.tracking_dispatcher import TrackingDispatcher
+from geminga_broker.subscriptions.distribution.key_shared import KeySharedDistribution
+
+# No more entries are fetched once fetched entries of this size wait for their consumers: they stay
+# in memory, because otherwise they would be fetched twice.
+LOOK_AHEAD_BYTES_MAX = 64 * 1024 * 1024
+
+
+class KeySharedDispatcher(TrackingDispatcher):
+    """Sends each consumer the entries of its keys."""
+
+    def __init__(
+        self, managed_ledger: ManagedLedger, cursor: Cursor, policy: KeySharedPolicy
+    ) -> None:
+        super().__init__(managed_ledger, cursor)
+        self.distribution = KeySharedDistribution(policy, self.consumers, self.reader.is_done)
+        self._distribution = self.distribution
+
+    def in_the_way(self, key_shared: KeySharedPolicy) -> Consumer | None:
+        """A consumer that has some of the hash ranges that a further one asks for."""
+        return self.distribution.keys.holder(key_shared.ranges)
+
+    def check_room(self, key_shared: KeySharedPolicy = AUTO_SPLIT) -> None:
+        """Raise ``ConsumerNotAssigned`` if a consumer asks for hash ranges that are taken."""
+        self.distribution.keys.check(key_shared.ranges)
+
+    # Look-ahead
+
+    @property
+    def may_read_on(self) -> bool:
+        """Whether there is room for more new entries that must be fetched."""
+        # While no entry waits, none would ever make room.
+        waits = bool(self.distribution.replay)
+        return not waits or self.reader.read_ahead.size_bytes < LOOK_AHEAD_BYTES_MAX
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether so many entries wait that no more are read."""
+        distribution = self.distribution
+        return len(distribution.replay) >= distribution.look_ahead_max or not self.may_read_on
+
+    @property
+    def _due_max(self) -> int:
+        # Most of the waiting entries may be for a consumer that takes none: due entries for the
+        # others must find room beside them.
+        return super()._due_max + self.distribution.look_ahead_max
+
+    def acknowledged_all(self, ids: Sequence[EntryId], unheld: Sequence[EntryId]) -> bool:
+        """Forget acknowledged entries; True if that lets other entries be sent or read."""
+        was_full = bool(unheld) and self._is_full
+        goes_on = super().acknowledged_all(ids, unheld)
+        return goes_on or (was_full and not self._is_full)
+
+    def skip_acknowledged(self) -> None:
+        """The cursor was moved on: what it has passed neither waits nor is held any more."""
+        self.distribution.replay.discard_upto(self.cursor.mark_delete)
+        self.reader.read_ahead.drop_upto(self.cursor.mark_delete)
+        super().skip_acknowledged()
+
+    # Sending
+
+    def dispatch(self) -> None:
+        """Send what can be sent: waiting entries first, then new ones."""
+        distribution = self.distribution
+        if distribution.due or self.reader.has_due:
+            distribution.due.add_all(self._take_due())
+            self._queue_due()
+        if distribution.replay:
+            for consumer in self.consumers:
+                queue = distribution.replay.queues.get(consumer)
+                while queue and consumer.can_take and self._may_send():
+                    if not self._replay_turn(consumer, queue, RUN_ENTRIES_MAX):
+                        break
+        while len(distribution.replay) < distribution.look_ahead_max and self._may_send():
+            # Reading is of use only if some consumer can be sent new entries.
+            if not any(map(distribution.wants_new, self.consumers)):
+                return
+            found = self.reader.next_run()
+            if found is None:
+                return
+            ledger_id, run = found
+            if self._throttle is None:
+                used = self._spread(ledger_id, run)
+            else:
+                used = self._send_slowly(ledger_id, run, partial(self._spread, ledger_id))
+            if not used:
+                return
+            self.entries_sent += used
+            self.reader.advance(ledger_id, run, used)
+
+    def _queue_due(self) -> None:
+        """Queue due entries for the consumers of their keys, which are in the entries."""
+        due, reader = self.distribution.due, self.reader
+        while due:
+            first = Position(*due.first)
+            if reader.is_done(first):
+                due.take(1)
+                continue
+            entries = reader.first_of(due, RUN_ENTRIES_MAX)
+            if not entries:
+                return  # the next dispatch continues, when they are fetched
+            self.distribution.queue_run(first[0], entries, self.cursor.mark_delete)
+            due.take(len(entries))
+
+    def _spread(self, ledger_id: int, run: list[Entry]) -> int:
+        """Send each entry to the consumer of its key, or queue it for that consumer; return how
+        many entries that used."""
+        # Acknowledged entries are skipped: the next entry to read lies behind them.
+        to_send = self.cursor.acknowledged.still_open(ledger_id, run)
+        if not to_send:
+            return len(run)
+        shares, used = self.distribution.share_out(ledger_id, to_send, self.cursor.mark_delete)
+        for consumer, share in shares.items():
+            # Sending stops at the consumer's permits; the rest of its share waits.
+            waiting = share.entries
+            if consumer is not None and share.is_wanted:
+                sent = self._send_run(consumer, ledger_id, waiting, consumer.permits)
+                consumer.note_time()
+                waiting = waiting[sent:]
+            if waiting:
+                ids = [(ledger_id, entry[0]) for entry in waiting]
+                self.distribution.queue_for(consumer, ids)
+                self.reader.set_aside(ledger_id, waiting)
+        return len(run) if used == len(to_send) else run.index(to_send[used])

@@ -1,0 +1,173 @@
+"""Exclusive and Failover subscriptions: one active consumer gets everything, in order.
+
+Single messages are not tracked: acknowledgements move the cursor, and redelivery means to begin
+again after its mark-delete position.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from functools import partial
+
+from geminga_broker.errors import ConsumerBusy
+from geminga_broker.managed_ledger.acknowledgement.acknowledged import Acknowledged
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.positions import Entry, EntryId
+from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.decisions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
+from geminga_broker.subscriptions.dispatch.compacted_reader import CompactedReader
+from geminga_broker.subscriptions.dispatch.cursor_reader import CursorReader
+from geminga_broker.subscriptions.dispatch.dispatcher import Dispatcher
+from geminga_broker.subscriptions.distribution.active_consumer import choose_active
+
+
+class SingleDispatcher(Dispatcher):
+    """Dispatches to one consumer at a time. With ``is_exclusive`` there is no second one."""
+
+    def __init__(
+        self,
+        managed_ledger: ManagedLedger,
+        cursor: Cursor,
+        *,
+        topic: str,
+        partition: int,
+        is_exclusive: bool,
+        handover_delay_s: float = 0.0,
+    ) -> None:
+        super().__init__(managed_ledger, cursor)
+        # Both decide which consumer is the active one.
+        self._topic = topic
+        self._partition = partition
+        self._is_exclusive = is_exclusive
+        # After a change of the active consumer the former one has so long to acknowledge what it
+        # was sent, before the next one is sent the rest.
+        self._handover_delay_s = 0.0 if is_exclusive else handover_delay_s
+        self._handover: asyncio.TimerHandle | None = None
+        # The consumer that was chosen, and the one that is sent messages: during a handover none
+        # is.
+        self._chosen: Consumer | None = None
+        self._active: Consumer | None = None
+        # None until a consumer reads compacted.
+        self.compacted: CompactedReader | None = None
+
+    @property
+    def active(self) -> Consumer | None:
+        """The consumer that gets everything, or will after the handover."""
+        return self._chosen
+
+    @property
+    def is_forgettable(self) -> bool:
+        """Whether all consumers have left: the next one begins after the mark-delete position."""
+        return not self.consumers and self.reader.is_idle
+
+    def in_the_way(self, key_shared: KeySharedPolicy) -> Consumer | None:
+        """The consumer of an Exclusive subscription."""
+        del key_shared
+        return self.consumers[0] if self._is_exclusive and self.consumers else None
+
+    def check_room(self, key_shared: KeySharedPolicy = AUTO_SPLIT) -> None:
+        """Raise ``ConsumerBusy`` for a second consumer of an Exclusive subscription."""
+        del key_shared
+        if self._is_exclusive and self.consumers:
+            raise ConsumerBusy("Exclusive consumer is already connected")
+
+    # The active consumer
+
+    def add(self, consumer: Consumer) -> None:
+        """Let ``consumer`` take part; it may become the active one."""
+        # A change tells all consumers, this one among them.
+        self.consumers.append(consumer)
+        if not self._choose():
+            self._tell(consumer)
+
+    def remove(self, consumer: Consumer) -> None:
+        """Remove ``consumer``; another may become the active one."""
+        self.consumers.remove(consumer)
+        # What it held need not be collected: the next active consumer begins after the mark-delete
+        # position.
+        if consumer is self._chosen:
+            self._chosen = self._active = None
+        if self.consumers:
+            self._choose()
+        elif self._handover is not None:
+            self._handover.cancel()
+            self._handover = None
+
+    def _choose(self) -> bool:
+        """Choose the active consumer; True if it is another one than before."""
+        names = [(each.priority, each.name) for each in self.consumers]
+        chosen = self.consumers[choose_active(self._topic, self._partition, names)]
+        if chosen is self._chosen:
+            return False
+        self._chosen = chosen
+        if not self._handover_delay_s:
+            self._hand_over()
+            return True
+        self._active = None
+        # A running handover ends with whichever consumer is chosen by then.
+        if self._handover is None:
+            loop = asyncio.get_running_loop()
+            self._handover = loop.call_later(self._handover_delay_s, self._hand_over)
+        return True
+
+    def _hand_over(self) -> None:
+        """Let the chosen consumer have everything that is not acknowledged."""
+        self._handover = None
+        self._active = chosen = self._chosen
+        assert chosen is not None, "the last consumer that leaves stops the timer"
+        # Before the reader changes: also what was read ahead of the compacted ledger goes.
+        self.reader.drop_read_ahead()
+        self.reader.compacted = self.compacted if chosen.reads_compacted else None
+        self.rewind()
+        for each in self.consumers:
+            self._tell(each)
+        self.dispatch()
+
+    def _tell(self, consumer: Consumer) -> None:
+        """Tell a client of a Failover subscription whether its consumer is the active one."""
+        if not self._is_exclusive:
+            consumer.listener.active_changed(consumer, is_active=consumer is self._active)
+
+    # Sending
+
+    def dispatch(self) -> None:
+        """Send the active consumer what it has permits for."""
+        consumer = self._active
+        if consumer is None:
+            return
+        reader = self.reader
+        while consumer.can_take:
+            found = reader.next_run()
+            if found is None:
+                return
+            ledger_id, run = found
+            acknowledged = reader.acknowledged_in(ledger_id)
+            if self._throttle is None:
+                used = consumer.deliver_in_order(ledger_id, run, acknowledged, reader.pass_over)
+            else:
+                send = partial(_deliver, consumer, ledger_id, acknowledged, reader)
+                used = self._send_slowly(ledger_id, run, send)
+            if not used:
+                return
+            self.entries_sent += used
+            reader.advance(ledger_id, run, used)
+
+    def redeliver(self, consumer: Consumer, positions: Iterable[EntryId] | None) -> None:
+        """Send everything unacknowledged again, as upstream does: only that keeps the order."""
+        del positions
+        if consumer is self._active:
+            self.rewind()
+            self.dispatch()
+
+
+def _deliver(
+    consumer: Consumer,
+    ledger_id: int,
+    acknowledged: Acknowledged,
+    reader: CursorReader,
+    run: list[Entry],
+) -> int:
+    """``deliver_in_order`` with the run as the last argument, for the throttle to give."""
+    return consumer.deliver_in_order(ledger_id, run, acknowledged, reader.pass_over)

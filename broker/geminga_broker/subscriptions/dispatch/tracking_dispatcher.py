@@ -1,0 +1,255 @@
+"""What the dispatchers of Shared and Key_Shared subscriptions have in common.
+
+Each entry that was sent is tracked until it is acknowledged. Entries that a consumer gives back, or
+held when it left, are replayed, lowest position first. All consumers together hold a limited number
+of messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import islice
+
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
+from geminga_broker.policies.unacknowledged import NO_LIMITS, UnacknowledgedLimits
+from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.decisions.redelivery_counts import RedeliveryCounts
+from geminga_broker.subscriptions.dispatch.dispatcher import Dispatcher
+from geminga_broker.subscriptions.distribution.key_shared import KeySharedDistribution
+from geminga_broker.subscriptions.distribution.replay_queue import ReplayQueue
+from geminga_broker.subscriptions.distribution.shared import SharedDistribution
+
+# Delayed entries that become due before other subscriptions get a turn.
+DUE_AT_ONCE_MAX = 1000
+
+
+class TrackingDispatcher(Dispatcher):
+    """Sends entries to several consumers as ``_distribution`` decides, and tracks them."""
+
+    # Decides which consumer gets which entry; set by the subclass.
+    _distribution: SharedDistribution | KeySharedDistribution
+
+    def __init__(self, managed_ledger: ManagedLedger, cursor: Cursor) -> None:
+        super().__init__(managed_ledger, cursor)
+        # Replaced by the subscription's own, which outlive this dispatcher.
+        self.redeliveries = RedeliveryCounts()
+        self._limits = NO_LIMITS
+
+    # Limits on unacknowledged messages
+
+    def limit(self, limits: UnacknowledgedLimits) -> None:
+        """Apply ``limits`` from now on."""
+        self._limits = limits
+        for consumer in self.consumers:
+            consumer.limit_unacknowledged(limits.per_consumer)
+        if self.consumers:
+            self.dispatch()
+
+    @property
+    def unacknowledged(self) -> int:
+        """How many messages the consumers hold."""
+        return sum(each.unacknowledged for each in self.consumers)
+
+    def _may_send(self) -> bool:
+        """Whether the consumers together may hold more. Once they are at the limit, not before they
+        have acknowledged half of it: one message at a time would cost far more."""
+        limit = self._limits.per_subscription
+        if not limit:
+            self.is_blocked_on_unacknowledged = False
+        elif self.is_blocked_on_unacknowledged:
+            self.is_blocked_on_unacknowledged = 2 * self.unacknowledged >= limit
+        else:
+            self.is_blocked_on_unacknowledged = self.unacknowledged >= limit
+        return not self.is_blocked_on_unacknowledged
+
+    # Consumers
+
+    def add(self, consumer: Consumer) -> None:
+        """Let ``consumer`` take part."""
+        consumer.limit_unacknowledged(self._limits.per_consumer)
+        self._distribution.add(consumer)
+
+    def remove(self, consumer: Consumer) -> None:
+        """Remove ``consumer``; what it held goes to the others."""
+        # These do not count as given back.
+        held = list(consumer.pending)
+        consumer.pending.clear()
+        self._distribution.left(consumer, held)
+        if self.consumers:
+            self.dispatch()
+        else:
+            self._begin_again()
+
+    def redeliver(self, consumer: Consumer, positions: Iterable[EntryId] | None) -> None:
+        """Replay what ``consumer`` gives back."""
+        wanted = list(consumer.pending) if positions is None else positions
+        # Ids come from the client: only those that it holds count.
+        given_back = [position for position in wanted if consumer.forget(position)]
+        for position in given_back:
+            self.redeliveries.increment(position)
+        self._distribution.given_back(consumer, given_back)
+        consumer.unblock()
+        self.dispatch()
+
+    # The cursor moves
+
+    def acknowledged_all(self, ids: Sequence[EntryId], unheld: Sequence[EntryId]) -> bool:
+        """Forget acknowledged entries; True if that lets other entries be sent."""
+        # HOT: called for each acknowledgement. Only ``unheld`` entries may wait in a queue, or be
+        # kept for that in what was read ahead.
+        goes_on = self._distribution.acknowledged(ids, unheld)
+        if unheld:
+            self.reader.read_ahead.drop(unheld)
+        if self.redeliveries:
+            for each in ids:
+                self.redeliveries.forget(each)
+        return goes_on or (self.is_blocked_on_unacknowledged and self._may_send())
+
+    def rewind(self) -> None:
+        """Begin again after the mark-delete position: the cursor was reset, and no entry counts as
+        given back."""
+        self._begin_again()
+        self.redeliveries.clear()
+
+    def _begin_again(self) -> None:
+        """Begin after the mark-delete position: the next consumer is the first one again."""
+        super().rewind()
+        self.is_blocked_on_unacknowledged = False
+        # Counts that are stored with the cursor outlive the consumers; others end with them.
+        if not self.cursor.config.cursor_redelivery_counts:
+            self.redeliveries.clear()
+        for consumer in self.consumers:
+            consumer.forget_everything()
+        self._distribution.clear()
+
+    def skip_acknowledged(self) -> None:
+        """The cursor was moved on: what it has passed is neither sent nor held any more."""
+        super().skip_acknowledged()
+        mark = self.cursor.mark_delete
+        for consumer in self.consumers:
+            # Not sorted: what another consumer gave back was sent after later entries.
+            passed = [position for position in consumer.pending if position <= mark]
+            if passed:
+                consumer.forget_all(passed)
+                consumer.unblock()
+                self.acknowledged_all(passed, ())
+
+    def skip(self, ids: list[EntryId]) -> None:
+        """Entries were acknowledged without the consumers: they are neither sent nor held any
+        more."""
+        super().skip_acknowledged()
+        # Which consumer holds which of them is not known: ask each that holds any.
+        for consumer in self.consumers:
+            if consumer.pending:
+                consumer.forget_all(ids)
+                consumer.unblock()
+        self.acknowledged_all(ids, ids)
+
+    # Entries that wait to be sent
+
+    @property
+    def wanted_from(self) -> Position:
+        """The first position that is still to be sent, waiting entries among them."""
+        first, position = self._distribution.first_waiting, self.reader.position
+        return position if first is None else min(Position(*first), position)
+
+    @property
+    def redelivery_backlog(self) -> int:
+        """How many entries wait to be sent, for the first time or again."""
+        return self._distribution.waiting_count
+
+    @property
+    def _due_max(self) -> int:
+        """How many entries may wait to be sent when due entries join them."""
+        return DUE_AT_ONCE_MAX
+
+    def _take_due(self) -> list[Position]:
+        """Delayed entries that reading passed over and that are due now, while few entries wait."""
+        room = self._due_max - self.redelivery_backlog
+        return self.reader.take_due(min(room, DUE_AT_ONCE_MAX))
+
+    def _replay_turn(self, consumer: Consumer, queue: ReplayQueue, messages_max: int) -> bool:
+        """Send ``consumer`` the first entries of ``queue``. False if they must wait until they are
+        fetched, or for the dispatch rate."""
+        # Only the first is checked here: others leave the queue when they are acknowledged, or
+        # when their run is sent.
+        first = Position(*queue.first)
+        if self.reader.is_done(first):
+            queue.take(1)
+            self.reader.read_ahead.drop((first,))
+            self.redeliveries.forget(first)
+            return True
+        at_hand = self.reader.first_of(queue, messages_max)
+        if not at_hand:
+            return False
+        ledger_id = first[0]
+        if self._throttle is None:
+            used = self._replay_run(consumer, ledger_id, messages_max, at_hand)
+        else:
+            send = partial(self._replay_run, consumer, ledger_id, messages_max)
+            used = self._send_slowly(ledger_id, at_hand, send)
+        if not used:
+            return False
+        queue.take(used)
+        self.reader.read_ahead.drop((ledger_id, each[0]) for each in islice(at_hand, used))
+        consumer.note_time()
+        self.entries_sent += used
+        return True
+
+    def _replay_run(
+        self, consumer: Consumer, ledger_id: int, messages_max: int, run: list[Entry]
+    ) -> int:
+        """Send ``consumer`` the entries of ``run`` that are not acknowledged, while its turn lasts;
+        return how many of ``run`` that used."""
+        # Usually none is acknowledged, and ``still_open`` returns the run itself.
+        to_send = self.cursor.acknowledged.still_open(ledger_id, run)
+        sent = self._send_run(consumer, ledger_id, to_send, messages_max)
+        if to_send is run:
+            return sent
+        used = len(run) if sent == len(to_send) else run.index(to_send[sent])
+        # Acknowledged entries leave the queue as well: no consumer will forget their counts.
+        for entry_id in {each[0] for each in run[:used]}.difference(each[0] for each in to_send):
+            self.redeliveries.forget((ledger_id, entry_id))
+        return used
+
+    # Sending
+
+    def _send_run(
+        self, consumer: Consumer, ledger_id: int, run: list[Entry], messages_max: int
+    ) -> int:
+        """Send ``consumer`` entries, none of which is acknowledged, until it has had
+        ``messages_max`` messages or can take no more; return how many of them that used."""
+        acknowledged, redeliveries = self.cursor.acknowledged, self.redeliveries
+        # A batch is never split: the last one of a turn may take the permits below this.
+        turn_ends_at = max(0, consumer.permits - messages_max)
+        used = 0
+        while used < len(run) and consumer.permits > turn_ends_at and consumer.can_take:
+            rest = run[used:] if used else run
+            room = consumer.permits - turn_ends_at
+            sent = consumer.deliver(ledger_id, rest, room, acknowledged, redeliveries)
+            used += sent or 1
+            if sent:
+                continue
+            # It stopped before an entry of which it is not known how many messages it has.
+            entry_id, payload, _ = entry = rest[0]
+            taker = self._taker(consumer, (ledger_id, entry_id), payload)
+            if taker is None:
+                self.reader.set_aside(ledger_id, [entry])
+                continue
+            messages, payload = taker.look(payload)
+            if messages:
+                known = [(entry_id, payload, messages)]
+                taker.deliver(ledger_id, known, messages, acknowledged, redeliveries)
+            else:
+                self.reader.pass_over(ledger_id, entry_id)
+                redeliveries.forget((ledger_id, entry_id))
+        return used
+
+    def _taker(self, consumer: Consumer, position: EntryId, payload: bytes) -> Consumer | None:
+        """The consumer that gets an entry in the turn of ``consumer``; None if the entry waits for
+        another consumer."""
+        del position, payload
+        return consumer

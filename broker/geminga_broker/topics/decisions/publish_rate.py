@@ -1,0 +1,32 @@
+"""How fast clients may publish: token buckets, as upstream's ``PublishRateLimiterImpl``. Pure.
+
+A run that was sent is always taken, even beyond the limit. A connection that sent more than there
+was is not read until the debt is paid. At most the tokens of one second are saved up.
+"""
+
+from __future__ import annotations
+
+from geminga_broker.policies.publishing import PublishLimits
+from geminga_server.rates.token_bucket import TokenBuckets
+
+# Limits on publishing are stated per second.
+PERIOD_S = 1
+
+
+class PublishRate:
+    """Counts what is published against ``limits``, at least one of which is a limit."""
+
+    def __init__(self, limits: PublishLimits, now_s: float) -> None:
+        self.limits = limits
+        # Set when other limits have replaced these: connections that are paused by this rate are
+        # read again at their next check.
+        self.is_over = False
+        self._buckets = TokenBuckets(limits.messages_per_s, limits.bytes_per_s, PERIOD_S, now_s)
+
+    def take(self, messages: int, size_bytes: int, now_s: float) -> None:
+        """Count a published run; the buckets may go below zero."""
+        self._buckets.take(messages, size_bytes, now_s)
+
+    def wait_s(self, now_s: float) -> float:
+        """How many seconds the connections must not be read; 0 if they may be read now."""
+        return 0.0 if self.is_over else self._buckets.wait_s(now_s, until=0)

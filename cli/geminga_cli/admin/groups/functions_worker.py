@@ -1,0 +1,36 @@
+"""``geminga admin functions-worker``: the workers of a cluster."""
+
+from __future__ import annotations
+
+from geminga_cli.admin.operation import Operation, gets, sends
+
+OPERATIONS = (
+    Operation("get-cluster", "list the workers", (), gets("worker/cluster")),
+    Operation(
+        "get-cluster-leader", "show the leader of the workers", (), gets("worker/cluster/leader")
+    ),
+    Operation(
+        "get-function-assignments",
+        "show which worker runs which instances",
+        (),
+        gets("worker/assignments"),
+    ),
+    Operation(
+        "function-stats",
+        "show the counters of a worker's instances",
+        (),
+        gets("worker-stats/functionsmetrics"),
+    ),
+    Operation(
+        "monitoring-metrics",
+        "show a worker's own metrics",
+        (),
+        gets("worker-stats/metrics"),
+    ),
+    Operation(
+        "rebalance",
+        "let the leader distribute the instances evenly",
+        (),
+        sends("PUT", "worker/rebalance"),
+    ),
+)

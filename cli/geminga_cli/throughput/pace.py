@@ -1,0 +1,36 @@
+"""Decides when the next of many events is due, so that they are spread evenly over time. Pure."""
+
+from __future__ import annotations
+
+from math import inf
+
+
+class Pace:
+    """Limits events to ``rate`` a second from ``start_s`` on; a rate of 0 is no limit.
+
+    Events that were late are caught up on, so that the average is kept.
+    """
+
+    def __init__(self, rate: float, start_s: float) -> None:
+        self._rate = rate
+        self._start_s = start_s
+        # Events that have happened.
+        self._done = 0
+
+    def due(self, now_s: float) -> float:
+        """How many events are due and have not happened yet; infinitely many without a limit."""
+        if not self._rate:
+            return inf
+        # The first one is due at once. The small addend compensates rounding: where the fourth
+        # event at a rate of 10 is due, the difference of times may be 0.2999999 s.
+        return int((now_s - self._start_s) * self._rate + 1e-6) + 1 - self._done
+
+    def wait_s(self, now_s: float) -> float:
+        """How many seconds to wait for the next event; 0 if it is due."""
+        if not self._rate:
+            return 0.0
+        return max(0.0, self._start_s + self._done / self._rate - now_s)
+
+    def add(self, events: int = 1) -> None:
+        """Count events that have happened."""
+        self._done += events

@@ -1,0 +1,131 @@
+"""The payloads of one producer that were sent and have no receipt yet, in their order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from geminga.errors import ClientError
+from geminga_runtime.errors import GemingaError
+
+ContextT = TypeVar("ContextT")
+
+
+@dataclass(slots=True)
+class PendingSend(Generic[ContextT]):
+    """One SEND command, kept to be sent again on another connection."""
+
+    sequence_id: int
+    # The frame in two pieces: its head, with the beginning of the payload in some cases, and the
+    # rest of the payload, which is not copied.
+    head: bytes
+    payload: bytes | memoryview
+    # When it fails without a receipt, in seconds of the loop's clock.
+    deadline_s: float
+    # What its sender knows it by.
+    context: ContextT
+    # Of the last message, if the payload is a batch.
+    highest_sequence_id: int = 0
+    # Why the broker refused it, if it did so before it confirmed those in front.
+    refusal: ClientError | None = None
+
+
+class ReceiptOutOfOrder(GemingaError):
+    """A receipt came for a later SEND than the oldest unconfirmed one."""
+
+
+class PendingSends(Generic[ContextT]):
+    """A queue of ``PendingSend``, bounded by ``sends_max`` and ``bytes_max``.
+
+    Brokers confirm sends in the order in which they were sent. A receipt that skips one means that
+    the broker lost it, and with it the order.
+    """
+
+    def __init__(self, sends_max: int, bytes_max: int) -> None:
+        assert sends_max >= 1
+        self._sends_max = sends_max
+        self._bytes_max = bytes_max
+        self._queue: deque[PendingSend[ContextT]] = deque()
+        # Of all payloads in the queue.
+        self.payload_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def __iter__(self) -> Iterator[PendingSend[ContextT]]:
+        return iter(self._queue)
+
+    def has_room(self, payload_bytes: int) -> bool:
+        """May one more SEND be added, with a payload of so many bytes? The first one always may, or
+        a payload larger than ``bytes_max`` could never be sent."""
+        if not self._queue:
+            return True
+        return (
+            len(self._queue) < self._sends_max
+            and self.payload_bytes + payload_bytes <= self._bytes_max
+        )
+
+    def add(self, send: PendingSend[ContextT]) -> None:
+        """Add the newest SEND. Its owner keeps the bounds, by ``has_room`` or by its own."""
+        self._queue.append(send)
+        self.payload_bytes += len(send.payload)
+
+    def confirm(self, sequence_id: int) -> PendingSend[ContextT] | None:
+        """Take out the SEND that a receipt is for.
+
+        ``None`` for a receipt that came late: its SEND was sent twice, or has timed out.
+        Raises ``ReceiptOutOfOrder``: the broker lost the oldest one, all must be sent again.
+        """
+        if not self._queue or sequence_id < self._queue[0].sequence_id:
+            return None
+        if sequence_id > self._queue[0].sequence_id:
+            raise ReceiptOutOfOrder(
+                f"{sequence_id} was confirmed before {self._queue[0].sequence_id}"
+            )
+        return self._take()
+
+    def refuse(self, sequence_id: int, refusal: ClientError) -> bool:
+        """Note why a SEND is not stored, until its turn has come; says whether there is such a one.
+
+        A batch may be refused under the number of its last message, as upstream's brokers do, or of
+        its first.
+        """
+        for send in self._queue:
+            last = max(send.sequence_id, send.highest_sequence_id)
+            if send.sequence_id <= sequence_id <= last and send.refusal is None:
+                send.refusal = refusal
+                return True
+        return False
+
+    def take_refused(self) -> list[PendingSend[ContextT]]:
+        """Take out what was refused, up to the first SEND that still waits for its receipt."""
+        refused: list[PendingSend[ContextT]] = []
+        while self._queue and self._queue[0].refusal is not None:
+            refused.append(self._take())
+        return refused
+
+    def expire(self, now_s: float) -> list[PendingSend[ContextT]]:
+        """Take out what has reached its deadline."""
+        expired: list[PendingSend[ContextT]] = []
+        while self._queue and self._queue[0].deadline_s <= now_s:
+            expired.append(self._take())
+        return expired
+
+    @property
+    def deadline_s(self) -> float | None:
+        """When the oldest one times out; ``None`` if there is none."""
+        return self._queue[0].deadline_s if self._queue else None
+
+    def take_all(self) -> list[PendingSend[ContextT]]:
+        """Take out everything."""
+        taken = list(self._queue)
+        self._queue.clear()
+        self.payload_bytes = 0
+        return taken
+
+    def _take(self) -> PendingSend[ContextT]:
+        send = self._queue.popleft()
+        self.payload_bytes -= len(send.payload)
+        return send

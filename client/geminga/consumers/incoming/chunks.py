@@ -1,0 +1,123 @@
+"""Messages in chunks: pieces of a large message, each stored as an entry of its own (PIP-37).
+
+``PendingChunks`` decides which messages are whole and which have waited too long; its owner
+acknowledges and asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from geminga._channels.pending.acks import Position
+from geminga.errors import UnreadableMessage
+from geminga_protocol.pulsar.api_pb2 import MessageMetadata
+from geminga_runtime.clock import Clock
+
+# What all chunks of a message may add up to: the first one says how much that will be. Producers
+# make messages of a few megabytes.
+CHUNKED_BYTES_MAX = 128 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class WholeMessage:
+    """All chunks of a message."""
+
+    # The bodies of all chunks, joined.
+    body: bytes
+    # The entries of the chunks before the last, which are acknowledged with it.
+    earlier: tuple[Position, ...]
+
+
+@dataclass(slots=True, eq=False)
+class _IncompleteMessage:
+    # In seconds of the monotonic clock.
+    expires_s: float
+    # How many chunks the message has in all.
+    chunks: int
+    # Those that have come, in their order, and their entries.
+    bodies: list[bytes] = field(default_factory=list[bytes])
+    positions: list[Position] = field(default_factory=list[Position])
+
+
+class PendingChunks:
+    """Chunks whose message is not whole yet, of ``messages_max`` messages at most."""
+
+    def __init__(self, messages_max: int, timeout_s: float, clock: Clock) -> None:
+        self._messages_max = messages_max
+        self._timeout_s = timeout_s
+        self._clock = clock
+        # By the uuid of their message, in the order of first chunks, which is that of their times.
+        self._incomplete: dict[str, _IncompleteMessage] = {}
+        # Called with entries whose message did not become whole within ``timeout_s``: its producer
+        # is gone, and they are of no use.
+        self.on_expired: Callable[[list[Position]], None] = lambda _: None
+        # Called with good entries that came in a wrong order, or for which there is no room: they
+        # have to be delivered again.
+        self.on_dropped: Callable[[list[Position]], None] = lambda _: None
+
+    def add(
+        self, metadata: MessageMetadata, body: bytes, position: Position
+    ) -> WholeMessage | None:
+        """Take in one chunk; gives the message if it was the last. Raises ``UnreadableMessage``."""
+        if metadata.total_chunk_msg_size > CHUNKED_BYTES_MAX:
+            raise UnreadableMessage(f"its chunks have {metadata.total_chunk_msg_size} bytes")
+        now_s = self._clock.monotonic()
+        while self._incomplete:
+            oldest = next(iter(self._incomplete))
+            if self._incomplete[oldest].expires_s > now_s:
+                break
+            self.on_expired(self._incomplete.pop(oldest).positions)
+        uuid, index = metadata.uuid, metadata.chunk_id
+        if index == 0:
+            self._begin(uuid, metadata.num_chunks_from_msg)
+        message = self._incomplete.get(uuid)
+        if message is None or index != len(message.bodies):
+            self._put_aside(message, metadata, position)
+            return None
+        message.bodies.append(body)
+        message.positions.append(position)
+        if sum(map(len, message.bodies)) > CHUNKED_BYTES_MAX:
+            del self._incomplete[uuid]
+            raise UnreadableMessage(f"its chunks have more than {CHUNKED_BYTES_MAX} bytes")
+        if len(message.bodies) < message.chunks:
+            return None
+        del self._incomplete[uuid]
+        return WholeMessage(b"".join(message.bodies), tuple(message.positions[:-1]))
+
+    def _begin(self, uuid: str, chunks: int) -> None:
+        """Make room for a message of so many chunks, whose first one has come."""
+        self._incomplete.pop(uuid, None)  # it is delivered again, from its first chunk on
+        if len(self._incomplete) >= self._messages_max:
+            oldest = next(iter(self._incomplete))
+            self.on_dropped(self._incomplete.pop(oldest).positions)
+        expires_s = self._clock.monotonic() + self._timeout_s
+        self._incomplete[uuid] = _IncompleteMessage(expires_s, chunks)
+
+    def next_chunk(self, uuid: str) -> int:
+        """The index of the next chunk of this message: 0 where none is here."""
+        message = self._incomplete.get(uuid)
+        return 0 if message is None else len(message.bodies)
+
+    def clear(self) -> None:
+        """Forget everything: the broker delivers all of it again."""
+        self._incomplete.clear()
+
+    def _put_aside(
+        self, message: _IncompleteMessage | None, metadata: MessageMetadata, position: Position
+    ) -> None:
+        """Drop a chunk out of turn: it is a repetition, or the chunks before it are missing."""
+        if message is not None and position in message.positions:
+            return
+        age_ms = self._clock.wall_ms() - metadata.publish_time
+        if age_ms > self._timeout_s * 1000:
+            # The chunks before it have expired, or its producer died before it sent them. Asked for
+            # again, it would come without end.
+            self.on_expired([position])
+            return
+        together = [position]
+        if message is not None:
+            # All chunks have to come again, so that they come in their order.
+            del self._incomplete[metadata.uuid]
+            together = [*message.positions, position]
+        self.on_dropped(together)

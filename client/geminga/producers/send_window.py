@@ -1,0 +1,133 @@
+"""Back-pressure of producers: how many messages may be without a receipt at one time.
+
+Two limits hold together. A ``SendWindow`` bounds the messages of one producer, a ``MemoryLimit``
+the bytes of all producers of a client. A message that finds its window full waits in order. A
+single message may pass both limits: any message fits where no other is pending, or a message larger
+than the limit could never be sent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from geminga.errors import ClientError
+
+# As upstream's Java client: the bytes without a receipt that all producers of a client may hold.
+MEMORY_LIMIT_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WindowWaiter:
+    """A caller that waits for a free place in a window."""
+
+    # Called once there is a place; it acquires the place itself, or leaves it to the next waiter.
+    enter: Callable[[], None]
+    # Called instead of ``enter`` when the producer has ended.
+    fail: Callable[[ClientError], None]
+    # Whether the caller waits until half of the window is free: it will send many messages.
+    wants_half: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class MemoryLimit:
+    """The bytes of messages that all producers of a client hold, and how many that may be."""
+
+    bytes_max: int = MEMORY_LIMIT_BYTES
+    used_bytes: int = 0
+    # The windows that have waiters, longest first. What one producer releases may let the waiter of
+    # another one in, so a release looks at all of them. A dict for its order: a set's order would
+    # differ from run to run.
+    windows_waiting: dict[SendWindow, None] = field(default_factory=dict["SendWindow", None])
+
+    def __post_init__(self) -> None:
+        """Nothing could ever be sent within less than one byte."""
+        assert self.bytes_max >= 1
+
+    def release(self, payload_bytes: int) -> None:
+        """Count messages as settled, and admit waiters of any producer of the client."""
+        self.used_bytes -= payload_bytes
+        for window in tuple(self.windows_waiting):
+            window.admit()
+
+
+class SendWindow:
+    """The messages of one producer that have no receipt yet, and the callers that wait."""
+
+    def __init__(self, memory: MemoryLimit, messages_max: int) -> None:
+        assert messages_max >= 1
+        self.memory = memory
+        # Messages that were acquired and not released: those in open batches are among them.
+        self.messages = 0
+        self._messages_max = messages_max
+        self._waiters: deque[WindowWaiter] = deque()
+
+    # HOT: these two are read for every message, so each has the condition written out.
+
+    @property
+    def is_full(self) -> bool:
+        """Must the next message wait, behind the waiters that are there already?"""
+        memory = self.memory
+        return (
+            self.messages >= self._messages_max
+            or memory.used_bytes >= memory.bytes_max
+            or bool(self._waiters)
+        )
+
+    @property
+    def is_half_full(self) -> bool:
+        """Is at least half of the window taken, or does a caller wait?"""
+        memory = self.memory
+        return (
+            self.messages * 2 >= self._messages_max
+            or memory.used_bytes * 2 >= memory.bytes_max
+            or bool(self._waiters)
+        )
+
+    def acquire(self, payload_bytes: int, messages: int = 1) -> None:
+        """Count messages as pending, of ``payload_bytes`` together; ``is_full`` was asked."""
+        self.messages += messages
+        self.memory.used_bytes += payload_bytes
+
+    def release(self, messages: int, payload_bytes: int) -> None:
+        """Count messages as settled: stored or failed."""
+        self.messages -= messages
+        if self._waiters:
+            # ``admit`` may have taken this window out while other producers held all the memory.
+            self.memory.windows_waiting[self] = None
+        self.memory.release(payload_bytes)
+
+    def enqueue(self, waiter: WindowWaiter) -> None:
+        """Have ``waiter`` called when its turn has come and there is a free place."""
+        self._waiters.append(waiter)
+        self.memory.windows_waiting[self] = None
+
+    def withdraw(self, waiter: WindowWaiter) -> bool:
+        """Take a waiter out that has given up; says whether it still waited."""
+        if waiter not in self._waiters:
+            return False
+        self._waiters.remove(waiter)
+        # The waiters behind one that wants half of the window may need less.
+        self.admit()
+        return True
+
+    def admit(self) -> None:
+        """Call the waiters for which there is a place now, in their order."""
+        memory = self.memory
+        while self._waiters:
+            # Half of both limits must be free, or one place.
+            share = 2 if self._waiters[0].wants_half else 1
+            if (
+                self.messages * share >= self._messages_max
+                or memory.used_bytes * share >= memory.bytes_max
+            ):
+                return
+            self._waiters.popleft().enter()
+        memory.windows_waiting.pop(self, None)
+
+    def end(self, error: ClientError) -> None:
+        """Fail all waiters with ``error``: the producer has ended."""
+        while self._waiters:
+            self._waiters.popleft().fail(error)
+        self.memory.windows_waiting.pop(self, None)

@@ -1,0 +1,190 @@
+"""The sides that connect to a supervisor: a part, which obeys it, and an operator's command, which
+makes one request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from geminga_runtime.control_codec import (
+    Drain,
+    Drained,
+    Fault,
+    HealthAnswer,
+    HealthRequest,
+    Hello,
+    Instruction,
+    InstructionAnswer,
+    Ping,
+    Pong,
+    Ready,
+    SetLogLevel,
+)
+from geminga_runtime.errors import GemingaError
+from geminga_runtime.service import Service
+from geminga_server.control.channel import Channel, connect
+from geminga_server.control.readiness import announce_readiness
+from geminga_server.control.supervision import CONTROL_SOCKET_VARIABLE, part_name
+from geminga_server.errors import ConfigError, ControlError
+from geminga_server.logging import set_log_level
+
+log = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT_S = 5.0
+# Who connects and does not say who it is within this time is cut off.
+HELLO_TIMEOUT_S = 5.0
+# Parts and a few that just died; a fork bomb of parts is not to take the supervisor with it.
+CHANNELS_MAX = 64
+# A supervisor answers at once: it does not wait for what it begins.
+ANSWER_TIMEOUT_S = 10.0
+# Health checks of one part under way at once: a second only begins when the first hangs.
+HEALTH_CHECKS_MAX = 4
+
+
+async def instruct(path: Path, instruction: Instruction) -> InstructionAnswer:
+    """Send an instruction to the supervisor that listens at ``path``, and return its answer. Raises
+    ``OSError`` where none listens or answers in time, ``ControlError`` where it ends before."""
+    answer: asyncio.Future[InstructionAnswer] = asyncio.get_running_loop().create_future()
+
+    def receive(_channel: Channel, message: object) -> None:
+        if isinstance(message, InstructionAnswer) and not answer.done():
+            answer.set_result(message)
+
+    def lose(_channel: Channel) -> None:
+        if not answer.done():
+            answer.set_exception(ControlError("the supervisor ended before it answered"))
+
+    async with asyncio.timeout(ANSWER_TIMEOUT_S):
+        channel = await connect(path, lambda: Channel(receive, lose))
+        try:
+            channel.send(instruction)
+            return await answer
+        finally:
+            channel.close()
+
+
+async def _is_healthy() -> None:
+    """The health check of a part without one: it is healthy as long as it answers."""
+
+
+async def _is_drained(_deadline_s: float) -> None:
+    """The drain of a part that has nothing to finish."""
+
+
+def _ignore_fault(fault: Fault) -> None:
+    log.warning("fault not supported", extra={"fault": fault.name})
+
+
+@dataclass(frozen=True, slots=True)
+class PartCommands:
+    """What a part does at a supervisor's orders; only ``shutdown`` must be given."""
+
+    # Asks the part to end, because the supervisor did; called with the reason.
+    shutdown: Callable[[str], None]
+    # Raises a ``GemingaError`` that says what does not work.
+    check_health: Callable[[], Awaitable[None]] = _is_healthy
+    # Returns when nothing is under way; called with the seconds that it may take.
+    drain: Callable[[float], Awaitable[None]] = _is_drained
+    # Raises ``ConfigError`` for what is no level.
+    set_log_level: Callable[[str], None] = set_log_level
+    inject: Callable[[Fault], None] = _ignore_fault
+
+
+class ControlClient(Service):
+    """The part's side: says hello on opening, then obeys ``commands``.
+
+    Opening raises ``ControlError`` where no supervisor listens at ``path``. When the channel ends,
+    the supervisor has died: ``commands.shutdown`` is called.
+    """
+
+    def __init__(self, path: Path, part: str, version: str, commands: PartCommands) -> None:
+        super().__init__()
+        self._path = path
+        self._part = part
+        self._version = version
+        self._commands = commands
+        self._channel: Channel | None = None
+        # Checks under way.
+        self._health_checks = 0
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                self._channel = await connect(
+                    self._path, lambda: Channel(self._receive, self._lose)
+                )
+        except OSError as error:  # TimeoutError is one
+            raise ControlError(f"no supervisor answers at {self._path}: {error}") from error
+        stack.callback(self._channel.close)
+        self._channel.send(Hello(self._part, os.getpid(), self._version))
+
+    def ready(self, addresses: Mapping[str, str]) -> None:
+        """Tell the supervisor that this part serves, and where, by name."""
+        self._send(Ready(addresses))
+
+    def _send(self, message: object) -> None:
+        assert self._channel is not None, "the control client is not open"
+        self._channel.send(message)
+
+    def _receive(self, _channel: Channel, message: object) -> None:
+        match message:
+            case HealthRequest(request_id):
+                self.spawn(self._check_health(request_id), name="health check")
+            case Ping():
+                self._send(Pong())
+            case Drain(deadline_s):
+                self.spawn(self._drain(deadline_s), name="drain")
+            case SetLogLevel(level):
+                try:
+                    self._commands.set_log_level(level)
+                except ConfigError as error:
+                    log.warning("log level not changed", extra={"reason": str(error)})
+            case Fault():
+                self._commands.inject(message)
+            case _:
+                raise ControlError(f"a supervisor sent {type(message).__name__}")
+
+    async def _check_health(self, request_id: int) -> None:
+        if self._health_checks >= HEALTH_CHECKS_MAX:
+            reason = f"{self._health_checks} health checks hang already"
+            self._send(HealthAnswer(request_id, is_healthy=False, reason=reason))
+            return
+        self._health_checks += 1
+        try:
+            await self._commands.check_health()
+            self._send(HealthAnswer(request_id, is_healthy=True))
+        except GemingaError as error:
+            self._send(HealthAnswer(request_id, is_healthy=False, reason=str(error)[:1000]))
+        finally:
+            self._health_checks -= 1
+
+    async def _drain(self, deadline_s: float) -> None:
+        await self._commands.drain(deadline_s)
+        self._send(Drained())
+
+    def _lose(self, _channel: Channel) -> None:
+        if not self._is_closing:
+            self._commands.shutdown("the supervisor is gone")
+
+
+@asynccontextmanager
+async def obeying_supervisor(
+    kind: str, version: str, commands: PartCommands, addresses: Mapping[str, str]
+) -> AsyncGenerator[None]:
+    """Report to the supervisor that a part of this ``kind`` serves at ``addresses``, and obey it
+    within the block. Without a supervisor, report it to a service manager. Raises ``ControlError``
+    as ``ControlClient`` does."""
+    socket_path = os.environ.get(CONTROL_SOCKET_VARIABLE)
+    if not socket_path:
+        announce_readiness(" ".join(addresses.values()))
+        yield
+        return
+    async with ControlClient(Path(socket_path), part_name(kind), version, commands) as control:
+        control.ready(addresses)
+        yield

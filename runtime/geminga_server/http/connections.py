@@ -1,0 +1,113 @@
+"""The connections of an ``HttpServer``: a bounded number, of which idle ones make room for others.
+
+HTTP allows a server to close a connection at any time between two requests. So where there are too
+many, the connection that has been idle longest is closed for the new one: a thousand idle
+connections keep no operator out. Only where all of them are being answered, a new one gets 503.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, cast
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from geminga_server.connection_limits import RefusalLog
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+BUSY_BODY = b'{"reason":"too many requests are being answered: try again"}'
+BUSY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
+    b"Content-Length: %d\r\nConnection: close\r\n\r\n%b" % (len(BUSY_BODY), BUSY_BODY)
+)
+
+
+class HttpConnections:
+    """The connections of one server, or of several that share a bound."""
+
+    def __init__(self, connections_max: int) -> None:
+        self.connections_max = connections_max
+        # How many were closed to make room, and how many found no room.
+        self.evicted = 0
+        self.refused = 0
+        # In the order of the last bytes from their clients, the oldest first.
+        self._open: dict[HttpConnection, None] = {}
+        self._log = RefusalLog("too many http connections: idle ones are closed")
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def enter(self, connection: HttpConnection) -> None:
+        """A client connected: count it, or answer 503 and close."""
+        if len(self._open) >= self.connections_max:
+            idle = next((each for each in self._open if each.is_idle), None)
+            self._log.note(lambda: {"connections_max": self.connections_max})
+            if idle is None:
+                self.refused += 1
+                connection.transport.write(BUSY)
+                connection.transport.close()
+                return
+            self.evicted += 1
+            self.leave(idle)
+            idle.transport.close()
+        self._open[connection] = None
+
+    def heard(self, connection: HttpConnection) -> None:
+        """The client sent something."""
+        if connection in self._open:
+            del self._open[connection]
+            self._open[connection] = None
+
+    def leave(self, connection: HttpConnection) -> None:
+        """The connection is closed or about to be."""
+        self._open.pop(connection, None)
+
+    def families(self, part: str) -> Iterable[Metric]:
+        """The metrics of these connections, as those of ``part``."""
+        from prometheus_client.core import (  # noqa: PLC0415 - 50 ms, and only scrapes need it
+            CounterMetricFamily,
+            GaugeMetricFamily,
+        )
+
+        prefix = f"geminga_{part}_http"
+        yield GaugeMetricFamily(f"{prefix}_connections", "Open HTTP connections.", len(self))
+        yield GaugeMetricFamily(
+            f"{prefix}_connections_max", "How many there may be.", self.connections_max
+        )
+        for name, count, what in (
+            ("evicted", self.evicted, "Idle HTTP connections closed to make room for others."),
+            ("refused", self.refused, "HTTP connections refused: all others were busy."),
+        ):
+            yield CounterMetricFamily(f"{prefix}_{name}_connections", what, count)
+
+
+class HttpConnection(H11Protocol):
+    """uvicorn's protocol, which reports to ``HttpConnections``."""
+
+    def __init__(self, among: HttpConnections, **given: Any) -> None:  # noqa: ANN401 - uvicorn's
+        super().__init__(**given)
+        self._among = among
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is being answered (decided as uvicorn's ``shutdown`` does)."""
+        cycle: Any = self.cycle  # None before the first request, whatever uvicorn declares
+        return cycle is None or bool(cycle.response_complete)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The transport's call: a client connected."""
+        super().connection_made(cast("asyncio.Transport", transport))
+        self._among.enter(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The transport's call: the connection is over."""
+        self._among.leave(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """The transport's call: the client sent something."""
+        self._among.heard(self)
+        super().data_received(data)

@@ -1,0 +1,130 @@
+"""One HTTP request to another server and its answer, streamed both ways.
+
+Each request has a connection of its own: requests are rare, and a new connection cannot have been
+closed meanwhile, as a kept one can. Reads are bounded by the stream's buffer and writes by the
+transport's, so the slower side holds up the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import h11
+
+from geminga_runtime.network import Network
+from geminga_server.errors import ServerSilent, ServerUnreachable
+
+READ_BYTES = 64 * 1024
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The head of a request."""
+
+    method: bytes
+    # The path with its query.
+    target: bytes
+    # Without Host and Connection, which the exchange adds; they say how the body is framed.
+    headers: Headers
+
+
+class HttpExchange:
+    """One request and its answer: ``begin``, then ``send_body`` beside ``head`` and ``body``."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, timeout_s: float
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._timeout_s = timeout_s
+        self._http = h11.Connection(h11.CLIENT)
+
+    async def begin(self, request: Request, host: str) -> None:
+        """Send the request's head."""
+        headers = [(b"host", host.encode()), (b"connection", b"close"), *request.headers]
+        head = h11.Request(method=request.method, target=request.target, headers=headers)
+        await self._send(head)
+
+    async def send_body(self, pieces: AsyncIterator[bytes]) -> None:
+        """Send the request's body, as fast as the server takes it."""
+        async for piece in pieces:
+            await self._send(h11.Data(data=piece))
+        await self._send(h11.EndOfMessage())
+
+    async def head(self) -> h11.Response:
+        """The status and the headers of the answer; informational answers (1xx) are skipped."""
+        while True:
+            event = await self._next()
+            if isinstance(event, h11.Response):
+                return event
+            if not isinstance(event, h11.InformationalResponse):
+                raise ServerUnreachable("it closed the connection without an answer")
+
+    async def body(self) -> AsyncIterator[bytes]:
+        """The pieces of the answer's body."""
+        while True:
+            event = await self._next()
+            if isinstance(event, h11.Data):
+                yield bytes(event.data)
+            elif isinstance(event, h11.EndOfMessage):
+                return
+            else:
+                raise ServerUnreachable("it closed the connection before its answer was complete")
+
+    async def _send(self, event: h11.Event) -> None:
+        encoded = self._http.send(event)
+        if encoded:
+            self._writer.write(encoded)
+            async with asyncio.timeout(self._timeout_s):
+                await self._writer.drain()
+
+    async def _next(self) -> object:
+        """The next event of the answer; raises ``TimeoutError`` where the server is silent."""
+        while True:
+            event = self._http.next_event()
+            if event is not h11.NEED_DATA:
+                return event
+            async with asyncio.timeout(self._timeout_s):
+                self._http.receive_data(await self._reader.read(READ_BYTES))
+
+
+@asynccontextmanager
+async def exchange(
+    network: Network, url: str, *, connect_timeout_s: float, timeout_s: float
+) -> AsyncGenerator[HttpExchange]:
+    """A connection to the server at ``http://HOST:PORT``, or ``https`` where ``network`` secures
+    connections, for one request.
+
+    ``timeout_s`` is how long the server may neither read nor send anything. Raises
+    ``ServerUnreachable`` where it refuses or breaks the connection, ``ServerSilent`` on time-out.
+    """
+    split = urlsplit(url)
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=READ_BYTES, loop=loop)
+    protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+    try:
+        async with asyncio.timeout(connect_timeout_s):
+            transport, _ = await network.connect(
+                lambda: protocol, split.hostname or "", split.port or DEFAULT_PORTS[split.scheme]
+            )
+    except OSError as error:  # a TimeoutError is one
+        raise ServerUnreachable(
+            f"{url} cannot be reached: {error!r}", is_connected=False
+        ) from error
+    writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+    try:
+        yield HttpExchange(reader, writer, timeout_s)
+    except TimeoutError as error:
+        raise ServerSilent(url, timeout_s) from error
+    except (OSError, h11.RemoteProtocolError) as error:
+        raise ServerUnreachable(f"{url} does not answer: {error!r}") from error
+    finally:
+        # The answer was read to its end, or is not wanted: nothing more is to be sent.
+        transport.abort()

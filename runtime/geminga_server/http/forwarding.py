@@ -1,0 +1,256 @@
+"""Forwards HTTP requests to other servers, and their answers back; both are streamed.
+
+Redirects are followed, because clients may not reach the servers that they lead to. The first
+``replay_bytes_max`` bytes of a request's body are kept until the answer begins, to be sent again
+after a redirect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from urllib.parse import urljoin, urlsplit
+
+import h11
+
+from geminga_runtime.network import Network
+from geminga_runtime.service import Service
+from geminga_server.errors import ServerSilent, ServerUnreachable
+from geminga_server.http.exchange import HttpExchange, Request, exchange
+from geminga_server.http.server import Receive, Scope, Send
+
+log = logging.getLogger(__name__)
+
+# Prefixes of the paths that functions workers answer. They match as in upstream's proxy, as text:
+# ``functions`` begins with ``function``.
+TO_WORKERS = tuple(
+    f"/admin/{version}{word}"
+    for version in ("", "v2/", "v3/")
+    for word in ("function", "source", "sink", "worker")
+)
+# As many as lookups follow.
+REDIRECTS_MAX = 10
+REDIRECTS = frozenset({307, 308})
+# Headers of one connection only (RFC 9110, 7.6.1), those that are set anew, and those by which a
+# proxy names the client: a client must not set them itself.
+NOT_FORWARDED = frozenset(
+    (
+        *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te"),
+        *(b"trailer", b"transfer-encoding", b"upgrade", b"proxy-connection", b"host"),
+        *(b"date", b"expect", b"x-forwarded-for", b"x-original-principal"),
+    )
+)
+CHUNKED = (b"transfer-encoding", b"chunked")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardingLimits:
+    """Bounds of one forwarded request."""
+
+    connect_timeout_s: float
+    # How long a server may neither read nor send anything.
+    silence_timeout_s: float
+    # How much of a request's body is kept for a redirect.
+    replay_bytes_max: int
+
+
+class Forwarder(Service):
+    """Forwards over ``network``, which secures connections where ``scheme`` is ``https``."""
+
+    def __init__(
+        self,
+        network: Network,
+        limits: ForwardingLimits,
+        *,
+        scheme: str = "http",
+        unreachable_status: int = 502,
+    ) -> None:
+        """``unreachable_status`` is answered where no server takes the request."""
+        super().__init__()
+        self._unreachable_status = unreachable_status
+        self._network = network
+        self._limits = limits
+        self._scheme = scheme
+
+    async def forward(
+        self, scope: Scope, receive: Receive, send: Send, urls: Sequence[str]
+    ) -> None:
+        """Have the first of ``urls`` answer that accepts a connection; there is at least one."""
+        answer, body = Answer(send), RequestBody(receive, self._limits.replay_bytes_max)
+        request = forwarded_request(scope)
+        try:
+            *first, last = urls
+            for url in first:
+                try:
+                    await self._follow(url, request, body, answer)
+                except ServerUnreachable as error:
+                    if error.is_connected:
+                        raise
+                else:
+                    return
+            await self._follow(last, request, body, answer)
+        except ServerSilent as error:
+            await answer.refuse(504, str(error))
+        except ServerUnreachable as error:
+            status = 502 if error.is_connected else self._unreachable_status
+            await answer.refuse(status, str(error))
+
+    async def _follow(self, url: str, request: Request, body: RequestBody, answer: Answer) -> None:
+        """Ask the server at ``url``, then those that redirects lead to."""
+        for _ in range(REDIRECTS_MAX):
+            location = await self._ask(url, request, body, answer)
+            if location is None:
+                return
+            where = urlsplit(urljoin(url + request.target.decode("latin-1"), location))
+            if where.scheme != self._scheme or not where.hostname:
+                raise ServerUnreachable(f"{url} redirects to {location!r}, which is not followed")
+            url = f"{self._scheme}://{where.netloc}"
+            target = f"{where.path or '/'}?{where.query}" if where.query else where.path or "/"
+            request = Request(request.method, target.encode("latin-1"), request.headers)
+        raise ServerUnreachable(f"{REDIRECTS_MAX} servers in a row redirected to the next")
+
+    async def _ask(
+        self, url: str, request: Request, body: RequestBody, answer: Answer
+    ) -> str | None:
+        """Have one server answer. Returns where it redirects to, else None."""
+        limits = self._limits
+        async with exchange(
+            self._network,
+            url,
+            connect_timeout_s=limits.connect_timeout_s,
+            timeout_s=limits.silence_timeout_s,
+        ) as asked:
+            await asked.begin(request, urlsplit(url).netloc)
+            # While the answer is read, which may come before all of the body is sent: a redirect, a
+            # refusal.
+            sending = self.spawn(_send_body(asked, body), name="forward a body")
+            try:
+                head = await asked.head()
+                location = location_of(head)
+                if location is None:
+                    await answer.hand_on(head, asked.body())
+            finally:
+                sending.cancel()
+                await asyncio.wait({sending})  # only then may the body be read for the next server
+        if location is not None:
+            body.rewind()
+        return location
+
+
+class RequestBody:
+    """The body of a request, as it arrives; its beginning is kept for another server."""
+
+    def __init__(self, receive: Receive, kept_bytes_max: int) -> None:
+        self._receive = receive
+        # What has arrived; None once it was more than may be kept.
+        self._kept: list[bytes] | None = []
+        self._kept_bytes = 0
+        self._kept_bytes_max = kept_bytes_max
+        self._is_complete = False
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The whole body, from its beginning."""
+        for piece in list(self._kept or ()):
+            yield piece
+        while not self._is_complete:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ServerUnreachable("the client went away")
+            self._is_complete = not message.get("more_body", False)
+            piece = message.get("body", b"")
+            if piece:
+                self._kept_bytes += len(piece)
+                if self._kept is not None and self._kept_bytes <= self._kept_bytes_max:
+                    self._kept.append(piece)
+                else:
+                    self._kept = None
+                yield piece
+
+    def rewind(self) -> None:
+        """The body will be sent again. Raises ``ServerUnreachable`` where it was not all kept."""
+        if self._kept is None:
+            raise ServerUnreachable(
+                f"a redirect came after {self._kept_bytes} bytes of the body, of which "
+                f"{self._kept_bytes_max} are kept: ask again"
+            )
+
+
+class Answer:
+    """The answer that the client gets."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._is_begun = False
+
+    async def hand_on(self, head: h11.Response, pieces: AsyncIterator[bytes]) -> None:
+        """Pass a server's answer on, as it arrives."""
+        self._is_begun = True
+        await self._send(
+            {
+                "type": "http.response.start",
+                "status": head.status_code,
+                "headers": forwarded_headers(head.headers.raw_items()),
+            }
+        )
+        async for piece in pieces:
+            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def refuse(self, status: int, reason: str) -> None:
+        """Answer with an error of our own. An answer that has begun ends without its last piece,
+        which shows the client that it is broken."""
+        log.info("request not forwarded", extra={"status": status, "reason": reason})
+        if not self._is_begun:
+            await refuse(self._send, status, reason)
+
+
+async def refuse(send: Send, status: int, reason: str) -> None:
+    """Answer with a status and a reason, in the form that brokers use."""
+    body = json.dumps({"reason": reason}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _send_body(asked: HttpExchange, body: RequestBody) -> None:
+    # Whatever is wrong with the connection, reading the answer fails as well, and reports it.
+    with suppress(OSError, h11.LocalProtocolError, ServerUnreachable):
+        await asked.send_body(body.pieces())
+
+
+def forwarded_request(scope: Scope) -> Request:
+    """The head of the request in ``scope`` as it is forwarded."""
+    target = scope["raw_path"]
+    if scope["query_string"]:
+        target += b"?" + scope["query_string"]
+    headers = forwarded_headers(scope["headers"])
+    if any(name == b"transfer-encoding" for name, _ in scope["headers"]):
+        headers.append(CHUNKED)
+    if scope.get("client"):
+        headers.append((b"x-forwarded-for", scope["client"][0].encode()))
+    return Request(scope["method"].encode(), target, headers)
+
+
+def forwarded_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """The headers that are passed on, in either direction."""
+    found = list(headers)
+    named = [value for name, value in found if name.lower() == b"connection"]
+    left_out = {word.strip().lower() for value in named for word in value.split(b",")}
+    return [
+        (name, value)
+        for name, value in found
+        if name.lower() not in NOT_FORWARDED and name.lower() not in left_out
+    ]
+
+
+def location_of(head: h11.Response) -> str | None:
+    """Where a redirect leads; None for any other answer."""
+    if head.status_code not in REDIRECTS:
+        return None
+    return next(
+        (value.decode("latin-1") for name, value in head.headers if name == b"location"), None
+    )
