@@ -29,10 +29,17 @@ class KazooTimeout(Exception):
 
 
 class Posting(Protocol):
-    """Something that kazoo wants to be called: ``kazoo.protocol.states.Callback``."""
+    """A call that kazoo asks for: ``kazoo.protocol.states.Callback``, a named tuple."""
 
-    func: Callable[..., object]
-    args: tuple[object, ...]
+    @property
+    def func(self) -> Callable[..., object]:
+        """The function to call."""
+        ...
+
+    @property
+    def args(self) -> tuple[object, ...]:
+        """Its arguments."""
+        ...
 
 
 class Answer:
