@@ -76,8 +76,11 @@ class LogLayout:
         """The same for a position of the layout ``before``: also where its ledger was closed and
         deleted since then, if the counts of entries say that nothing was written behind it."""
         settled = self.settled(before.settled(position))
+        # Either its ledger is still listed, or there were unread entries behind it already.
         if not self.is_lost(settled) or before.may_hold(settled, before.end):
             return settled
+        # All entries that were added since ``before`` are still listed: none was added to the
+        # deleted ledgers, which had been read to their end.
         added = sum(ledger.entries for ledger in self.ledgers)
         return self.first if self.entries_added - before.entries_added == added else settled
 
@@ -123,11 +126,10 @@ class LogLayout:
         first = self.first
         if start.ledger_id < first.ledger_id:
             return True
-        return start.ledger_id > max(self.end.ledger_id, first.ledger_id, self._newest)
-
-    @property
-    def _newest(self) -> int:
-        return self.ledgers[-1].ledger_id if self.ledgers else -1
+        # The end may be in a ledger that the list does not have yet, and the last ledger of the
+        # list may be a new one that has no entry.
+        newest = self.ledgers[-1].ledger_id
+        return start.ledger_id > max(self.end.ledger_id, first.ledger_id, newest)
 
 
 def total_entries(segments: Sequence[Segment]) -> int:
