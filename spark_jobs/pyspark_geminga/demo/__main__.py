@@ -76,22 +76,19 @@ def make_report(spark: SparkSession, run: Run) -> tuple[str, bool]:
         (str(len(run.batches)), "micro-batches"),
         (f"{parquet_bytes / 1e6:,.0f} MB", "of Parquet"),
     ]
-    sections = [_pipeline(run), *(question.asked(spark) for question in QUESTIONS)]
+    published = [(0.0, 0.0), (run.published_s, float(run.published))]
+    pipeline = Section(
+        "The pipeline",
+        "Events that were published, and those that are in files after each micro-batch.",
+        lines([("published", published), ("in Parquet", run.read)], "seconds"),
+    )
+    sections = [pipeline, *(question.asked(spark) for question in QUESTIONS)]
     words = (
         "Each line of the Python source files on this machine went through a Geminga topic "
         f"of {PARTITIONS} partitions, and was streamed into Parquet by Spark."
     )
     is_whole = stored == distinct == run.published
     return page("A million lines of Python", words, figures, sections), is_whole
-
-
-def _pipeline(run: Run) -> Section:
-    published = [(0.0, 0.0), (run.published_s, float(run.published))]
-    return Section(
-        "The pipeline",
-        "Events that were published, and those that are in files after each micro-batch.",
-        lines([("published", published), ("in Parquet", run.read)], "seconds"),
-    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Topics become Parquet files in a folder for each hour of publishing, exactly once.
 
-Run it from cron: each run goes on where the last one ended. The folder's ``_spark_metadata`` says
-which files belong to it, and Spark reads by that; after a crash there may be others, torn ones.
+Run it from cron: each run goes on where the last one ended. The folder's ``_spark_metadata`` lists
+the files that belong to it, and Spark reads only those; a crash may leave other, incomplete files.
 ``--merge-into`` makes from it, hour by hour, a folder of few and large files that every program can
 read without that list.
 """
@@ -87,9 +87,10 @@ def with_hours(rows: DataFrame) -> DataFrame:
 
 
 def merge(spark: SparkSession, archive: str, target: str, after_minutes: int) -> int:
-    """Write the hours of the archive anew that ended and are not in ``target`` with as many rows.
+    """Write the hours of the archive that are over into ``target``.
 
-    An hour's folder is replaced in one step. Returns how many were.
+    Hours that ``target`` has with as many rows are left out. An hour's folder is replaced in one
+    step. Returns the number of hours that were written.
     """
     try:
         rows = spark.read.parquet(archive)
@@ -107,7 +108,7 @@ def merge(spark: SparkSession, archive: str, target: str, after_minutes: int) ->
             raise
         merged = {}
     hours = sorted(hour for hour, count in stored.items() if merged.get(hour) != count)
-    # One hour after the other: what is held and sorted at a time does not grow with the archive.
+    # One hour after the other, so that what is sorted at a time does not grow with the archive.
     for date, hour in hours:
         (
             rows.where((f.col("dt") == date) & (f.col("hour") == hour))
@@ -123,7 +124,7 @@ def merge(spark: SparkSession, archive: str, target: str, after_minutes: int) ->
 
 
 def _rows_by_hour(rows: DataFrame) -> dict[tuple[object, int], int]:
-    # Parquet's footers answer it: no column of the messages is read.
+    # Spark takes the counts from Parquet's footers: no column of the messages is read.
     counted = rows.groupBy(*PARTITIONS).count().collect()
     return {(row["dt"], row["hour"]): row["count"] for row in counted}
 

@@ -27,8 +27,8 @@ from pyspark_geminga.source.offsets import Place
 
 DESCRIPTION = (
     "Reports how far streaming queries (by their checkpoints) and subscriptions are behind their "
-    "topics. Exit codes: 0 all is well, 1 something is too far behind or was deleted before it was "
-    "read, 2 the command line is wrong, 3 it could not be found out."
+    "topics. Exit codes: 0 nothing is too far behind, 1 something is, or was deleted before it was "
+    "read, 2 the command line is wrong, 3 the lag could not be determined."
 )
 TOO_FAR, UNKNOWN = 1, 3
 COLUMNS = ("reader", "topic", "entries", "bytes", "state")
@@ -36,17 +36,13 @@ COLUMNS = ("reader", "topic", "entries", "bytes", "state")
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far one reader is behind one topic or partition.
+    """How far one reader is behind one topic or partition."""
 
-    ``reader`` is a checkpoint or a subscription. ``bytes`` are not known of subscriptions.
-    ``is_lost``: what comes next for it was deleted, or the whole topic.
-    """
-
-    reader: str
+    reader: str  # a checkpoint, or the name of a subscription
     topic: str
     entries: int
-    bytes: int | None
-    is_lost: bool = False
+    bytes: int | None  # brokers do not tell them for subscriptions
+    is_lost: bool = False  # the next entry was deleted unread, or the whole topic
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -98,13 +94,13 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         type=int,
         default=sys.maxsize,
         metavar="N",
-        help="more entries behind than this are too many (default: any number is well)",
+        help="how many entries a reader may be behind (default: any number)",
     )
     parsed = parser.parse_args(arguments)
     if not parsed.checkpoint and not parsed.topic:
-        parser.error("--checkpoint or --topic is wanted")
+        parser.error("--checkpoint or --topic is required")
     if not parsed.admin_url:
-        parser.error("--admin-url is wanted: only the REST side tells what topics store")
+        parser.error("--admin-url is required: only the REST side tells what topics store")
     return parsed
 
 
@@ -130,7 +126,7 @@ async def _lags(parsed: argparse.Namespace, admin: AdminClient) -> list[Lag]:
 
 
 def lag_of(reader: str, topic: str, place: Place, layout: LogLayout | None) -> Lag:
-    """The lag of a query that goes on at ``place``; without a ``layout`` the topic is gone."""
+    """The lag of a query that goes on at ``place``; ``layout`` is ``None`` for a deleted topic."""
     if layout is None:
         return Lag(reader, topic, 0, 0, is_lost=True)
     left = layout.between(place.position, layout.end)
