@@ -14,7 +14,8 @@ from geminga import LOG_START, LogPosition
 
 
 class Ledger(NamedTuple):
-    """One ledger of the log. ``entries`` and ``size_bytes`` of the last one still grow."""
+    """One ledger of the log. ``entries`` and ``size_bytes`` of the last one grow until it is
+    closed."""
 
     ledger_id: int
     entries: int
@@ -67,8 +68,10 @@ class LogLayout:
         A position behind the last entry of a closed ledger is the start of the next ledger. Only
         this name is still good when the closed ledger is deleted.
         """
+        # The last ledger may still grow: a position behind its last entry is inside it.
         for index, ledger in enumerate(self.ledgers[:-1]):
             if ledger.ledger_id == position.ledger_id and position.entry_id >= ledger.entries:
+                # The next ledger may be empty, and closed as well.
                 return self.settled(LogPosition(self.ledgers[index + 1].ledger_id, 0))
         return position
 
@@ -97,6 +100,7 @@ class LogLayout:
             if ledger_id == start.ledger_id:
                 first = max(0, start.entry_id)
             if ledger_id == end.ledger_id:
+                # An end within a batch of messages needs that entry as well.
                 behind = min(entries, end.entry_id + (end.batch_index > 0))
             if first < behind:
                 share = size_bytes * (behind - first) // entries

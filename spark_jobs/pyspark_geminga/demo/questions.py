@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark_geminga.demo.charts import bars, histogram
 from pyspark_geminga.demo.report import Section
 
-# Length limits that tools and guides of style ask for.
+# Length limits of formatters and style guides.
 STYLES = ((79, "79"), (88, "88"), (100, "100"), (120, "120"))
 Answer = Sequence[tuple[str, float]]
 

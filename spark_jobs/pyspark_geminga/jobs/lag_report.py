@@ -32,6 +32,8 @@ DESCRIPTION = (
 )
 TOO_FAR, UNKNOWN = 1, 3
 COLUMNS = ("reader", "topic", "entries", "bytes", "state")
+# Of the values of labels in Prometheus' text format.
+ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +109,13 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 async def _lags(parsed: argparse.Namespace, admin: AdminClient) -> list[Lag]:
     found: list[Lag] = []
     for checkpoint in parsed.checkpoint:
+        # A mistyped path must not look like a query without lag. One that has not committed a batch
+        # yet has offsets, and no lag that could be measured.
         if not (checkpoint / "offsets").is_dir():
             raise FileNotFoundError(f"{checkpoint} is no checkpoint of a query: it has no offsets")
         for offset in committed_offsets(checkpoint) or []:
             for topic, place in sorted(offset.places.items()):
+                # Offsets name partitions, each a topic by itself.
                 layout = (await admin.layouts(topic, 0))[topic]
                 found.append(lag_of(str(checkpoint), topic, place, layout))
     for given in parsed.topic:
@@ -168,13 +173,10 @@ def _prometheus(lags: Sequence[Lag]) -> Iterator[str]:
         yield f"# TYPE {metric} gauge"
         for lag in lags:
             value = value_of(lag)
-            if value is not None:
-                labels = f'reader="{_label(lag.reader)}",topic="{_label(lag.topic)}"'
+            if value is not None:  # no sample: 0 would claim that there is no backlog
+                reader, topic = lag.reader.translate(ESCAPES), lag.topic.translate(ESCAPES)
+                labels = f'reader="{reader}",topic="{topic}"'
                 yield f"{metric}{{{labels}}} {value}"
-
-
-def _label(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 FORMATS = {"table": _table, "json": _json, "prometheus": _prometheus}

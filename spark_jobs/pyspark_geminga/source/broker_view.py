@@ -58,14 +58,11 @@ UNKNOWN = LogLayout((), LOG_START)
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The logs at one moment, by topic; ``asked_s`` is when the view began to ask."""
+    """The logs by topic; ``asked_s`` is when the view began to ask, so that what was published
+    before it is in them."""
 
     layouts: Mapping[str, LogLayout]
     asked_s: float
-
-    def end_of(self, topic: str) -> LogPosition:
-        """Where the topic ended."""
-        return self.layouts[topic].end
 
 
 class Begin(NamedTuple):
@@ -100,17 +97,13 @@ class BrokerView:
         # open transactions, and a query that went on behind these messages would miss them when
         # they are committed.
         self._readers: dict[str, Reader[bytes]] = {}
-        self._slots = asyncio.Semaphore(REQUESTS_MAX)
-
-    @property
-    def knows_ledgers(self) -> bool:
-        """Can it tell what lies between two positions?"""
-        return self._admin is not None
+        self._slots = asyncio.Semaphore(REQUESTS_MAX)  # requests to brokers, all together
 
     @property
     def requests_each_time(self) -> int:
         """About how many requests a snapshot costs."""
         if self._admin is not None:
+            # The REST side tells of all partitions of a topic at once, if one broker serves them.
             return max(1, len(self._partitions))
         return max(1, sum(max(1, count) for count in self._partitions.values()))
 
@@ -141,6 +134,7 @@ class BrokerView:
 
     async def position_at(self, topic: str, time_ms: int) -> LogPosition:
         """The first message that was published at that time or later, or the end of the topic."""
+        # The reader seeks to the time; where its first message is, only reading it tells.
         moment = datetime.fromtimestamp(time_ms / 1000, UTC)
         async with self._client.reader(topic, moment, receiver_queue_size=1) as reader:
             if not await reader.has_message_available():

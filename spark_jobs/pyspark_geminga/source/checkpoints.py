@@ -36,6 +36,8 @@ def commit_from_checkpoint(
     offset = committed_offset(Path(checkpoint), source)
     if offset is None:
         return {}
+    # Topics that the options no longer name stay as they are: the query may read them again. A
+    # negative ledger is the start of the log, before which nothing can be acknowledged.
     ends = {
         topic: place.position
         for topic, place in offset.places.items()
@@ -62,6 +64,7 @@ def committed_offset(checkpoint: Path, options: SourceOptions) -> SourceOffset |
     offsets = committed_offsets(checkpoint)
     if offsets is None:
         return None
+    # A query may have several sources of this kind; the topics tell which one is meant.
     for offset in offsets:
         if any(options.topics.covers(topic) for topic in offset.places):
             return offset
@@ -81,11 +84,12 @@ def committed_offsets(checkpoint: Path) -> list[SourceOffset] | None:
         return None
     found: list[SourceOffset] = []
     lines = (checkpoint / "offsets" / str(last)).read_text(encoding="utf-8").splitlines()
+    # A source of another kind may have an offset that is no JSON at all ("-" for none).
     for line in lines[2:]:
         try:
             found.append(SourceOffset.from_json(json.loads(line[line.find("{") :])))
         except (ValueError, InvalidOffset):
-            continue  # of another kind of source
+            continue
     return found
 
 

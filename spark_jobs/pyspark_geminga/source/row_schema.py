@@ -40,6 +40,7 @@ class RowSchema:
         needs_payload = any(name not in METADATA_FIELDS for name in columns.names)
         info = _topics_schema(options) if needs_payload else None
         known = from_arrow_schema(_columns(info, options, are_all=True))
+        # Compared by name and as texts: whether a column may be null does not matter.
         types = {field.name: field.dataType.simpleString() for field in known}
         for field in columns:
             if field.name not in types:
@@ -91,6 +92,7 @@ def _topics_schema(options: SourceOptions) -> SchemaInfo | None:
     loop = task_client(options.access)
     view = BrokerView(loop.client, options)
 
+    # Names and schemas are asked for together: a retry looks topics up again.
     async def ask() -> list[tuple[str, SchemaInfo | None]]:
         names = await view.topics()
         found = await asyncio.gather(*[loop.client.schema(name) for name in names])
