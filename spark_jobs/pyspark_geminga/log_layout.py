@@ -1,7 +1,7 @@
 """What is known of a topic's log: its ledgers, how many entries and bytes each has.
 
-A pure value, made of what the REST side says of a topic. It answers where the log begins and ends,
-what lies between two positions, and whether what begins at a position is still there.
+A pure value, made of the REST side's statistics of a topic. It answers where the log begins and
+ends, what lies between two positions, and whether entries behind a position were deleted.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class LogLayout:
     """The ledgers of a log, oldest first, with ``end`` behind the last entry that is stored.
 
     Where the ledgers are not known there are none: then nothing is known of the log but its end.
-    ``entries_added`` counts what was ever added; it begins anew when another broker takes the log.
+    ``entries_added`` counts the entries added so far; it starts again when another broker
+    takes the topic over.
     """
 
     ledgers: tuple[Ledger, ...]
@@ -121,7 +122,7 @@ class LogLayout:
     def is_lost(self, start: LogPosition) -> bool:
         """Were entries deleted that come at or after ``start`` and before the first retained one?
 
-        Also true of a position beyond the end, as after the topic was deleted and made again.
+        Also true of a position beyond the end, as after the topic was deleted and created again.
         A ledger that is missing between others had no entries: logs are only deleted from the
         front.
         """

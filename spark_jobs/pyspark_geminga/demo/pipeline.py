@@ -1,4 +1,4 @@
-"""What the demo runs: a cluster, a program that publishes, and a stream into Parquet beside it."""
+"""What the demo runs: a cluster, a program that publishes, and a stream into Parquet."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ QUESTIONS = (
         partial(_columns, name="characters", marks=STYLES),
     ),
     Question(
-        "How deep they stand",
+        "How far they are indented",
         "Spaces before the code. Four a level; what lies between continues a line above.",
         "select indent, count(*) from lines where kind not in ('blank', 'text') and indent <= 40 "
         "group by indent order by indent",

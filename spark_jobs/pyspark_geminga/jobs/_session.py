@@ -170,8 +170,8 @@ def source_options(arguments: argparse.Namespace, **more: str) -> dict[str, str]
         "predefinedSubscription": given.get("subscription"),
         "maxBytesPerTrigger": given.get("max_bytes_per_trigger"),
     }
-    said = {name: str(value) for name, value in options.items() if value is not None}
-    return said | more | cluster_options(arguments)
+    given_options = {name: str(value) for name, value in options.items() if value is not None}
+    return given_options | more | cluster_options(arguments)
 
 
 @contextmanager

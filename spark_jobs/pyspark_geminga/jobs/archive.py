@@ -23,7 +23,7 @@ PARTITIONS = ("dt", "hour")
 ROWS_A_FILE = 2_000_000
 DESCRIPTION = (
     "Stores topics as Parquet, a folder dt=.../hour=... for each hour (UTC) in which messages were "
-    "published, with all that a message says: its id, key, times and properties. Every message is "
+    "published, with all metadata of a message: its id, key, times and properties. Each message is "
     "stored once, also after crashes."
 )
 
@@ -96,7 +96,7 @@ def merge(spark: SparkSession, archive: str, target: str, after_minutes: int) ->
         rows = spark.read.parquet(archive)
     except AnalysisException as error:
         if error.getCondition() in {"PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"}:
-            return 0  # nothing was ever archived
+            return 0  # nothing was archived yet
         raise
     begin = f.to_timestamp("dt") + f.make_interval(hours=f.col("hour"))
     is_over = begin + f.make_interval(hours=f.lit(1), mins=f.lit(after_minutes))

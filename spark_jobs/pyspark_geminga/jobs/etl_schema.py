@@ -25,7 +25,7 @@ from pyspark_geminga.jobs.replay import with_text_keys
 
 # Columns that a result has from the message it is made of.
 KEPT = ("__key", "__eventTime", "__messageProperties")
-# The properties of a dead letter, beside those that the message had.
+# The properties of a dead letter, in addition to those of the message.
 REASON, TOPIC, MESSAGE_ID = "etl-reason", "etl-topic", "etl-message-id"
 DESCRIPTION = (
     "Reads topics by their schema, keeps the messages and columns that are wanted, checks them, "

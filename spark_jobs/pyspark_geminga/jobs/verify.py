@@ -28,7 +28,7 @@ NOT_COMPARED = ("__topic", "__messageId", "__publishTime", "dt", "hour")
 PLACED = ("key", "topic", "place")
 DESCRIPTION = (
     "Compares the messages of two topics, or of a topic and an archive: which are missing, which "
-    "are there too often, and which messages of a key stand in another order. With --sequence, "
+    "are stored too often, and which messages of a key are in another order. With --sequence, "
     "also looks for gaps and repeats in numbers that messages carry. The exit code is 0 if nothing "
     "is wrong, and 1 if something is."
 )
@@ -150,6 +150,7 @@ def compare(
     examples: int = 10,
 ) -> Findings:
     """What is wrong with ``found``: rows of the source, or of an archive."""
+    # Cached, since counts, pairs and examples are made of it: each would read the topic again.
     numbered = _numbered(found, same_by).cache()
     try:
         counts = numbered.agg(f.count("*"), f.count_if(f.col("occurrence") > 1)).first()
@@ -158,7 +159,7 @@ def compare(
         if expected is None:
             again = _examples(numbered.where("occurrence > 1"), "repeated", examples)
             return Findings(rows=rows, repeated=repeated, examples=again)
-        # Each message beside the one that it should be; one of the two may be missing.
+        # Each message is paired with the one that it should be; one of the two may be missing.
         left = _numbered(expected, same_by).select(
             "identity", "occurrence", *(f.col(name).alias(f"expected_{name}") for name in PLACED)
         )
@@ -266,6 +267,8 @@ def check_sequence(rows: DataFrame, sequence: str, *, by: str = "__key") -> Sequ
         f.col("__topic").alias("topic"),
         place.alias("place"),
     )
+    # Order is checked within a topic only, gaps and repeats over all topics that have numbers of
+    # the same group.
     before = f.lag("number").over(Window.partitionBy("by", "topic").orderBy("place"))
     groups = (
         told.withColumn("is_lower", f.col("number") < before)

@@ -1,8 +1,8 @@
-"""What becomes of a row: columns that are the message's value, and columns that say more about it.
+"""What a row becomes: some columns are the value of the message, others its metadata.
 
 The columns beginning with ``__`` are those that the source gives, with the Java connector's names:
-``__key``, ``__eventTime``, ``__messageProperties`` and ``__topic`` are written; where a message
-stood before (``__messageId``, ``__publishTime``) means nothing in another topic and is left out.
+``__key``, ``__eventTime``, ``__messageProperties`` and ``__topic`` are written. ``__messageId`` and
+``__publishTime`` are accepted, so that rows can be copied, but ignored: brokers set them anew.
 All other columns together are the value.
 """
 
@@ -125,9 +125,8 @@ def _concatenated(
 class RowLayout:
     """Which columns of a query are what, by their names."""
 
-    value: tuple[
-        str, ...
-    ]  # the columns that make the payload; the rest says which others there are
+    value: tuple[str, ...]  # the columns that make the payload
+    # Which of the columns with metadata there are.
     key: bool
     topic: bool
     event_time: bool
@@ -169,6 +168,7 @@ class RowLayout:
         # Arrow knows at once whether a column has nulls; to look for them takes 50 ns a row.
         if any(batch.column(name).null_count for name in self.value) and None in payloads:
             are_null = [payload is None for payload in payloads]
+            # The null flag is in the attributes: a message that is null and an empty one differ.
             payloads = [payload or b"" for payload in payloads]
         keys: list[str | bytes | None] | None = None
         if self.key and batch.column(KEY).null_count < len(batch):
@@ -236,6 +236,7 @@ def _times_ms(column: pa.Array) -> list[int | None] | None:
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
     times: list[int | None] = column.to_pylist()
+    # The field is unsigned on the wire.
     if min(time or 0 for time in times) < 0:
         raise InvalidRow(EVENT_TIME, "is before 1970, which messages cannot say")
     return times

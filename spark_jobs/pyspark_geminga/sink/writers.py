@@ -125,11 +125,13 @@ class WritePlan:
                 raise IncompleteInput
             written = clients.run(writer.finish())
         finally:
+            # Also after an error: the next attempt, maybe on another machine, needs the names of
+            # these producers.
             clients.run(writer.close())
         return TaskCommit(written)
 
     def identity(self) -> Identity:
-        """Who this task is to topics that deduplicate."""
+        """The identity under which topics deduplicate this task."""
         context = TaskContext.get()
         assert context is not None, "Spark runs this in a task"
         task = context.partitionId()
@@ -137,6 +139,8 @@ class WritePlan:
             return Identity(task)
         if not self.is_streaming:
             return Identity(task, f"spark-{self.options.dedup_key}-{task}")
+        # The query's id is in its checkpoint and stays the same over restarts, unlike the id of its
+        # run. Micro-batches are numbered without gaps, and a repeated one has the same number.
         query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
         if query is None or batch is None:
             raise InvalidOption("semantics", "dedup needs a Spark that tells tasks their query")
@@ -155,6 +159,7 @@ def all_rows_came() -> bool:
 
     Raises ``InvalidOption`` for a Spark whose worker has it elsewhere.
     """
+    # ``main`` is some frames further out; how many depends on the version of Spark.
     frame = inspect.currentframe()
     while frame is not None:
         peek = getattr(frame.f_locals.get("infile"), "peek", None)

@@ -65,7 +65,7 @@ def water_fill(backlogs: Mapping[str, Backlog], limit: int) -> None:
             if left <= 0:
                 return
         if left == left_before:
-            break
+            break  # no topic's next entry fits below the level
         waiting = [topic for topic in waiting if not backlogs[topic].is_exhausted]
     # The rest is less than an entry for each topic: it goes to the first topics whose entry fits.
     for topic in waiting:
@@ -106,14 +106,14 @@ class ByteBacklog:
                 (amount - taken_bytes) // segment.entry_bytes,
             )
             if is_first and not taken_bytes:
-                entries = max(1, entries)
+                entries = max(1, entries)  # also one that is larger than the limit
             if not entries:
                 break
             taken_bytes += entries * segment.entry_bytes
             self._taken_entries += entries
             self.position = segment.at(self._taken_entries)
             if self._taken_entries < segment.entries:
-                break
+                break  # the amount is used up within this ledger
             self._number += 1
             self._taken_entries = 0
         return taken_bytes
@@ -144,6 +144,7 @@ class RowBacklog:
         if self._ahead is None and self.position < self._end:
             self._ahead = next(self._entries, None)
             if self._ahead is None:
+                # Behind the last entry that readers get there may be markers up to the end.
                 self.position = self._end
         return self._ahead is None
 

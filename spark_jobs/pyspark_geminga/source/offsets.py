@@ -6,8 +6,8 @@ Version 1, of this source. A position is the NEXT message to read, so that range
      "p":    {topic: [ledger, entry, batch index or -1, message index or null], ...},
      "from": {topic: [...]},              where this batch begins, where the batch before has no "p"
      "plan": {topic: [[ledger, entry], ...]},  where this batch's range is cut into splits
-     "gone": [topic, ...],                deleted topics that are read no more
-     "initial": true}                     a start that stands in no checkpoint yet
+     "gone": [topic, ...],                deleted topics, which are no longer read
+     "initial": true}                     a start that is in no checkpoint yet
 
 Keys that are empty are left out. Version 0 is the Java connector's: ``{topic: [bytes, ...]}``,
 signed bytes of a protobuf ``MessageIdData`` that names the LAST message that was read.

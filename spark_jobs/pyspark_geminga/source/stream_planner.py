@@ -29,17 +29,17 @@ from pyspark_geminga.source.splits import RecordCuts, parts_of, plan_cuts
 
 log = logging.getLogger(__name__)
 
-# Requests a second of a query that waits for messages: Spark asks 90 times a second.
+# Requests a second of a query that waits for messages. Spark itself polls 90 times a second.
 IDLE_REQUESTS_PER_S = 8.0
 IDLE_WAIT_MAX_S = 2.0
-# A micro-batch is cut only where it has more than so many splits' worth of a topic: tasks that read
-# little cost more than they save.
+# Splits of a micro-batch are so many times as large as those of a batch read: tasks
+# that read little cost more than they save.
 STREAM_SPLIT_FACTOR = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How much a batch may read: neither means everything."""
+    """How much a batch may read: rows, or bytes, or everything if both are ``None``."""
 
     rows: int | None = None
     bytes: int | None = None
@@ -160,7 +160,7 @@ class StreamPlanner:
             for topic, begin in begins.items()
             if snapshot.layouts[topic].may_hold(begin, self._target(topic, snapshot))
         }
-        self._planned = start
+        self._planned = start  # what ``report`` sees, unless a batch is planned below
         if not backlogs:
             return None
         ends, by_records = self._ends(backlogs, snapshot, limit)
@@ -204,6 +204,7 @@ class StreamPlanner:
             if before is None or before.position >= place.position:
                 continue  # the batch reads nothing of this topic
             if layout is None:
+                # Deleted between the planning of the batch and its repeat after a restart.
                 self._lost(topic, before.position, None)
                 continue
             begin = self._retained(topic, before.position, place.position, layout)
@@ -235,6 +236,7 @@ class StreamPlanner:
             return None
         ends = {topic: Place(layout.end) for topic, layout in snapshot.layouts.items()}
         document = SourceOffset(ends).to_json()
+        # Without known ledgers the distance between two positions is unknown.
         planned = self._planned
         if planned is not None and all(each.ledgers for each in snapshot.layouts.values()):
             lag: dict[str, dict[str, int]] = {}
@@ -249,6 +251,7 @@ class StreamPlanner:
     # ---- what is there
 
     def _ask(self) -> Snapshot:
+        """Take a snapshot, and let the subscription follow the topics that exist now."""
         self._snapshot = self._cluster.snapshot()
         if self._options.subscription is not None:
             topics = set(self._snapshot.layouts)
@@ -291,11 +294,12 @@ class StreamPlanner:
         return snapshot
 
     def _has_news(self, start: SourceOffset, snapshot: Snapshot) -> bool:
+        """May any topic have messages behind ``start``?"""
         for topic, layout in snapshot.layouts.items():
             place = start.places.get(topic)
             begin = layout.first if place is None else self._settled(topic, place.position)
             if layout.is_lost(begin):
-                begin = layout.first
+                begin = layout.first  # ``_retained`` decides later whether the query fails
             if layout.may_hold(begin, self._target(topic, snapshot)):
                 return True
         return False
@@ -311,6 +315,7 @@ class StreamPlanner:
     # ---- where a batch begins and ends
 
     def _begins(self, start: SourceOffset, snapshot: Snapshot) -> dict[str, LogPosition]:
+        """Where the batch begins in each topic that exists. Raises ``DataLost``."""
         begins: dict[str, LogPosition] = {}
         for topic, layout in snapshot.layouts.items():
             place = start.places.get(topic)

@@ -1,7 +1,7 @@
 """``spark.readStream.format("pulsar")``: what Spark calls, on a ``StreamPlanner``.
 
-Spark keeps one of these in the process that plans a query, and pickles another one, made anew, into
-the tasks: they share nothing but the options.
+Spark keeps one reader in the process that plans a query, and makes another one, which it pickles
+into the tasks: they share only the options.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ AnswerT = TypeVar("AnswerT")
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are JSON objects here; ``SourceOffset`` says what is in them."""
+    """What Spark calls; its offsets are the JSON objects of ``SourceOffset``."""
 
     def __init__(self, options: SourceOptions, rows: RowSchema) -> None:
         self._options = options
