@@ -48,8 +48,8 @@ def job_parser(name: str, description: str, *, has_session: bool = True) -> argp
         "--admin-url",
         default=os.environ.get(ADMIN_VARIABLE, DEFAULT_ADMIN_URL),
         metavar="URL",
-        help="their REST side, which tells what topics store; without it ('') nothing is read in "
-        f"parallel but partitions (default: {DEFAULT_ADMIN_URL}; variable {ADMIN_VARIABLE})",
+        help="their REST side, which lists what topics store; without it ('') only partitions are "
+        f"read in parallel (default: {DEFAULT_ADMIN_URL}; variable {ADMIN_VARIABLE})",
     )
     add_pairs(
         cluster,
@@ -156,12 +156,14 @@ def sink_options(arguments: argparse.Namespace, topic: str) -> dict[str, str]:
 
 def source_options(arguments: argparse.Namespace, **more: str) -> dict[str, str]:
     """The options of a reader, out of those of all groups; ``--option`` overrides the others."""
-    given = vars(arguments)
+    given = vars(arguments)  # not every job has every group of options
     topics = arguments.topic
     options = {
         "topics": ",".join(topics) if topics else None,
         "topicsPattern": arguments.topics_pattern,
         "startingTime": arguments.starting_time,
+        # A stream of the data source starts at the latest message by default, but a job must not
+        # skip what was published before its first run.
         "startingOffsets": arguments.starting_offsets
         or (None if arguments.starting_time else "earliest"),
         "endingOffsets": given.get("ending_offsets"),
@@ -191,6 +193,8 @@ def job_session(name: str, arguments: argparse.Namespace) -> Generator[SparkSess
         settings["spark.ui.enabled"] = "false"
         settings["spark.ui.showConsoleProgress"] = "false"  # ``told_progress`` prints it instead
         settings["spark.log.level"] = "ERROR"
+        # Otherwise Spark binds to the address that this machine's name resolves to, which may not
+        # be reachable, as in containers.
         if (arguments.master or "local").startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             settings |= dict.fromkeys(
@@ -246,6 +250,8 @@ def run_streams(
         writer.option("checkpointLocation", checkpoint).trigger(**trigger).start()
         for checkpoint, writer in writers.items()
     ]
+    # By query: rows so far, and the newest batch that was counted. Spark keeps the progress of a
+    # hundred batches, so rows are added up while the queries run.
     rows, last = [0] * len(queries), [-1] * len(queries)
     try:
         is_over = False
@@ -256,12 +262,13 @@ def run_streams(
             is_over = all(ended)
             for number, query in enumerate(queries):
                 for progress in query.recentProgress:
+                    # Spark also reports an idle query, again and again with the same batch.
                     if progress.batchId > last[number] and progress.numInputRows:
                         rows[number] += progress.numInputRows
                         last[number] = progress.batchId
                         say(described(progress))
     except KeyboardInterrupt:
-        say("stopping")
+        say("stopping")  # which is a regular end of a continuous job
     finally:
         for query in queries:
             # A query that failed raises here what awaitTermination has raised already.

@@ -42,6 +42,7 @@ def main(arguments: Sequence[str]) -> int:
         )
         rows = _session.run_stream(writer, parsed)
         _session.say(f"{rows:,} messages were archived in {parsed.output}")
+        # A continuous job gets here only after Ctrl-C, which must not start a long merge.
         if parsed.merge_into and not parsed.continuous:
             with _session.told_progress(spark, "merge"):
                 hours = merge(spark, parsed.output, parsed.merge_into, parsed.merge_after)
@@ -98,6 +99,7 @@ def merge(spark: SparkSession, archive: str, target: str, after_minutes: int) ->
         if error.getCondition() in {"PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"}:
             return 0  # nothing was archived yet
         raise
+    # An hour that is not over yet would be merged again with each run.
     begin = f.to_timestamp("dt") + f.make_interval(hours=f.col("hour"))
     is_over = begin + f.make_interval(hours=f.lit(1), mins=f.lit(after_minutes))
     stored = _rows_by_hour(rows.where(is_over <= f.current_timestamp()))
@@ -107,11 +109,14 @@ def merge(spark: SparkSession, archive: str, target: str, after_minutes: int) ->
         if error.getCondition() not in {"PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"}:
             raise
         merged = {}
+    # Counts tell whether an hour changed: archives only grow. An interrupted run is made up for by
+    # the next one, as its hour was replaced as a whole or not at all.
     hours = sorted(hour for hour, count in stored.items() if merged.get(hour) != count)
     # One hour after the other, so that what is sorted at a time does not grow with the archive.
     for date, hour in hours:
         (
             rows.where((f.col("dt") == date) & (f.col("hour") == hour))
+            # By ranges: each file has messages of one time, and readers skip files by their bounds.
             .repartitionByRange(-(-stored[date, hour] // ROWS_A_FILE), "__topic", "__publishTime")
             .sortWithinPartitions("__topic", "__publishTime")
             .write.mode("overwrite")

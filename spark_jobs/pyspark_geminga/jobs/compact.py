@@ -43,6 +43,7 @@ def main(arguments: Sequence[str]) -> int:
         with _session.told_progress(spark, "compact"):
             mode = "overwrite" if parsed.overwrite else "errorifexists"
             last_of_keys(rows).write.mode(mode).option("compression", "zstd").parquet(parsed.output)
+        # Counted in the snapshot itself: its Parquet footers have the number.
         keys = spark.read.parquet(parsed.output).count()
         _session.say(
             f"the last messages of {keys:,} keys are in {parsed.output}; "
@@ -74,6 +75,7 @@ def last_of_keys(rows: DataFrame) -> DataFrame:
     whole = f.struct(*columns).alias("row")
     # PySpark takes the kind of function from its annotations, which its own types do not know.
     place = arrow_udf(places, "binary")(f.col("__messageId"))  # type: ignore[call-overload]
+    # Two steps: places are comparable within a topic only, publish times between topics.
     last_in_topic = keyed.groupBy("__key", "__topic").agg(f.max_by(whole, place).alias("row"))
     last = last_in_topic.groupBy("__key").agg(f.max_by("row", "row.__publishTime").alias("row"))
     # A single column of text or bytes is the payload itself: if it is empty, so is the payload.

@@ -10,7 +10,7 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,6 +30,7 @@ DESCRIPTION = (
     "topics. Exit codes: 0 nothing is too far behind, 1 something is, or was deleted before it was "
     "read, 2 the command line is wrong, 3 the lag could not be determined."
 )
+# Exit codes; 2 is argparse's.
 TOO_FAR, UNKNOWN = 1, 3
 COLUMNS = ("reader", "topic", "entries", "bytes", "state")
 # Of the values of labels in Prometheus' text format.
@@ -153,10 +154,6 @@ def _table(lags: Sequence[Lag]) -> Iterator[str]:
         yield "  ".join(align(cell, width) for cell, width, align in cells).rstrip()
 
 
-def _json(lags: Sequence[Lag]) -> Iterator[str]:
-    yield json.dumps([asdict(lag) for lag in lags], indent=2)
-
-
 def _prometheus(lags: Sequence[Lag]) -> Iterator[str]:
     metrics = (
         ("entries", "Entries that the reader has not processed.", lambda lag: lag.entries),
@@ -179,7 +176,11 @@ def _prometheus(lags: Sequence[Lag]) -> Iterator[str]:
                 yield f"{metric}{{{labels}}} {value}"
 
 
-FORMATS = {"table": _table, "json": _json, "prometheus": _prometheus}
+FORMATS: dict[str, Callable[[Sequence[Lag]], Iterable[str]]] = {
+    "table": _table,
+    "json": lambda lags: [json.dumps([asdict(lag) for lag in lags], indent=2)],
+    "prometheus": _prometheus,
+}
 
 
 if __name__ == "__main__":

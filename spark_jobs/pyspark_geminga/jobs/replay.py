@@ -157,6 +157,7 @@ def _without_partition(topic: Column) -> Column:
 def limited(rows: DataFrame, rows_a_second: float) -> DataFrame:
     """The same rows, of which each task passes on so many a second."""
 
+    # The clock is made in the task: what Spark pickles is the function alone.
     def pace(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return paced(batches, rows_a_second, SystemClock().monotonic, threading.Event().wait)
 
@@ -173,6 +174,7 @@ def paced(
 
     A task that was delayed does not catch up: the topic would get a burst.
     """
+    # Slow rates go row by row, less often than PACES_A_SECOND.
     step = max(1, int(rows_a_second / PACES_A_SECOND))
     due_s = monotonic_s()
     for batch in batches:

@@ -77,6 +77,7 @@ def in_windows(
     rows: DataFrame, window: str, slide: str | None, by: str, watermark: str | None = None
 ) -> DataFrame:
     """One row for each window and each topic or key that has messages in it."""
+    # A message without an event time has a null delay, which the aggregates leave out.
     published, event = f.col("__publishTime"), f.col("__eventTime")
     delay_ms = f.unix_millis(published) - f.unix_millis(event)
     group = f.col("__topic") if by == "topic" else f.col("__key").cast("string")
@@ -86,6 +87,7 @@ def in_windows(
         f.coalesce(f.octet_length("value"), f.lit(0)).alias("bytes"),
         delay_ms.alias("delay_ms"),
     )
+    # A batch has no watermark: all its windows are complete.
     if watermark is not None:
         measured = measured.withWatermark("time", watermark)
     columns: list[Column] = [

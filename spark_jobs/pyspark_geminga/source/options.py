@@ -132,6 +132,7 @@ class SourceOptions:
         if is_streaming and given.has("endingOffsets", "endingTime"):
             raise InvalidOption("ending*", "a stream has no end: this is for spark.read")
         bytes_max = given.number("maxBytesPerTrigger")
+        # Kafka's source calls it maxOffsetsPerTrigger.
         rows_max = given.number("maxRowsPerTrigger") or given.number("maxOffsetsPerTrigger")
         if bytes_max and rows_max:
             raise InvalidOption(
@@ -142,6 +143,16 @@ class SourceOptions:
                 "maxBytesPerTrigger",
                 "needs admin.url: only brokers' REST side tells how large ledgers are",
             )
+        splits = SplitRules(
+            given.number("targetSplitBytes") or 128 * MIB,
+            given.number("minPartitions") or 1,
+            given.number("maxPartitions") or SPLITS_MAX,
+            given.number("maxRecordsPerPartition"),
+        )
+        if splits.splits_min > splits.splits_max:
+            raise InvalidOption("minPartitions", "is more than maxPartitions")
+        # The Java connector adds a suffix to the prefix. Here it is the whole name, since a query
+        # that restarts needs the subscription that it had.
         subscription = given.text("predefinedSubscription")
         prefix = given.text("subscriptionPrefix")
         if subscription is not None and prefix is not None:
@@ -160,7 +171,7 @@ class SourceOptions:
             subscription=subscription or prefix,
             waits_for_topic=given.flag("waitingForNonExistedTopic", default=False),
             payload=_payload(given),
-            splits=_splits(given),
+            splits=splits,
             poll_interval_s=(given.number("pollIntervalMs") or 100) / 1000,
             idle_wait_s=(given.number("idleWaitMs") or 125) / 1000,
             pushes_filters=given.flag("filterPushdown", default=False),
@@ -304,15 +315,3 @@ def _payload(given: _Given) -> Payload:
         batch_rows=given.number("arrowBatchRows") or 8192,
         batch_bytes=given.number("arrowBatchBytes") or 8 * MIB,
     )
-
-
-def _splits(given: _Given) -> SplitRules:
-    rules = SplitRules(
-        given.number("targetSplitBytes") or 128 * MIB,
-        given.number("minPartitions") or 1,
-        given.number("maxPartitions") or SPLITS_MAX,
-        given.number("maxRecordsPerPartition"),
-    )
-    if rules.splits_min > rules.splits_max:
-        raise InvalidOption("minPartitions", "is more than maxPartitions")
-    return rules
