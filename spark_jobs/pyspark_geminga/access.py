@@ -97,6 +97,7 @@ class Access:
         given = dict(self.client_options)
         is_secure = self.service_url.startswith(("pulsar+ssl:", "https:"))
         options: dict[str, Any] = {}
+        # Absent ones keep the defaults of the client library.
         for name, parameter in (
             ("operationtimeoutms", "operation_timeout_s"),
             ("connectiontimeoutms", "connect_timeout_s"),
@@ -161,6 +162,7 @@ class Access:
 
     def _auth_parameters(self) -> dict[str, str]:
         """``authParams`` as JSON or as ``key:value,key:value``."""
+        # Also called for methods whose ``authParams`` is no list: what comes out is ignored then.
         text = dict(self.client_options).get("authparams", "").strip()
         if text.startswith("{"):
             try:
@@ -168,6 +170,7 @@ class Access:
             except ValueError as error:
                 raise InvalidOption(_CLIENT + "authParams", f"is no JSON: {error}") from error
             return {name: str(value) for name, value in document.items()}
+        # The first colon only: values are URLs and paths, too.
         pairs = (pair.partition(":") for pair in text.split(",") if ":" in pair)
         return {name.strip(): value.strip() for name, _, value in pairs}
 

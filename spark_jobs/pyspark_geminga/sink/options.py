@@ -105,7 +105,7 @@ class SinkOptions:
             raise InvalidOption(
                 "orderWithinTask", "is for semantics=dedup: only repeats need an order"
             )
-        cut = Cut()
+        cut = Cut()  # the defaults
         return cls(
             access=access,
             topic=topic,
@@ -142,7 +142,7 @@ def _number(given: Mapping[str, str], name: str, default: int) -> int:
 def _check_deduplication(
     access: Access, topic: str | None, dedup_key: str | None, *, is_streaming: bool
 ) -> None:
-    """Refuse what would not be exactly-once. Raises ``InvalidOption``."""
+    """Refuse options that cannot be exactly-once. Raises ``InvalidOption``."""
     if access.admin_url is None:
         raise InvalidOption(
             "semantics",

@@ -174,7 +174,17 @@ class RowLayout:
         if self.key and batch.column(KEY).null_count < len(batch):
             keys = batch.column(KEY).to_pylist()
         times = _times_ms(batch.column(EVENT_TIME)) if self.event_time else None
-        properties = _properties(batch.column(PROPERTIES)) if self.properties else None
+        properties: list[dict[str, str] | None] | None = None
+        if self.properties:
+            column = batch.column(PROPERTIES)
+            # ``items`` also has those of rows that are null or not in this slice. The check may
+            # therefore refuse too much, but never too little.
+            if len(column.items) and column.null_count < len(column):
+                if column.items.null_count:
+                    raise InvalidRow(
+                        PROPERTIES, "has a value that is null, which messages cannot say"
+                    )
+                properties = [dict(pairs) if pairs else None for pairs in column.to_pylist()]
         if keys is None and times is None and properties is None and are_null is None:
             # Most queries write nothing but values: there is nothing to encode then.
             attributes = [b""] * len(payloads)
@@ -240,13 +250,3 @@ def _times_ms(column: pa.Array) -> list[int | None] | None:
     if min(time or 0 for time in times) < 0:
         raise InvalidRow(EVENT_TIME, "is before 1970, which messages cannot say")
     return times
-
-
-def _properties(column: pa.Array) -> list[dict[str, str] | None] | None:
-    # ``items`` also has those of rows that are null or not in this slice. The check may therefore
-    # refuse too much, but never too little.
-    if not len(column.items) or column.null_count == len(column):
-        return None
-    if column.items.null_count:
-        raise InvalidRow(PROPERTIES, "has a value that is null, which messages cannot say")
-    return [dict(pairs) if pairs else None for pairs in column.to_pylist()]

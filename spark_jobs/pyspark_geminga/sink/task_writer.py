@@ -156,11 +156,13 @@ class TaskWriter:
         if len(self._destinations) + len(missing) > DESTINATIONS_MAX:
             raise InvalidRow(TOPIC, f"names more than {DESTINATIONS_MAX} topics in one task")
         await asyncio.gather(*[self._open(name) for name in missing])
+        # One destination after the other: ``add`` waits where a producer has too much in flight.
         for name, some in places.items():
             taken = rows if some is None else rows.take(some)
             await self._destinations[name].add(taken.payloads, taken.attributes)
 
     async def _route(self, topic: str | None) -> TopicRoute:
+        """How rows for ``topic`` are routed; ``None`` is the topic of the options."""
         options = self._options
         text = options.topic if topic is None else topic
         assert text is not None, "the layout of rows has seen to it"

@@ -112,6 +112,7 @@ def read_part(
         is_missing = is_missing or _lacks_start(part, batches)
         _check(loop, part, options, batches.first_position, is_missing=is_missing)
     finally:
+        # Also where Spark drops the generator before its end, as for a LIMIT.
         loop.run(batches.aclose())
 
 

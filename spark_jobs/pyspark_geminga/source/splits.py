@@ -22,7 +22,7 @@ from geminga import LogPosition
 from pyspark_geminga.errors import InvalidOption
 from pyspark_geminga.log_layout import Segment, total_bytes, total_entries
 
-# Spark's driver holds each split, and schedules it as a task.
+# A bound for the memory of Spark's driver, which holds each split and schedules it as a task.
 SPLITS_MAX = 100_000
 
 
