@@ -1,8 +1,8 @@
-"""Clients that a Python process of Spark's keeps: one for each access, whatever reads or writes.
+"""Clients that a Python process of Spark keeps: one for each access, for all reads and writes.
 
-Spark runs many short tasks in a process, one after the other; each would connect anew otherwise.
-Nothing tells the process that a query ended (Spark calls no ``stop``): clients live as long as it
-does, and brokers close connections that no longer answer.
+Spark runs many short tasks in a process, one after the other; each would have to connect otherwise.
+The process does not learn that a query ended (Spark calls no ``stop``): clients live as long as the
+process, and brokers close connections that no longer answer.
 """
 
 from __future__ import annotations
@@ -20,17 +20,20 @@ from pyspark_geminga.access import Access
 AnswerT = TypeVar("AnswerT")
 ItemT = TypeVar("ItemT")
 
-# Queries with other accesses in one process are few: the oldest client goes.
+# Few queries with different accesses share a process: the client not used for longest is closed.
 CLIENTS_MAX = 16
 
 _clients: dict[tuple[int, Access], ClientLoop] = {}
 
 
 def task_client(access: Access) -> ClientLoop:
-    """The client of this process for ``access``, for a task: its event loop runs in the thread of
-    the caller, and only while the caller waits. Decoding needs no second thread then, and hands no
-    interpreter lock to and fro."""
-    # Of a process that Spark forked: its parent's connections are not its own.
+    """The client of this process for ``access``, for use by one task at a time.
+
+    Its event loop runs in the thread of the caller, and only while the caller waits: decoding and
+    IO in two threads would compete for the interpreter's lock.
+    """
+    # The process id is part of the key: a process that Spark forked must not use the connections of
+    # its parent, which it has in memory.
     key = (os.getpid(), access)
     client = _clients.pop(key, None)
     if client is None:
@@ -53,9 +56,13 @@ class ClientLoop:
         return self._loop.run_until_complete(work)
 
     def iterate(self, items: AsyncIterator[ItemT]) -> Iterator[ItemT]:
-        """The items, one after the other, waited for."""
+        """Wait for each of the items, and yield it."""
         end = _End[ItemT]()
-        while not isinstance(item := self.run(_next(items, end)), _End):
+
+        async def following() -> ItemT | _End[ItemT]:
+            return await anext(items, end)
+
+        while not isinstance(item := self.run(following()), _End):
             yield item
 
     def close(self) -> None:
@@ -70,7 +77,7 @@ class PlannerLoop:
 
     def __init__(self, access: Access) -> None:
         self._loop = asyncio.new_event_loop()
-        # A daemon: Spark ends the process without a word.
+        # A daemon thread: nothing closes this object, and Spark has to be able to end the process.
         threading.Thread(target=self._loop.run_forever, name="pyspark_geminga", daemon=True).start()
         self.client = self.run(_opened(access))
 
@@ -80,19 +87,15 @@ class PlannerLoop:
         try:
             return future.result()
         finally:
-            future.cancel()  # where the wait was interrupted; what is done stays done
+            future.cancel()  # in case the wait was interrupted; a finished future ignores it
 
     def begin(self, work: Coroutine[Any, Any, AnswerT]) -> Future[AnswerT]:
-        """Do ``work`` meanwhile; the caller takes its result or cancels it."""
+        """Start ``work``; the caller takes its result later, or cancels it."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
 
 class _End(Generic[ItemT]):
-    """Stands behind the last item."""
-
-
-async def _next(items: AsyncIterator[ItemT], end: _End[ItemT]) -> ItemT | _End[ItemT]:
-    return await anext(items, end)
+    """Marks the end of the items; a value of its own, as any other may be an item."""
 
 
 async def _opened(access: Access) -> Client:

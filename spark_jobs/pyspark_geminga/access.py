@@ -18,7 +18,7 @@ from pyspark_geminga.errors import InvalidOption
 
 _CLIENT = "pulsar.client."
 _ADMIN = "pulsar.admin."
-# Names of Java's classes, and of methods in general, by what stands behind their last dot.
+# Methods by the last part of a name, in lower case: Java's classes, or our own words.
 _METHODS = {
     "authenticationtoken": "token",
     "token": "token",
@@ -52,22 +52,22 @@ ACCESS_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Where the cluster is and who connects: hashable, equal for what may share a client.
-
-    ``client_options`` are those below ``pulsar.client.``, sorted, names in lower case;
-    ``admin_options`` those below ``pulsar.admin.``, which differ for the REST side.
-    """
+    """Where the cluster is and who connects. Hashable: reads and writes with equal accesses share a
+    client."""
 
     service_url: str
     admin_url: str | None
+    # Names in lower case without ``pulsar.client.``, and values, sorted.
     client_options: tuple[tuple[str, str], ...] = ()
+    # Those without ``pulsar.admin.``, which override the others for the REST side.
     admin_options: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Access:
         """The access that the options of a reader or writer describe.
 
-        Raises ``InvalidOption``; others' options are left alone (see ``check_names``).
+        Ignores the options of the source or sink itself (see ``check_names``). Raises
+        ``InvalidOption``.
         """
         lower = {name.lower(): value for name, value in options.items()}
         service_url = lower.get("service.url")
@@ -82,13 +82,13 @@ class Access:
             _below(_CLIENT, lower),
             _below(_ADMIN, lower),
         )
-        # What is wrong is said where the query is planned.
+        # Both raise for options that are wrong: when the query is planned, not in its tasks.
         access.authentication()
         access.for_admin().authentication()
         return access
 
     def for_admin(self) -> Access:
-        """The same for the REST side: who connects, and how, unless it is told otherwise."""
+        """The access to the REST side, with the client's options where it has none of its own."""
         options = {**dict(self.client_options), **dict(self.admin_options)}
         return Access(self.service_url, self.admin_url, tuple(sorted(options.items())))
 
@@ -97,6 +97,7 @@ class Access:
         given = dict(self.client_options)
         is_secure = self.service_url.startswith(("pulsar+ssl:", "https:"))
         options: dict[str, Any] = {}
+        # Absent ones keep the defaults of the client library.
         for name, parameter in (
             ("operationtimeoutms", "operation_timeout_s"),
             ("connectiontimeoutms", "connect_timeout_s"),
@@ -115,7 +116,7 @@ class Access:
             raise InvalidOption("service.url", str(error)) from error
 
     def tls(self) -> geminga.Tls:
-        """How connections are secured, where the URLs say that they are."""
+        """The TLS options, for connections whose URL asks for TLS."""
         given = dict(self.client_options)
         parameters = self._auth_parameters()
         # Java's clients name the certificate of mutual TLS in authParams.
@@ -145,16 +146,23 @@ class Access:
                 f"{name!r} is none of token, tls, basic and oauth2, or Java's classes for them",
             )
         text, parameters = given.get("authparams", ""), self._auth_parameters()
-        makers: dict[str, Callable[[], geminga.Authentication]] = {
-            "token": lambda: geminga.Token(_token(text)),
-            "tls": geminga.MutualTls,
-            "basic": lambda: geminga.Basic(*_user(text, parameters)),
-            "oauth2": lambda: _oauth2(parameters),
-        }
-        return makers[method]()
+        if method == "tls":
+            return geminga.MutualTls()
+        if method == "token":
+            return geminga.Token(_token(text))
+        if method == "oauth2":
+            return _oauth2(parameters)
+        # Basic: Java's JSON with userId and password, or user:password.
+        if "userId" in parameters:
+            return geminga.Basic(parameters["userId"], parameters.get("password", ""))
+        user, colon, password = text.partition(":")
+        if not colon:
+            raise InvalidOption(_CLIENT + "authParams", "basic needs user:password")
+        return geminga.Basic(user, password)
 
     def _auth_parameters(self) -> dict[str, str]:
         """``authParams`` as JSON or as ``key:value,key:value``."""
+        # Also called for methods whose ``authParams`` is no list: what comes out is ignored then.
         text = dict(self.client_options).get("authparams", "").strip()
         if text.startswith("{"):
             try:
@@ -162,6 +170,7 @@ class Access:
             except ValueError as error:
                 raise InvalidOption(_CLIENT + "authParams", f"is no JSON: {error}") from error
             return {name: str(value) for name, value in document.items()}
+        # The first colon only: values are URLs and paths, too.
         pairs = (pair.partition(":") for pair in text.split(",") if ":" in pair)
         return {name.strip(): value.strip() for name, _, value in pairs}
 
@@ -177,7 +186,7 @@ def _below(prefix: str, options: Mapping[str, str]) -> tuple[tuple[str, str], ..
 
 
 def check_names(options: Mapping[str, str], known: tuple[str, ...]) -> None:
-    """Refuse options that have none of these names: a misspelt one would be ignored in silence.
+    """Refuse options with other names than these, which would otherwise be ignored in silence.
 
     Raises ``InvalidOption``.
     """
@@ -215,7 +224,10 @@ def _flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
 
 
 def _token(text: str) -> str | Callable[[], str]:
-    """A token as it is, or behind ``token:``; one in a file is read for each connection."""
+    """A token, with or without ``token:`` before it; or a function that reads it out of a file.
+
+    The client calls the function for each connection: the file may get a new token meanwhile.
+    """
     if text.startswith("file:"):
         path = unquote(urlsplit(text).path)
 
@@ -227,15 +239,6 @@ def _token(text: str) -> str | Callable[[], str]:
     if not text:
         raise InvalidOption(_CLIENT + "authParams", "is missing: token:... or file:///path")
     return text.removeprefix("token:")
-
-
-def _user(text: str, parameters: Mapping[str, str]) -> tuple[str, str]:
-    if "userId" in parameters:
-        return parameters["userId"], parameters.get("password", "")
-    user, colon, password = text.partition(":")
-    if not colon:
-        raise InvalidOption(_CLIENT + "authParams", "basic needs user:password")
-    return user, password
 
 
 def _oauth2(parameters: Mapping[str, str]) -> geminga.OAuth2:
@@ -257,7 +260,7 @@ def _oauth2(parameters: Mapping[str, str]) -> geminga.OAuth2:
 
 
 def pems_of(files: Iterable[tuple[str, str]]) -> dict[str, bytes]:
-    """Keys by their names, out of files on this machine. Raises ``OSError``."""
+    """Read keys, by their names, from files on this machine. Raises ``OSError``."""
     pems: dict[str, bytes] = {}
     for name, path in files:
         with open(path, "rb") as file:  # noqa: PTH123  # as short as it gets

@@ -3,9 +3,9 @@
 GemingaError
 └── ConnectorError
     ├── InvalidOption      an option that is unknown, missing, or contradicts another
-    ├── InvalidOffset      a JSON that is no offset of this source
+    ├── InvalidOffset      a JSON value that is no offset of this source
     ├── AdminRefused       the REST side of the cluster answered with an error
-    └── DataLost           messages that the query has to read are not there any more
+    └── DataLost           messages that the query has to read were deleted
 
 Spark shows them as the cause of a failed query: their texts say which option or which topic.
 """
@@ -42,11 +42,11 @@ class AdminRefused(ConnectorError):
 
 
 class DataLost(ConnectorError):
-    """Messages that the query has to read are not there any more, or may have been deleted: of a
-    ledger that is gone while no query looked, it is not known whether all of it had been read.
+    """Messages that the query has to read were deleted, or may have been.
 
-    ``wanted`` is where it has to go on, ``available`` the first position that the topic still
-    has (``None`` where the topic is gone, or empty).
+    If a ledger was deleted while the query was down, it is unknown whether the query had read all
+    of it. ``wanted`` is where the query has to go on, ``available`` the first position that the
+    topic still has (``None`` where the topic is gone, or empty).
     """
 
     code: ClassVar[str] = "DataLost"

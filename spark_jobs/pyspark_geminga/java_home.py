@@ -2,7 +2,7 @@
 
 Spark starts every JVM with ``--add-modules=jdk.incubator.vector`` (``JavaModuleOptions`` in its
 launcher), and no setting of Spark's takes the option back. A JVM without that module refuses to
-start, though Spark only uses the module where it is there. The wheel's Java is such a JVM, and so
+start, though Spark only uses the module where it exists. The wheel's Java is such a JVM, and so
 are other reduced ones. For these, ``bin/java`` below a directory in the user's cache is a script
 that drops the option; ``JAVA_HOME`` is that directory.
 """
@@ -14,7 +14,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from geminga_runtime.java import Java, find_java
+from geminga_runtime.java import find_java
 
 VECTOR_MODULE = "jdk.incubator.vector"
 REMEDY = "pip install 'geminga[spark]' brings one, or set JAVA_HOME to yours"
@@ -40,20 +40,18 @@ def java_home(environment: Mapping[str, str]) -> Path:
     # The XDG specification: a relative path there is invalid and must be ignored.
     root = Path(caches) if caches.startswith("/") else Path.home() / ".cache"
     home = root / "geminga" / f"java-for-spark-{java.identity}"
-    _write_script(home / "bin" / "java", java)
-    return home
-
-
-def _write_script(place: Path, java: Java) -> None:
-    """Put the script there in one step: other sessions may be starting it, or writing it too."""
+    # Removes the option from the arguments, and becomes the real Java with the others.
     script = (
         "#!/bin/sh\n"
         f'for word do shift; [ "$word" = --add-modules={VECTOR_MODULE} ]'
         ' || set -- "$@" "$word"; done\n'
         f'exec {shlex.quote(str(java.executable))} "$@"\n'
     )
+    place = home / "bin" / "java"
     place.parent.mkdir(parents=True, exist_ok=True)
+    # The script is replaced in one step: other sessions may be starting it, or writing it too.
     staging = place.with_name(f"java.{os.getpid()}")
     staging.write_text(script)
     staging.chmod(0o755)
     staging.replace(place)
+    return home

@@ -1,7 +1,7 @@
 """What is known of a topic's log: its ledgers, how many entries and bytes each has.
 
-A pure value, made of what the REST side says of a topic. It answers where the log begins and ends,
-what lies between two positions, and whether what begins at a position is still there.
+A pure value, made of the REST side's statistics of a topic. It answers where the log begins and
+ends, what lies between two positions, and whether entries behind a position were deleted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from geminga import LOG_START, LogPosition
 
 
 class Ledger(NamedTuple):
-    """One ledger of the log. ``entries`` and ``size_bytes`` of the last one still grow."""
+    """One ledger of the log. ``entries`` and ``size_bytes`` of the last one grow until it is
+    closed."""
 
     ledger_id: int
     entries: int
@@ -44,7 +45,8 @@ class LogLayout:
     """The ledgers of a log, oldest first, with ``end`` behind the last entry that is stored.
 
     Where the ledgers are not known there are none: then nothing is known of the log but its end.
-    ``entries_added`` counts what was ever added; it begins anew when another broker takes the log.
+    ``entries_added`` counts the entries added so far; it starts again when another broker
+    takes the topic over.
     """
 
     ledgers: tuple[Ledger, ...]
@@ -67,8 +69,10 @@ class LogLayout:
         A position behind the last entry of a closed ledger is the start of the next ledger. Only
         this name is still good when the closed ledger is deleted.
         """
+        # The last ledger may still grow: a position behind its last entry is inside it.
         for index, ledger in enumerate(self.ledgers[:-1]):
             if ledger.ledger_id == position.ledger_id and position.entry_id >= ledger.entries:
+                # The next ledger may be empty, and closed as well.
                 return self.settled(LogPosition(self.ledgers[index + 1].ledger_id, 0))
         return position
 
@@ -76,8 +80,11 @@ class LogLayout:
         """The same for a position of the layout ``before``: also where its ledger was closed and
         deleted since then, if the counts of entries say that nothing was written behind it."""
         settled = self.settled(before.settled(position))
+        # Either its ledger is still listed, or there were unread entries behind it already.
         if not self.is_lost(settled) or before.may_hold(settled, before.end):
             return settled
+        # All entries that were added since ``before`` are still listed: none was added to the
+        # deleted ledgers, which had been read to their end.
         added = sum(ledger.entries for ledger in self.ledgers)
         return self.first if self.entries_added - before.entries_added == added else settled
 
@@ -94,6 +101,7 @@ class LogLayout:
             if ledger_id == start.ledger_id:
                 first = max(0, start.entry_id)
             if ledger_id == end.ledger_id:
+                # An end within a batch of messages needs that entry as well.
                 behind = min(entries, end.entry_id + (end.batch_index > 0))
             if first < behind:
                 share = size_bytes * (behind - first) // entries
@@ -114,7 +122,7 @@ class LogLayout:
     def is_lost(self, start: LogPosition) -> bool:
         """Were entries deleted that come at or after ``start`` and before the first retained one?
 
-        Also true of a position beyond the end, as after the topic was deleted and made again.
+        Also true of a position beyond the end, as after the topic was deleted and created again.
         A ledger that is missing between others had no entries: logs are only deleted from the
         front.
         """
@@ -123,11 +131,10 @@ class LogLayout:
         first = self.first
         if start.ledger_id < first.ledger_id:
             return True
-        return start.ledger_id > max(self.end.ledger_id, first.ledger_id, self._newest)
-
-    @property
-    def _newest(self) -> int:
-        return self.ledgers[-1].ledger_id if self.ledgers else -1
+        # The end may be in a ledger that the list does not have yet, and the last ledger of the
+        # list may be a new one that has no entry.
+        newest = self.ledgers[-1].ledger_id
+        return start.ledger_id > max(self.end.ledger_id, first.ledger_id, newest)
 
 
 def total_entries(segments: Sequence[Segment]) -> int:

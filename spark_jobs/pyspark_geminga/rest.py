@@ -20,25 +20,29 @@ from pyspark_geminga.access import Access
 from pyspark_geminga.errors import AdminRefused
 from pyspark_geminga.log_layout import Ledger, LogLayout
 
-# A broker that does not serve a topic names the one that does; more hops than brokers are a loop.
+# A broker redirects a request about a topic to the broker that serves it. More hops are a loop.
 REDIRECTS_MAX = 10
 TIMEOUT_S = 30.0
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
-# Requests of many topics go side by side, but not without bound.
+# Requests that run concurrently.
 REQUESTS_MAX = 8
 NOT_FOUND = 404
 FORBIDDEN = (401, 403)
 
 
 class AdminClient:
-    """Asks brokers over HTTP, and keeps a connection to each for the next time."""
+    """Asks brokers over HTTP, and keeps connections to them for the next requests."""
 
     def __init__(self, access: Access) -> None:
         assert access.admin_url is not None
-        self._urls = _hosts(access.admin_url)
+        # ``http://a:1,b:2`` is two brokers, which are tried in turn.
+        scheme, _, hosts = access.admin_url.partition("://")
+        self._urls = [f"{scheme}://{host}" for host in hosts.rstrip("/").split(",")]
         admin = access.for_admin()
         self._tls = admin.tls()
         self._authentication = admin.authentication()
+        # Connections without a request, by the URL of the broker. Requests run in threads: the lock
+        # guards these lists, and is not held during a request.
         self._idle: dict[str, list[http.client.HTTPConnection]] = {}
         self._lock = threading.Lock()
         self._slots = asyncio.Semaphore(REQUESTS_MAX)
@@ -51,7 +55,7 @@ class AdminClient:
         name = TopicName.parse(topic)
         if not partitions:
             return {topic: await self._layout(name)}
-        # One broker tells at once what it knows of all of them; the others are asked for theirs.
+        # One request returns the partitions that a broker knows; one more each gets the others.
         document = await self.get(name, "partitioned-internalStats")
         known = cast(dict[str, Any], document.get("partitions", {})) if document else {}
         names = [name.partition(index) for index in range(partitions)]
@@ -63,18 +67,20 @@ class AdminClient:
         return by_name | {topic: layout_of(stats) for topic, stats in known.items()}
 
     async def has_transactions(self) -> bool:
-        """Has the cluster transactions, so that what is stored may not be readable yet?
+        """Are transactions enabled in the cluster, so that stored messages may not be readable yet?
 
-        A role that may not know has to expect it. Raises ``OSError``.
+        For a role that may not ask the answer is yes. Raises ``OSError``.
         """
         try:
             return await self._ask_for("/admin/v3/transactions/coordinators") is not None
         except AdminRefused as refusal:
-            return refusal.status in FORBIDDEN  # 503 says that they are switched off
+            return refusal.status in FORBIDDEN  # 503 means that they are disabled
 
     async def backlogs(self, topic: str) -> dict[str, int] | None:
-        """How much of a topic, of all its partitions if it has some, each subscription has not
-        acknowledged; ``None`` if there is no such topic. Raises ``AdminRefused`` or ``OSError``."""
+        """The backlog of each subscription in entries, summed up over the partitions of the topic.
+
+        ``None`` if there is no such topic. Raises ``AdminRefused`` or ``OSError``.
+        """
         name = TopicName.parse(topic)
         document = await self.get(name, "stats") or await self.get(name, "partitioned-stats")
         if document is None:
@@ -83,7 +89,7 @@ class AdminClient:
         return {name: int(each["msgBacklog"]) for name, each in subscriptions.items()}
 
     def close(self) -> None:
-        """Close the connections that are kept for the next time."""
+        """Close the idle connections."""
         with self._lock:
             for idle in self._idle.values():
                 while idle:
@@ -94,12 +100,12 @@ class AdminClient:
         return None if document is None else layout_of(document)
 
     async def get(self, topic: TopicName, what: str) -> dict[str, Any] | None:
-        """What is asked about a topic; ``None`` where there is no such topic."""
+        """The JSON object ``what`` about a topic; ``None`` where there is no such topic."""
         path = f"/admin/v2/persistent/{topic.namespace}/{topic.encoded_local}/{what}"
         return await self._ask_for(path)
 
     async def _ask_for(self, path: str) -> dict[str, Any] | None:
-        """The JSON object, ``None`` where there is no such thing."""
+        """The JSON object at ``path``; ``None`` where the broker answers 404."""
         headers: Mapping[str, str] = {}
         if self._authentication is not None:
             headers = await self._authentication.http_headers()
@@ -107,6 +113,7 @@ class AdminClient:
             return await asyncio.to_thread(self._request, path, headers)
 
     def _request(self, path: str, headers: Mapping[str, str]) -> dict[str, Any] | None:
+        """Try the brokers in turn until one answers. Runs in a thread, as the methods below."""
         failed: OSError | None = None
         for base in self._urls:
             try:
@@ -117,7 +124,7 @@ class AdminClient:
         raise failed
 
     def _follow(self, url: str, headers: Mapping[str, str]) -> dict[str, Any] | None:
-        """Ask at ``url``, and where its answers lead."""
+        """Ask at ``url``, and follow redirects."""
         for _ in range(REDIRECTS_MAX):
             status, location, body = self._ask(url, headers)
             if location is not None and status // 100 == 3:
@@ -134,15 +141,23 @@ class AdminClient:
         raise AdminRefused(url, 307, f"{REDIRECTS_MAX} redirects in a row")
 
     def _ask(self, url: str, headers: Mapping[str, str]) -> tuple[int, str | None, bytes]:
+        """One request; returns the status, the ``Location`` and the body of its answer."""
         parts = urlsplit(url)
         base = f"{parts.scheme}://{parts.netloc}"
         target = f"{parts.path}?{parts.query}" if parts.query else parts.path
         with self._lock:
             idle = self._idle.setdefault(base, [])
             connection = idle.pop() if idle else None
-        # A connection that was idle may have been closed by the broker: a new one answers for sure.
+        # The broker may have closed a connection while it was idle, so that a failure of such a one
+        # says nothing: the request is repeated on a new connection. GET changes nothing.
         for is_last in (connection is None, True):
-            connection = connection or self._connection(parts.scheme, parts.hostname, parts.port)
+            host, port = parts.hostname or "", parts.port
+            if connection is None and parts.scheme == "https":
+                connection = http.client.HTTPSConnection(
+                    host, port, timeout=TIMEOUT_S, context=self._tls.context()
+                )
+            elif connection is None:
+                connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
             try:
                 connection.request("GET", target, headers=dict(headers))
                 answer = connection.getresponse()
@@ -158,20 +173,12 @@ class AdminClient:
             return answer.status, answer.headers.get("Location"), body
         raise AssertionError("the last attempt returns or raises")
 
-    def _connection(
-        self, scheme: str, host: str | None, port: int | None
-    ) -> http.client.HTTPConnection:
-        if scheme == "https":
-            context = self._tls.context()
-            return http.client.HTTPSConnection(host or "", port, timeout=TIMEOUT_S, context=context)
-        return http.client.HTTPConnection(host or "", port, timeout=TIMEOUT_S)
-
 
 def layout_of(stats: Mapping[str, Any]) -> LogLayout:
-    """What ``PersistentTopicInternalStats`` say of the log.
+    """The layout of a log by ``PersistentTopicInternalStats``.
 
-    Of the ledger that is being written they have the entries apart, in ``lastConfirmedEntry`` and
-    ``currentLedgerSize``; Pulsar's list shows 0 for it.
+    In Pulsar's list of ledgers the one that is being written has 0 entries and bytes: its numbers
+    are in ``lastConfirmedEntry``, ``currentLedgerEntries`` and ``currentLedgerSize``.
     """
     last_ledger, _, last_entry = str(stats["lastConfirmedEntry"]).partition(":")
     end = LogPosition(int(last_ledger), int(last_entry) + 1)
@@ -183,13 +190,8 @@ def layout_of(stats: Mapping[str, Any]) -> LogLayout:
         if number == len(stats["ledgers"]):
             entries = max(entries, int(stats["currentLedgerEntries"]))
             size = max(size, int(stats["currentLedgerSize"]))
+        # The end is exact, and the other numbers may be of another moment.
         if ledger_id == end.ledger_id:
             entries = end.entry_id
         ledgers.append(Ledger(ledger_id, entries, size))
     return LogLayout(tuple(ledgers), end, int(stats["entriesAddedCounter"]))
-
-
-def _hosts(url: str) -> list[str]:
-    """``http://a:1,b:2`` is two brokers."""
-    scheme, _, hosts = url.partition("://")
-    return [f"{scheme}://{host}" for host in hosts.rstrip("/").split(",")]

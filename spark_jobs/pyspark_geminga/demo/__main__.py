@@ -1,6 +1,6 @@
 """A cluster, a million events, a stream into Parquet, and charts: ``make spark-demo``.
 
-It ends by itself, leaves nothing but the report, and fails if an event was lost or stored twice.
+It ends by itself, leaves only the report, and fails if an event was lost or stored twice.
 """
 
 from __future__ import annotations
@@ -31,10 +31,16 @@ EVENTS = 1_200_000
 
 def main(arguments: Sequence[str]) -> int:
     """Run the demo; returns the exit code."""
-    parser = _session.job_parser("demo", "Runs a tour by itself, and draws what it found.")
+    parser = _session.job_parser(
+        "demo", "Starts a cluster, publishes and streams a million events, and draws a report."
+    )
     parser.prog = "python -m pyspark_geminga.demo"
     parser.add_argument(
-        "--events", type=int, default=EVENTS, metavar="N", help=f"at most (default: {EVENTS:,})"
+        "--events",
+        type=int,
+        default=EVENTS,
+        metavar="N",
+        help=f"at most so many events (default: {EVENTS:,})",
     )
     parser.add_argument(
         "--report",
@@ -47,6 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="geminga-spark-demo-") as name:
         directory = Path(name)
         with running_cluster(directory / "cluster") as (service_url, web_url):
+            # The demo's own cluster, whatever the command line or the environment name.
             parsed.service_url, parsed.admin_url = service_url, web_url
             create_topic(service_url, web_url)
             with _session.job_session("demo", parsed) as spark:
@@ -64,9 +71,10 @@ def make_report(spark: SparkSession, run: Run) -> tuple[str, bool]:
     """The page, and whether every event is stored exactly once."""
     rows = spark.read.parquet(run.output)
     rows.createOrReplaceTempView("lines")
+    # Message ids are unique in a topic: a row that was stored twice has the same one.
     stored, distinct = rows.select(f.count("*"), f.count_distinct("__messageId")).first() or (0, 0)
     parquet_bytes = sum(file.stat().st_size for file in Path(run.output).rglob("*.parquet"))
-    seconds = run.read[-1][0]
+    seconds = run.read[-1][0]  # until the last batch was in files
     figures = [
         (shown(run.published), "events published"),
         (shown(distinct), "events stored"),
@@ -76,22 +84,19 @@ def make_report(spark: SparkSession, run: Run) -> tuple[str, bool]:
         (str(len(run.batches)), "micro-batches"),
         (f"{parquet_bytes / 1e6:,.0f} MB", "of Parquet"),
     ]
-    sections = [_pipeline(run), *(question.asked(spark) for question in QUESTIONS)]
+    published = [(0.0, 0.0), (run.published_s, float(run.published))]
+    pipeline = Section(
+        "The pipeline",
+        "Events that were published, and those that are in files after each micro-batch.",
+        lines([("published", published), ("in Parquet", run.read)], "seconds"),
+    )
+    sections = [pipeline, *(question.asked(spark) for question in QUESTIONS)]
     words = (
         "Each line of the Python source files on this machine went through a Geminga topic "
         f"of {PARTITIONS} partitions, and was streamed into Parquet by Spark."
     )
     is_whole = stored == distinct == run.published
     return page("A million lines of Python", words, figures, sections), is_whole
-
-
-def _pipeline(run: Run) -> Section:
-    published = [(0.0, 0.0), (run.published_s, float(run.published))]
-    return Section(
-        "The pipeline",
-        "Events that were published, and those that are in files after each micro-batch.",
-        lines([("published", published), ("in Parquet", run.read)], "seconds"),
-    )
 
 
 if __name__ == "__main__":

@@ -11,24 +11,25 @@ from collections.abc import Sequence
 from html import escape
 from math import ceil, floor, log10
 
+# In units of the SVG, which the page scales to its own width.
 WIDTH = 720
 LABEL_WIDTH = 170
 ROW_HEIGHT = 22
 PLOT_HEIGHT = 240
 MARGIN_LEFT, MARGIN_BOTTOM, MARGIN_TOP = 64, 34, 16
-TICKS = 5
+TICKS = 5  # parts of the vertical axis; ``_round_up`` makes them round
 
 Point = tuple[float, float]
 
 
 def bars(rows: Sequence[tuple[str, float]], unit: str = "") -> str:
-    """Horizontal bars, one a row, in the order that is given."""
+    """Horizontal bars, one for each row, in the given order."""
     widest = max((value for _, value in rows), default=0) or 1
-    room = WIDTH - LABEL_WIDTH - 96
+    room = WIDTH - LABEL_WIDTH - 96  # the value is printed behind its bar
     marks: list[str] = []
     for number, (label, value) in enumerate(rows):
         top = number * ROW_HEIGHT
-        length = max(1.0, room * value / widest)
+        length = max(1.0, room * value / widest)  # a bar that is too small to see has a pixel
         words = f"{shown(value)}{unit}"
         marks.append(
             f"<g><title>{escape(label)}: {words}</title>"
@@ -48,6 +49,7 @@ def histogram(
     if not counts:
         return _svg(PLOT_HEIGHT, [])
     first, last = counts[0][0], counts[-1][0]
+    # Columns are as wide as the smallest distance of two values: absent values leave gaps.
     step = min((b[0] - a[0] for a, b in itertools.pairwise(counts)), default=1)
     high = _round_up(max(count for _, count in counts))
     width = (WIDTH - MARGIN_LEFT) / (last - first + step)
@@ -64,7 +66,7 @@ def histogram(
             f"<title>{value}: {shown(count)}</title></rect>"
         )
     for value, name in marks:
-        x = x_of(value + step)
+        x = x_of(value + step)  # at the right edge of the value's column
         drawn.append(
             f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{MARGIN_TOP}" '
             f'y2="{MARGIN_TOP + PLOT_HEIGHT}"/>'
@@ -75,7 +77,7 @@ def histogram(
 
 
 def lines(series: Sequence[tuple[str, Sequence[Point]]], x_name: str) -> str:
-    """Lines of named series over one axis, that of the first coordinates."""
+    """A line for each named series of points; all have the same axes."""
     points = [point for _, each in series for point in each]
     if not points:
         return _svg(PLOT_HEIGHT, [])
@@ -142,5 +144,6 @@ def _round_up(value: float) -> float:
 
 
 def _round_steps(first: float, last: float) -> list[float]:
+    """Round numbers from ``first`` to ``last``, evenly spaced, nine at most."""
     step = _round_up((last - first) / 8) if last > first else 1
     return [step * number for number in range(ceil(first / step), floor(last / step) + 1)]

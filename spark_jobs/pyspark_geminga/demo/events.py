@@ -1,6 +1,6 @@
 """Publishes the lines of all Python source files that this Python can import, an event each.
 
-A program of its own: it runs beside the job that reads what it writes.
+A program of its own, which runs while the job reads what it publishes.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pathlib import Path
 
 import geminga
 
-# Events between two looks at whether the producer has room: what one turn of the loop sends.
+# Events that are sent before the producer is asked for room, and the event loop gets a turn.
 EVENTS_A_TURN = 200
 TAB_COLUMNS = 4
-# A minified file's line tells little of how people write, and would stretch every chart.
+# The lines of minified files are longer, and would stretch every chart.
 LENGTH_MAX = 2_000
 SCHEMA = geminga.AvroSchema[dict[str, object]](
     dict,
@@ -40,6 +40,8 @@ SCHEMA = geminga.AvroSchema[dict[str, object]](
         ],
     },
 )
+# Lines are classified by regular expressions and not by Python's parser, which refuses whole
+# files of other versions of Python.
 WORD = re.compile(r"[A-Za-z_]\w*")
 ASSIGNMENT = re.compile(r"[\w.,\[\]\"' *:()|]+?[-+*/%&|^@]?=(?!=)")
 QUOTES = re.compile(r'"""|\'\'\'')
@@ -57,11 +59,11 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file: what package it is of, and whether that comes with Python."""
+    """A source file of a package."""
 
     path: Path
-    name: str
-    is_standard: bool
+    name: str  # relative to the folder of all packages, with "/"
+    is_standard: bool  # the package comes with Python
 
     @property
     def package(self) -> str:
@@ -70,7 +72,10 @@ class SourceFile:
 
 
 def source_files() -> list[SourceFile]:
-    """All source files, in an order that mixes the packages and is the same each time."""
+    """All source files, in an order that mixes the packages and is the same each time.
+
+    With fewer events than lines, every package then has its share of them.
+    """
     standard = Path(sysconfig.get_paths()["stdlib"])
     others = Path(sysconfig.get_paths()["purelib"])
     found = [
@@ -83,7 +88,7 @@ def source_files() -> list[SourceFile]:
 
 
 def lines_of(file: SourceFile) -> Iterator[dict[str, object]]:
-    """The events of one file. What cannot be read has none."""
+    """The events of one file; none if it cannot be read as UTF-8."""
     try:
         text = file.path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -108,6 +113,8 @@ def lines_of(file: SourceFile) -> Iterator[dict[str, object]]:
 def kind_of(line: str, *, is_quoted: bool) -> tuple[str, bool]:
     """What a line is, and whether the next one is inside a text of three quotes."""
     quotes = len(QUOTES.findall(line))
+    # An odd number of triple quotes begins a text or ends it. Quotes within comments are not told
+    # apart: the error ends with the file.
     is_next_quoted = is_quoted ^ bool(quotes % 2)
     stripped = line.strip()
     if is_quoted or (quotes and QUOTES.match(stripped.lstrip("rRfFbBuU"))):
@@ -124,7 +131,10 @@ def kind_of(line: str, *, is_quoted: bool) -> tuple[str, bool]:
 
 
 async def publish(service_url: str, topic: str, count: int) -> int:
-    """Send so many events, fewer if there are no more; returns how many were stored."""
+    """Send at most ``count`` events; returns how many were stored.
+
+    Closing the producer waits for all receipts, and raises if an event was not stored.
+    """
     events = islice((event for file in source_files() for event in lines_of(file)), count)
     sent = 0
     async with (

@@ -1,4 +1,4 @@
-"""What the demo runs: a cluster, a program that publishes, and a stream into Parquet beside it."""
+"""What the demo runs: a cluster, a program that publishes, and a stream into Parquet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from pyspark_geminga.jobs._session import say
 
 TOPIC = "persistent://public/default/python-source"
 PARTITIONS = 4
-# A batch of about two seconds on two cores: long enough to be cheap, short enough to be watched.
+# A batch of about two seconds on two cores: long enough for its fixed costs to be small, and short
+# enough for a chart with many points.
 ROWS_A_BATCH = 200_000
 # From the last event's publishing until it is in a file; a batch takes seconds.
 DRAIN_TIMEOUT_S = 600.0
@@ -35,7 +36,8 @@ def running_cluster(data: Path) -> Generator[tuple[str, str]]:
     ports = (f"--{part}-port=0" for part in ("broker", "web", "bookie", "zookeeper"))
     command = [sys.executable, "-m", "geminga_cli", "standalone", f"--data-dir={data}", *ports]
     with data.with_suffix(".log").open("w") as log:
-        # It stops when we end, however we end: the kernel closes its standard input then.
+        # The cluster stops when its standard input is closed: the kernel does that also if this
+        # process is killed.
         process = subprocess.Popen(  # noqa: S603 - our own words
             [*command, "--stop-with-input"],
             stdin=subprocess.PIPE,
@@ -57,7 +59,7 @@ def running_cluster(data: Path) -> Generator[tuple[str, str]]:
 
 
 def create_topic(service_url: str, web_url: str) -> None:
-    """A partitioned topic that has its schema before anything reads it."""
+    """Create the partitioned topic with its schema, which the stream needs when it is planned."""
     command = ["admin", "--admin-url", web_url, "topics", "create-partitioned-topic"]
     subprocess.run(  # noqa: S603 - our own words
         [sys.executable, "-m", "geminga_cli", *command, TOPIC, "--partitions", str(PARTITIONS)],
@@ -65,19 +67,19 @@ def create_topic(service_url: str, web_url: str) -> None:
         stdout=subprocess.DEVNULL,
         timeout=STOP_TIMEOUT_S,
     )
-    asyncio.run(events.publish(service_url, TOPIC, 0))
+    asyncio.run(events.publish(service_url, TOPIC, 0))  # a producer registers its schema
 
 
 class Run:
     """What the stream did: its batches, and how many events there were to read."""
 
     def __init__(self, output: Path) -> None:
-        self.output = str(output)
+        self.output = str(output)  # the folder of the Parquet files
         self.batches: dict[int, StreamingQueryProgress] = {}
         self.begun_s = time.monotonic()
-        # Cumulated, by seconds since the begin.
+        # After each batch: seconds since the beginning, and the rows of all batches so far.
         self.read: list[Point] = [(0.0, 0.0)]
-        self.published_s = 0.0
+        self.published_s = 0.0  # how long publishing took
         self.published = 0
 
     @property
@@ -86,7 +88,7 @@ class Run:
         return sum(batch.numInputRows for batch in self.batches.values())
 
     def note(self, progress: Sequence[StreamingQueryProgress]) -> None:
-        """Take up the batches that are new, and say each."""
+        """Add the batches that are new, and print a line for each."""
         for batch in progress:
             if batch.numInputRows and batch.batchId not in self.batches:
                 self.batches[batch.batchId] = batch
@@ -119,7 +121,7 @@ def stream_to_parquet(spark: SparkSession, parsed: argparse.Namespace, directory
         stdout=subprocess.PIPE,
         text=True,
     ) as publisher:
-        deadline_s = None
+        deadline_s = None  # until the publisher has ended
         while deadline_s is None or run.rows < run.published:
             if query.awaitTermination(1):
                 raise SystemExit("the stream ended before everything was read")

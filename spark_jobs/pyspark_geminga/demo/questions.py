@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark_geminga.demo.charts import bars, histogram
 from pyspark_geminga.demo.report import Section
 
-# Length limits that tools and guides of style ask for.
+# Length limits of formatters and style guides.
 STYLES = ((79, "79"), (88, "88"), (100, "100"), (120, "120"))
 Answer = Sequence[tuple[str, float]]
 
@@ -46,7 +46,7 @@ QUESTIONS = (
         partial(_columns, name="characters", marks=STYLES),
     ),
     Question(
-        "How deep they stand",
+        "How far they are indented",
         "Spaces before the code. Four a level; what lies between continues a line above.",
         "select indent, count(*) from lines where kind not in ('blank', 'text') and indent <= 40 "
         "group by indent order by indent",

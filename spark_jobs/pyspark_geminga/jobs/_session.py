@@ -1,7 +1,7 @@
-"""What all jobs have in common: options, the Spark session, and saying how far they are.
+"""What all jobs have in common: options, the Spark session, and progress messages.
 
-A job speaks on standard error; standard output is for its result. It leaves exceptions of Spark's
-as they are: their traces are what tells which task failed, and why.
+A job writes messages to standard error; standard output is for its result. It does not catch
+exceptions of Spark's: their traces tell which task failed, and why.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ import argparse
 import os
 import sys
 import threading
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
-from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pyspark_geminga.java_home import use_java
@@ -27,12 +26,12 @@ ADMIN_VARIABLE = "GEMINGA_ADMIN_URL"
 DEFAULT_URL = "pulsar://localhost:6650"
 DEFAULT_ADMIN_URL = "http://localhost:8080"
 PROGRESS_INTERVAL_S = 5.0
-# Given by spark-submit to the Python program that it starts.
+# Set by spark-submit for the Python program that it starts.
 GATEWAY_VARIABLE = "PYSPARK_GATEWAY_PORT"
 
 
 def job_parser(name: str, description: str, *, has_session: bool = True) -> argparse.ArgumentParser:
-    """A parser with the options of all jobs: where the cluster is, and what Spark is told."""
+    """A parser with the options of all jobs: where the cluster is, and settings of Spark."""
     parser = argparse.ArgumentParser(
         prog=f"python -m pyspark_geminga.jobs.{name}",
         description=description,
@@ -49,8 +48,8 @@ def job_parser(name: str, description: str, *, has_session: bool = True) -> argp
         "--admin-url",
         default=os.environ.get(ADMIN_VARIABLE, DEFAULT_ADMIN_URL),
         metavar="URL",
-        help="their REST side, which tells what topics store; without it ('') nothing is read in "
-        f"parallel but partitions (default: {DEFAULT_ADMIN_URL}; variable {ADMIN_VARIABLE})",
+        help="their REST side, which lists what topics store; without it ('') only partitions are "
+        f"read in parallel (default: {DEFAULT_ADMIN_URL}; variable {ADMIN_VARIABLE})",
     )
     add_pairs(
         cluster,
@@ -63,7 +62,7 @@ def job_parser(name: str, description: str, *, has_session: bool = True) -> argp
     spark.add_argument(
         "--master",
         metavar="MASTER",
-        help="where it runs (default: what spark-submit was told, or else all cores of this "
+        help="where it runs (default: the master of spark-submit, or else all cores of this "
         "machine)",
     )
     add_pairs(spark, "--conf", "a setting of Spark's")
@@ -73,8 +72,10 @@ def job_parser(name: str, description: str, *, has_session: bool = True) -> argp
 def add_topics(
     parser: argparse.ArgumentParser, *, is_range: bool, or_archive: bool = False
 ) -> None:
-    """Which topics are read, and from where; ``is_range`` also adds to where, ``or_archive`` the
-    choice to read what ``archive`` stored."""
+    """Add the options for topics, and where reading begins.
+
+    With ``is_range`` also where it ends; with ``or_archive`` also the choice to read an archive.
+    """
     topics = parser.add_argument_group("what is read")
     chosen = topics.add_mutually_exclusive_group(required=True)
     chosen.add_argument(
@@ -102,9 +103,9 @@ def add_topics(
 
 
 def add_stream(parser: argparse.ArgumentParser, *, batch: str | None = None) -> None:
-    """How a stream is read: what was there when it began, or for ever.
+    """Add the options of a stream, which ends behind what is stored, or runs until it is stopped.
 
-    ``batch`` explains ``--batch``, with which a job reads no stream.
+    ``batch`` is the help of ``--batch``, for jobs that can read a batch instead.
     """
     stream = parser.add_argument_group("stream")
     kind = stream.add_mutually_exclusive_group(required=True)
@@ -113,13 +114,13 @@ def add_stream(parser: argparse.ArgumentParser, *, batch: str | None = None) -> 
     kind.add_argument(
         "--checkpoint",
         metavar="DIR",
-        help="where Spark notes how far it is; the next run goes on there",
+        help="where Spark stores how far it has read; the next run goes on there",
     )
     stream.add_argument(
         "--continuous",
         metavar="INTERVAL",
-        help="go on for ever, a batch each interval, such as '1 minute'; without it the job reads "
-        "what is stored and ends",
+        help="run until stopped, a batch each interval, such as '1 minute'; without it the job "
+        "reads what is stored and ends",
     )
     stream.add_argument(
         "--subscription",
@@ -129,15 +130,15 @@ def add_stream(parser: argparse.ArgumentParser, *, batch: str | None = None) -> 
     )
     limit = stream.add_mutually_exclusive_group()
     limit.add_argument(
-        "--max-rows-per-trigger", type=_positive, metavar="N", help="so many rows a batch at most"
+        "--max-rows-per-trigger", type=_positive, metavar="N", help="at most so many rows a batch"
     )
     limit.add_argument(
-        "--max-bytes-per-trigger", type=_positive, metavar="N", help="so many bytes at most"
+        "--max-bytes-per-trigger", type=_positive, metavar="N", help="at most so many bytes a batch"
     )
 
 
 def cluster_options(arguments: argparse.Namespace) -> dict[str, str]:
-    """The options of ``format("pulsar")`` that say where the cluster is, and ``--option``'s."""
+    """The options of ``format("pulsar")`` for the cluster, and those of ``--option``."""
     options = {"service.url": arguments.service_url}
     if arguments.admin_url:
         options["admin.url"] = arguments.admin_url
@@ -145,7 +146,8 @@ def cluster_options(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def sink_options(arguments: argparse.Namespace, topic: str) -> dict[str, str]:
-    """Those of a writer: where the cluster is, who connects, and the topic."""
+    """The options of a writer: where the cluster is, who connects, and the topic."""
+    # Not all of ``--option``: the sink refuses those of the source, as unknown.
     options = cluster_options(arguments)
     is_ours = ("service.url", "admin.url", "pulsar.")
     kept = {name: value for name, value in options.items() if name.startswith(is_ours)}
@@ -153,13 +155,15 @@ def sink_options(arguments: argparse.Namespace, topic: str) -> dict[str, str]:
 
 
 def source_options(arguments: argparse.Namespace, **more: str) -> dict[str, str]:
-    """What ``cluster_options``, ``add_topics`` and ``add_stream`` ask for; ``--option`` wins."""
-    given = vars(arguments)
+    """The options of a reader, out of those of all groups; ``--option`` overrides the others."""
+    given = vars(arguments)  # not every job has every group of options
     topics = arguments.topic
     options = {
         "topics": ",".join(topics) if topics else None,
         "topicsPattern": arguments.topics_pattern,
         "startingTime": arguments.starting_time,
+        # A stream of the data source starts at the latest message by default, but a job must not
+        # skip what was published before its first run.
         "startingOffsets": arguments.starting_offsets
         or (None if arguments.starting_time else "earliest"),
         "endingOffsets": given.get("ending_offsets"),
@@ -168,13 +172,13 @@ def source_options(arguments: argparse.Namespace, **more: str) -> dict[str, str]
         "predefinedSubscription": given.get("subscription"),
         "maxBytesPerTrigger": given.get("max_bytes_per_trigger"),
     }
-    said = {name: str(value) for name, value in options.items() if value is not None}
-    return said | more | cluster_options(arguments)
+    given_options = {name: str(value) for name, value in options.items() if value is not None}
+    return given_options | more | cluster_options(arguments)
 
 
 @contextmanager
 def job_session(name: str, arguments: argparse.Namespace) -> Generator[SparkSession]:
-    """The session that runs in this process already, which stays; or one for this job."""
+    """The session of this process, which stays open; or a new one for this job."""
     running = SparkSession.getActiveSession()
     if running is not None:
         # Dates are those of UTC: an archive must not depend on the machine that writes it.
@@ -182,12 +186,15 @@ def job_session(name: str, arguments: argparse.Namespace) -> Generator[SparkSess
         yield running
         return
     settings = {"spark.sql.session.timeZone": "UTC"}
+    # spark-submit has chosen the Java, the Python and the addresses for the jobs that it starts.
     if GATEWAY_VARIABLE not in os.environ:
         use_java()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         settings["spark.ui.enabled"] = "false"
-        settings["spark.ui.showConsoleProgress"] = "false"  # jobs have words of their own for it
+        settings["spark.ui.showConsoleProgress"] = "false"  # ``told_progress`` prints it instead
         settings["spark.log.level"] = "ERROR"
+        # Otherwise Spark binds to the address that this machine's name resolves to, which may not
+        # be reachable, as in containers.
         if (arguments.master or "local").startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             settings |= dict.fromkeys(
@@ -206,7 +213,7 @@ def job_session(name: str, arguments: argparse.Namespace) -> Generator[SparkSess
 
 
 def say(words: str) -> None:
-    """A line for people."""
+    """Print a line for people."""
     print(words, file=sys.stderr, flush=True)
 
 
@@ -221,10 +228,10 @@ def read_batch(spark: SparkSession, options: dict[str, str]) -> DataFrame:
 
 
 def run_stream(writer: DataStreamWriter, arguments: argparse.Namespace) -> int:
-    """Start the query that ``writer`` describes, and say each of its batches; ends with the query.
+    """Run the query that ``writer`` describes until it ends, and print a line for each batch.
 
-    Returns how many rows were read. Raises ``StreamingQueryException``. Ctrl-C ends the query; what
-    its last batch did not finish, the next run does again.
+    Returns how many rows were read. Raises ``StreamingQueryException``. Ctrl-C ends the query; the
+    next run repeats a batch that it interrupted.
     """
     (rows,) = run_streams({arguments.checkpoint: writer}, arguments)
     return rows
@@ -233,16 +240,18 @@ def run_stream(writer: DataStreamWriter, arguments: argparse.Namespace) -> int:
 def run_streams(
     writers: Mapping[str, DataStreamWriter], arguments: argparse.Namespace
 ) -> list[int]:
-    """``run_stream`` for several queries side by side, by their checkpoints; where one fails, all
-    are stopped."""
+    """Run several queries concurrently, by their checkpoints, as ``run_stream`` does; if one fails,
+    all are stopped. Returns the rows of each."""
     trigger: dict[str, Any] = {"availableNow": True}
     if arguments.continuous:
         trigger = {"processingTime": arguments.continuous}
-    # One after the other: Spark finds no data source while it looks for one.
+    # Queries start one after the other: Spark finds no data source while another lookup runs.
     queries = [
         writer.option("checkpointLocation", checkpoint).trigger(**trigger).start()
         for checkpoint, writer in writers.items()
     ]
+    # By query: rows so far, and the newest batch that was counted. Spark keeps the progress of a
+    # hundred batches, so rows are added up while the queries run.
     rows, last = [0] * len(queries), [-1] * len(queries)
     try:
         is_over = False
@@ -252,22 +261,20 @@ def run_streams(
             ]  # each raises if its query failed
             is_over = all(ended)
             for number, query in enumerate(queries):
-                for progress in _progress_since(query, last[number]):
-                    rows[number] += progress.numInputRows
-                    last[number] = progress.batchId
-                    say(described(progress))
+                for progress in query.recentProgress:
+                    # Spark also reports an idle query, again and again with the same batch.
+                    if progress.batchId > last[number] and progress.numInputRows:
+                        rows[number] += progress.numInputRows
+                        last[number] = progress.batchId
+                        say(described(progress))
     except KeyboardInterrupt:
-        say("stopping")
+        say("stopping")  # which is a regular end of a continuous job
     finally:
         for query in queries:
             # A query that failed raises here what awaitTermination has raised already.
             with suppress(PySparkException):
                 query.stop()
     return rows
-
-
-def _progress_since(query: StreamingQuery, batch: int) -> Iterable[StreamingQueryProgress]:
-    return [each for each in query.recentProgress if each.batchId > batch and each.numInputRows]
 
 
 def described(progress: StreamingQueryProgress) -> str:
@@ -280,7 +287,7 @@ def described(progress: StreamingQueryProgress) -> str:
 
 @contextmanager
 def told_progress(spark: SparkSession, work: str) -> Generator[None]:
-    """Say every few seconds how many tasks of the running stages are done."""
+    """Print every few seconds how many tasks of the running stages are done."""
     is_over = threading.Event()
 
     def tell() -> None:
@@ -302,7 +309,7 @@ def told_progress(spark: SparkSession, work: str) -> Generator[None]:
 
 
 def add_pairs(to: argparse.ArgumentParser | argparse._ArgumentGroup, name: str, what: str) -> None:
-    """Add an option that is given as ``NAME=VALUE``, as often as one likes; ``what`` it is."""
+    """Add an option that is given as ``NAME=VALUE``, and may be repeated; ``what`` is its help."""
     to.add_argument(
         name,
         action="append",

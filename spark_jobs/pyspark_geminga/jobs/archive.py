@@ -1,7 +1,7 @@
 """Topics become Parquet files in a folder for each hour of publishing, exactly once.
 
-Run it from cron: each run goes on where the last one ended. The folder's ``_spark_metadata`` says
-which files belong to it, and Spark reads by that; after a crash there may be others, torn ones.
+Run it from cron: each run goes on where the last one ended. The folder's ``_spark_metadata`` lists
+the files that belong to it, and Spark reads only those; a crash may leave other, incomplete files.
 ``--merge-into`` makes from it, hour by hour, a folder of few and large files that every program can
 read without that list.
 """
@@ -23,7 +23,7 @@ PARTITIONS = ("dt", "hour")
 ROWS_A_FILE = 2_000_000
 DESCRIPTION = (
     "Stores topics as Parquet, a folder dt=.../hour=... for each hour (UTC) in which messages were "
-    "published, with all that a message says: its id, key, times and properties. Every message is "
+    "published, with all metadata of a message: its id, key, times and properties. Each message is "
     "stored once, also after crashes."
 )
 
@@ -42,6 +42,7 @@ def main(arguments: Sequence[str]) -> int:
         )
         rows = _session.run_stream(writer, parsed)
         _session.say(f"{rows:,} messages were archived in {parsed.output}")
+        # A continuous job gets here only after Ctrl-C, which must not start a long merge.
         if parsed.merge_into and not parsed.continuous:
             with _session.told_progress(spark, "merge"):
                 hours = merge(spark, parsed.output, parsed.merge_into, parsed.merge_after)
@@ -87,16 +88,18 @@ def with_hours(rows: DataFrame) -> DataFrame:
 
 
 def merge(spark: SparkSession, archive: str, target: str, after_minutes: int) -> int:
-    """Write the hours of the archive anew that ended and are not in ``target`` with as many rows.
+    """Write the hours of the archive that are over into ``target``.
 
-    An hour's folder is replaced in one step. Returns how many were.
+    Hours that ``target`` has with as many rows are left out. An hour's folder is replaced in one
+    step. Returns the number of hours that were written.
     """
     try:
         rows = spark.read.parquet(archive)
     except AnalysisException as error:
         if error.getCondition() in {"PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"}:
-            return 0  # nothing was ever archived
+            return 0  # nothing was archived yet
         raise
+    # An hour that is not over yet would be merged again with each run.
     begin = f.to_timestamp("dt") + f.make_interval(hours=f.col("hour"))
     is_over = begin + f.make_interval(hours=f.lit(1), mins=f.lit(after_minutes))
     stored = _rows_by_hour(rows.where(is_over <= f.current_timestamp()))
@@ -106,11 +109,14 @@ def merge(spark: SparkSession, archive: str, target: str, after_minutes: int) ->
         if error.getCondition() not in {"PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"}:
             raise
         merged = {}
+    # Counts tell whether an hour changed: archives only grow. An interrupted run is made up for by
+    # the next one, as its hour was replaced as a whole or not at all.
     hours = sorted(hour for hour, count in stored.items() if merged.get(hour) != count)
-    # One hour after the other: what is held and sorted at a time does not grow with the archive.
+    # One hour after the other, so that what is sorted at a time does not grow with the archive.
     for date, hour in hours:
         (
             rows.where((f.col("dt") == date) & (f.col("hour") == hour))
+            # By ranges: each file has messages of one time, and readers skip files by their bounds.
             .repartitionByRange(-(-stored[date, hour] // ROWS_A_FILE), "__topic", "__publishTime")
             .sortWithinPartitions("__topic", "__publishTime")
             .write.mode("overwrite")
@@ -123,7 +129,7 @@ def merge(spark: SparkSession, archive: str, target: str, after_minutes: int) ->
 
 
 def _rows_by_hour(rows: DataFrame) -> dict[tuple[object, int], int]:
-    # Parquet's footers answer it: no column of the messages is read.
+    # Spark takes the counts from Parquet's footers: no column of the messages is read.
     counted = rows.groupBy(*PARTITIONS).count().collect()
     return {(row["dt"], row["hour"]): row["count"] for row in counted}
 

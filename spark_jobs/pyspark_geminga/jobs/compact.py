@@ -1,8 +1,8 @@
 """The last message of each key becomes a row of a Parquet snapshot, as a compacted topic has it.
 
 A key is deleted by a message without payload. Messages without a key are counted and left out.
-Within a topic the order is that of the log; where a key stands in several topics or partitions (as
-after partitions were added), the message that was published last counts.
+Within a topic the order is that of the log. For a key in several topics or partitions (as after
+partitions were added), the message with the latest publish time counts.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ DESCRIPTION = (
     "topic, or of a part of it. A message without payload deletes its key; messages without a key "
     "are left out."
 )
-# Sorts as the log does: ledger, entry, index in its batch. These are signed on the wire, and -1
-# (no batch) comes before 0. A text, since Spark pickles the function with it where this module is
-# the program.
+# Bytes that sort as the log does: ledger, entry, index in its batch plus 1, as -1 (no batch) comes
+# first. A text, since Spark pickles ``places`` with it where this module is the program.
 PLACE = ">QQI"
 TEXTS = {"binary", "string"}
 
@@ -44,6 +43,7 @@ def main(arguments: Sequence[str]) -> int:
         with _session.told_progress(spark, "compact"):
             mode = "overwrite" if parsed.overwrite else "errorifexists"
             last_of_keys(rows).write.mode(mode).option("compression", "zstd").parquet(parsed.output)
+        # Counted in the snapshot itself: its Parquet footers have the number.
         keys = spark.read.parquet(parsed.output).count()
         _session.say(
             f"the last messages of {keys:,} keys are in {parsed.output}; "
@@ -75,9 +75,10 @@ def last_of_keys(rows: DataFrame) -> DataFrame:
     whole = f.struct(*columns).alias("row")
     # PySpark takes the kind of function from its annotations, which its own types do not know.
     place = arrow_udf(places, "binary")(f.col("__messageId"))  # type: ignore[call-overload]
+    # Two steps: places are comparable within a topic only, publish times between topics.
     last_in_topic = keyed.groupBy("__key", "__topic").agg(f.max_by(whole, place).alias("row"))
     last = last_in_topic.groupBy("__key").agg(f.max_by("row", "row.__publishTime").alias("row"))
-    # By itself, an empty text or no bytes at all are no payload either.
+    # A single column of text or bytes is the payload itself: if it is empty, so is the payload.
     may_be_empty = len(payload) == 1 and rows.schema[payload[0]].dataType.typeName() in TEXTS
     has_payload = [
         f.octet_length(f"row.{name}") > 0 if may_be_empty else f.col(f"row.{name}").isNotNull()
@@ -87,7 +88,7 @@ def last_of_keys(rows: DataFrame) -> DataFrame:
 
 
 def places(message_ids: pa.Array) -> pa.Array:
-    """Where messages stand in their topic, as bytes that sort in the order of the log."""
+    """The positions of messages in their topic, as bytes that sort in the order of the log."""
     found: list[bytes] = []
     for encoded in message_ids.to_pylist():
         message_id = MessageId.from_bytes(encoded)

@@ -1,7 +1,7 @@
 """Reads messages by their schema, selects and checks, and writes them by the schema of the result.
 
-What cannot be read or does not pass goes to a dead-letter topic as it came, with properties that
-say why and where it stood. Two queries do that, one for each topic, since a query writes messages
+Messages that cannot be read or do not pass go to a dead-letter topic, with properties that name the
+reason and their position. There are two queries, one for each topic, since a query writes messages
 of one schema: each reads the source for itself and has its own checkpoint, so that each is exactly
 once without the other.
 """
@@ -23,9 +23,9 @@ from geminga.arrow import CORRUPT
 from pyspark_geminga.jobs import _session
 from pyspark_geminga.jobs.replay import with_text_keys
 
-# What a good message keeps of the one that it was made of.
+# Columns that a result has from the message it is made of.
 KEPT = ("__key", "__eventTime", "__messageProperties")
-# The properties of a dead letter, beside those that the message had.
+# The properties of a dead letter, in addition to those of the message.
 REASON, TOPIC, MESSAGE_ID = "etl-reason", "etl-topic", "etl-message-id"
 DESCRIPTION = (
     "Reads topics by their schema, keeps the messages and columns that are wanted, checks them, "
@@ -43,11 +43,15 @@ def main(arguments: Sequence[str]) -> int:
         if not parsed.binary_keys:
             rows = with_text_keys(rows)
         if parsed.where:
+            # A message that cannot be read has no columns to filter by: it stays, as a dead letter.
             rows = rows.where(f.col(CORRUPT.name).isNotNull() | f.expr(parsed.where))
         problem = problem_of(parsed.valid)
         good = selected(rows.where(problem.isNull()), parsed.select)
         bad = dead_letters(rows.withColumn("problem", problem).where("problem is not null"))
-        sink = _sink_options(parsed)
+        sink = _session.cluster_options(parsed)
+        if parsed.once:
+            # Rows come straight from the source, which gives them in the same order each time.
+            sink |= {"semantics": "dedup", "orderWithinTask": "none"}
         place = parsed.checkpoint.rstrip("/")
         good_writer = _writer(good, sink, topic=parsed.to, recordFormat=parsed.format)
         bad_writer = _writer(bad, sink, topic=parsed.dead_letter, valueMode="raw")
@@ -88,7 +92,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     target.add_argument(
         "--binary-keys",
         action="store_true",
-        help="keys are bytes and no text: consumers see them in base64",
+        help="keys are bytes and not text: consumers see them in base64",
     )
     target.add_argument(
         "--once",
@@ -99,25 +103,26 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def problem_of(rules: Sequence[str]) -> Column:
-    """Why a row is none of the results; null for one that is."""
+    """The reason why a row is a dead letter; null for a row that is a result."""
     is_corrupt = f.col(CORRUPT.name).isNotNull()
     problem = f.when(is_corrupt, f.lit("the payload does not fit the schema"))
     for rule in rules:
+        # A rule that gives null, as about a missing field, is not met.
         is_valid = f.coalesce(f.expr(rule), f.lit(False))  # noqa: FBT003  # a value, no switch
         problem = problem.when(~is_valid, f.lit(f"not {rule}"))
     return problem
 
 
 def selected(rows: DataFrame, columns: Sequence[str] | None) -> DataFrame:
-    """The columns of the result, and what a message keeps."""
+    """The columns of the result, and those that it has from its message."""
     names = [f"`{name}`" for name in rows.columns if not name.startswith("__")]
     return rows.selectExpr(*(columns or names), *KEPT)
 
 
 def dead_letters(rows: DataFrame) -> DataFrame:
-    """Messages as they came, or as JSON where they could be read, with why and from where.
+    """The dead letters of ``rows``, which have the reason in the column ``problem``.
 
-    ``rows`` have a column ``problem``.
+    The value is the payload as it came if it could not be read, or else its columns as JSON.
     """
     columns = [name for name in rows.columns if not name.startswith("__") and name != "problem"]
     as_json = f.to_json(f.struct(*(f.col(f"`{name}`") for name in columns)))
@@ -132,7 +137,7 @@ def dead_letters(rows: DataFrame) -> DataFrame:
         message_id,
     )
     had = f.coalesce(f.col("__messageProperties"), f.create_map().cast("map<string,string>"))
-    # A dead letter that is read again has such properties already: the newer ones count.
+    # A dead letter that is read again has such properties already: the new ones replace them.
     names = f.array(f.lit(REASON), f.lit(TOPIC), f.lit(MESSAGE_ID))
     others = f.map_filter(had, lambda name, _: ~f.array_contains(names, name))
     return rows.select(
@@ -147,14 +152,6 @@ def readable_ids(message_ids: pa.Array) -> pa.Array:
     """Message ids as tools print them: ``ledger:entry:index``."""
     found = [MessageId.from_bytes(each) for each in message_ids.to_pylist()]
     return pa.array([f"{each.ledger_id}:{each.entry_id}:{each.batch_index}" for each in found])
-
-
-def _sink_options(arguments: argparse.Namespace) -> dict[str, str]:
-    options = _session.cluster_options(arguments)
-    if arguments.once:
-        # Rows come straight from the source, which gives them in the same order each time.
-        options |= {"semantics": "dedup", "orderWithinTask": "none"}
-    return options
 
 
 def _writer(rows: DataFrame, options: Mapping[str, str], **more: str) -> DataStreamWriter:

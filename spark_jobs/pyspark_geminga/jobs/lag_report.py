@@ -10,7 +10,7 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,26 +27,25 @@ from pyspark_geminga.source.offsets import Place
 
 DESCRIPTION = (
     "Reports how far streaming queries (by their checkpoints) and subscriptions are behind their "
-    "topics. Exit codes: 0 all is well, 1 something is too far behind or was deleted before it was "
-    "read, 2 the command line is wrong, 3 it could not be found out."
+    "topics. Exit codes: 0 nothing is too far behind, 1 something is, or was deleted before it was "
+    "read, 2 the command line is wrong, 3 the lag could not be determined."
 )
+# Exit codes; 2 is argparse's.
 TOO_FAR, UNKNOWN = 1, 3
 COLUMNS = ("reader", "topic", "entries", "bytes", "state")
+# Of the values of labels in Prometheus' text format.
+ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far one reader is behind one topic or partition.
+    """How far one reader is behind one topic or partition."""
 
-    ``reader`` is a checkpoint or a subscription. ``bytes`` are not known of subscriptions.
-    ``is_lost``: what comes next for it was deleted, or the whole topic.
-    """
-
-    reader: str
+    reader: str  # a checkpoint, or the name of a subscription
     topic: str
     entries: int
-    bytes: int | None
-    is_lost: bool = False
+    bytes: int | None  # brokers do not tell them for subscriptions
+    is_lost: bool = False  # the next entry was deleted unread, or the whole topic
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -98,23 +97,26 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         type=int,
         default=sys.maxsize,
         metavar="N",
-        help="more entries behind than this are too many (default: any number is well)",
+        help="how many entries a reader may be behind (default: any number)",
     )
     parsed = parser.parse_args(arguments)
     if not parsed.checkpoint and not parsed.topic:
-        parser.error("--checkpoint or --topic is wanted")
+        parser.error("--checkpoint or --topic is required")
     if not parsed.admin_url:
-        parser.error("--admin-url is wanted: only the REST side tells what topics store")
+        parser.error("--admin-url is required: only the REST side tells what topics store")
     return parsed
 
 
 async def _lags(parsed: argparse.Namespace, admin: AdminClient) -> list[Lag]:
     found: list[Lag] = []
     for checkpoint in parsed.checkpoint:
+        # A mistyped path must not look like a query without lag. One that has not committed a batch
+        # yet has offsets, and no lag that could be measured.
         if not (checkpoint / "offsets").is_dir():
             raise FileNotFoundError(f"{checkpoint} is no checkpoint of a query: it has no offsets")
         for offset in committed_offsets(checkpoint) or []:
             for topic, place in sorted(offset.places.items()):
+                # Offsets name partitions, each a topic by itself.
                 layout = (await admin.layouts(topic, 0))[topic]
                 found.append(lag_of(str(checkpoint), topic, place, layout))
     for given in parsed.topic:
@@ -130,7 +132,7 @@ async def _lags(parsed: argparse.Namespace, admin: AdminClient) -> list[Lag]:
 
 
 def lag_of(reader: str, topic: str, place: Place, layout: LogLayout | None) -> Lag:
-    """The lag of a query that goes on at ``place``; without a ``layout`` the topic is gone."""
+    """The lag of a query that goes on at ``place``; ``layout`` is ``None`` for a deleted topic."""
     if layout is None:
         return Lag(reader, topic, 0, 0, is_lost=True)
     left = layout.between(place.position, layout.end)
@@ -152,10 +154,6 @@ def _table(lags: Sequence[Lag]) -> Iterator[str]:
         yield "  ".join(align(cell, width) for cell, width, align in cells).rstrip()
 
 
-def _json(lags: Sequence[Lag]) -> Iterator[str]:
-    yield json.dumps([asdict(lag) for lag in lags], indent=2)
-
-
 def _prometheus(lags: Sequence[Lag]) -> Iterator[str]:
     metrics = (
         ("entries", "Entries that the reader has not processed.", lambda lag: lag.entries),
@@ -172,16 +170,17 @@ def _prometheus(lags: Sequence[Lag]) -> Iterator[str]:
         yield f"# TYPE {metric} gauge"
         for lag in lags:
             value = value_of(lag)
-            if value is not None:
-                labels = f'reader="{_label(lag.reader)}",topic="{_label(lag.topic)}"'
+            if value is not None:  # no sample: 0 would claim that there is no backlog
+                reader, topic = lag.reader.translate(ESCAPES), lag.topic.translate(ESCAPES)
+                labels = f'reader="{reader}",topic="{topic}"'
                 yield f"{metric}{{{labels}}} {value}"
 
 
-def _label(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-
-FORMATS = {"table": _table, "json": _json, "prometheus": _prometheus}
+FORMATS: dict[str, Callable[[Sequence[Lag]], Iterable[str]]] = {
+    "table": _table,
+    "json": lambda lags: [json.dumps([asdict(lag) for lag in lags], indent=2)],
+    "prometheus": _prometheus,
+}
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.functions import arrow_udf
 
@@ -23,9 +23,9 @@ from pyspark_geminga.jobs import _session
 from pyspark_geminga.jobs.compact import places
 
 TASKS = 8
-# So often a task that has a limit lets rows go.
+# How often a task with a limit lets rows go.
 PACES_A_SECOND = 10
-# The folders of an archive; and where messages stood, which means nothing where they go.
+# The folders of an archive, and where a message was before, which has no meaning in its new topic.
 NOT_PUBLISHED = ("dt", "hour", "__messageId", "__publishTime")
 DESCRIPTION = (
     "Publishes stored messages to a topic, or to topics of the same names in another namespace, "
@@ -36,15 +36,32 @@ DESCRIPTION = (
 def main(arguments: Sequence[str]) -> int:
     """Run the job; returns the exit code."""
     parsed = _parse(arguments)
+    sink = _session.cluster_options(parsed)
+    if parsed.to_service_url:
+        sink |= {"service.url": parsed.to_service_url}
+        sink.pop("admin.url", None)  # that of the other cluster
+    if parsed.to_admin_url:
+        sink |= {"admin.url": parsed.to_admin_url}
+    if parsed.to:
+        sink |= {"topic": parsed.to}
+    if parsed.once:
+        # Tasks sort by message ids, and no two of these are equal: the sink need not sort.
+        sink |= {"semantics": "dedup", "dedupKey": parsed.once, "orderWithinTask": "none"}
+    sink |= dict(parsed.to_option)
     with _session.job_session("replay", parsed) as spark:
-        rows = in_order(_stored(spark, parsed), parsed.tasks)
+        if parsed.archive:
+            rows = spark.read.parquet(parsed.archive)
+        else:
+            options = _session.source_options(parsed, valueMode=parsed.value_mode)
+            rows = _session.read_batch(spark, options)
+        rows = in_order(rows, parsed.tasks)
         rows = as_messages(
             rows, namespace=parsed.to_namespace, has_text_keys=not parsed.binary_keys
         )
         if parsed.rate:
             rows = limited(rows, parsed.rate / parsed.tasks)
         with _session.told_progress(spark, "replay"):
-            rows.write.format("pulsar").mode("append").options(**_sink_options(parsed)).save()
+            rows.write.format("pulsar").mode("append").options(**sink).save()
     _session.say(f"everything is in {parsed.to or parsed.to_namespace}")
     return 0
 
@@ -56,8 +73,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--value-mode",
         choices=("raw", "schema"),
         default="raw",
-        help="of topics: payloads as they are (default), or columns by the topic's schema, which "
-        "is registered where they go. An archive is published as it was stored",
+        help="for topics: payloads as they are (default), or columns by the topic's schema, which "
+        "is registered in the target. An archive is published as it was stored",
     )
     target = parser.add_argument_group("where messages go")
     places_to_go = target.add_mutually_exclusive_group(required=True)
@@ -82,55 +99,35 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--tasks: needs topics that deduplicate",
     )
     how.add_argument(
-        "--rate", type=float, metavar="N", help="so many messages a second at most, of all tasks"
+        "--rate", type=float, metavar="N", help="at most so many messages a second, of all tasks"
     )
     how.add_argument(
         "--tasks",
         type=int,
         default=TASKS,
         metavar="N",
-        help=f"so many tasks, by topics and keys (default: {TASKS})",
+        help=f"into how many tasks topics and keys are divided (default: {TASKS})",
     )
     how.add_argument(
         "--binary-keys",
         action="store_true",
-        help="keys are bytes and no text: consumers see them in base64",
+        help="keys are bytes and not text: consumers see them in base64",
     )
     return parser.parse_args(arguments)
 
 
-def _stored(spark: SparkSession, arguments: argparse.Namespace) -> DataFrame:
-    if arguments.archive:
-        return spark.read.parquet(arguments.archive)
-    options = _session.source_options(arguments, valueMode=arguments.value_mode)
-    return _session.read_batch(spark, options)
-
-
-def _sink_options(arguments: argparse.Namespace) -> dict[str, str]:
-    options = _session.cluster_options(arguments)
-    if arguments.to_service_url:
-        options |= {"service.url": arguments.to_service_url}
-        options.pop("admin.url", None)
-    if arguments.to_admin_url:
-        options |= {"admin.url": arguments.to_admin_url}
-    if arguments.to:
-        options |= {"topic": arguments.to}
-    if arguments.once:
-        # Tasks sort by message ids, of which there are no two the same: the sink need not.
-        options |= {"semantics": "dedup", "dedupKey": arguments.once, "orderWithinTask": "none"}
-    return options | dict(arguments.to_option)
-
-
 def in_order(rows: DataFrame, tasks: int) -> DataFrame:
-    """Rows of so many tasks; those with the same topic and key are in one, as the log has them."""
+    """The rows in so many tasks: those with the same topic and key in one, in the log's order."""
     # PySpark takes the kind of function from its annotations, which its own types do not know.
     place = arrow_udf(places, "binary")(f.col("__messageId"))  # type: ignore[call-overload]
+    # By the whole topic and not its partition: messages of a key may be in two partitions, where
+    # some were added.
     parted = rows.repartition(tasks, _without_partition(f.col("__topic")), "__key")
     return parted.sortWithinPartitions("__topic", place)
 
 
 def as_messages(rows: DataFrame, *, namespace: str | None, has_text_keys: bool) -> DataFrame:
-    """The columns that the sink wants; in another namespace topics keep their names."""
+    """The columns that the sink writes; in another namespace topics keep their local names."""
     kept = [name for name in rows.columns if name not in NOT_PUBLISHED]
     messages = rows.select(*(f.col(f"`{name}`") for name in kept))
     if has_text_keys:
@@ -153,13 +150,14 @@ def with_text_keys(rows: DataFrame) -> DataFrame:
 
 
 def _without_partition(topic: Column) -> Column:
-    """The name of the whole topic: where it goes it may have more partitions, or fewer."""
+    """The name of the whole topic: its target may have more partitions, or fewer."""
     return f.regexp_replace(topic, r"-partition-\d+$", "")
 
 
 def limited(rows: DataFrame, rows_a_second: float) -> DataFrame:
-    """The same rows, of which each task lets so many go in a second."""
+    """The same rows, of which each task passes on so many a second."""
 
+    # The clock is made in the task: what Spark pickles is the function alone.
     def pace(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return paced(batches, rows_a_second, SystemClock().monotonic, threading.Event().wait)
 
@@ -174,8 +172,9 @@ def paced(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of ``batches``, a few at a time and no earlier than their rate allows.
 
-    A task that was held up does not catch up: the topic would get a burst.
+    A task that was delayed does not catch up: the topic would get a burst.
     """
+    # Slow rates go row by row, less often than PACES_A_SECOND.
     step = max(1, int(rows_a_second / PACES_A_SECOND))
     due_s = monotonic_s()
     for batch in batches:

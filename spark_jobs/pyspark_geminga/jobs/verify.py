@@ -1,8 +1,8 @@
 """Compares what is stored with what should be: a topic with another, with itself, or with Parquet.
 
-It is the judge of exactly-once: it says what is missing, what is there too often, and which
-messages of a key changed places. Messages are the same if all that their producer said is the same;
-equal ones are counted, so that two of them have to be found twice.
+It is the check of exactly-once: it reports which messages are missing, which are stored too often,
+and which messages of a key changed their order. Messages are equal if their producers wrote the
+same in all columns. Equal messages are numbered, so that two of them must be found twice.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.window import Window
@@ -22,12 +22,13 @@ from pyspark_geminga.jobs import _session
 from pyspark_geminga.jobs.compact import places
 
 PARQUET = "parquet:"
-# What another topic or an archive says otherwise of the same message.
+# Columns that differ for the same message in another topic or in an archive.
 NOT_COMPARED = ("__topic", "__messageId", "__publishTime", "dt", "hour")
+# Columns that say where a message is: ``place`` sorts in the order of the log.
 PLACED = ("key", "topic", "place")
 DESCRIPTION = (
     "Compares the messages of two topics, or of a topic and an archive: which are missing, which "
-    "are there too often, and which messages of a key stand in another order. With --sequence, "
+    "are stored too often, and which messages of a key are in another order. With --sequence, "
     "also looks for gaps and repeats in numbers that messages carry. The exit code is 0 if nothing "
     "is wrong, and 1 if something is."
 )
@@ -35,33 +36,31 @@ DESCRIPTION = (
 
 @dataclass(frozen=True, slots=True)
 class SequenceFindings:
-    """What is wrong with the numbers in messages: how many are missing between the first and the
-    last, are there again, and are lower than the one before."""
+    """What is wrong with the numbers in messages."""
 
-    missing: int
+    missing: int  # between the lowest and the highest
     repeated: int
-    out_of_order: int
+    out_of_order: int  # lower than the number before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """How many messages there are, and what is wrong with them; ``None`` for what was not asked.
-
-    ``repeated`` are equal to one before them. ``examples`` are a few of the messages concerned.
-    """
+    """How many messages there are, and what is wrong with them; ``None`` if not checked."""
 
     rows: int
-    repeated: int
+    repeated: int  # equal to a message before
     expected_rows: int | None = None
     missing: int | None = None
     surplus: int | None = None
-    out_of_order: int | None = None
+    out_of_order: int | None = None  # behind a message of their key that they should be before
+    # A few of the messages that are wrong come last, in ``examples``.
     sequence: SequenceFindings | None = None
     examples: list[Mapping[str, object]] = field(default_factory=list[Mapping[str, object]])
 
     @property
     def is_right(self) -> bool:
-        """Is nothing wrong? Equal messages are, if there is nothing that they can be meant by."""
+        """Is nothing wrong? Equal messages are wrong only where neither another side nor numbers
+        tell whether a producer meant to send two of them."""
         wrong = [self.missing, self.surplus, self.out_of_order]
         if self.sequence is not None:
             wrong += asdict(self.sequence).values()
@@ -92,7 +91,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     sides = parser.add_argument_group(
         "what is compared", f"a topic by its name, or {PARQUET}DIR for an archive"
     )
-    sides.add_argument("--found", required=True, metavar="SIDE", help="what is judged")
+    sides.add_argument("--found", required=True, metavar="SIDE", help="what is checked")
     sides.add_argument("--expected", metavar="SIDE", help="what it should be")
     for side in ("found", "expected"):
         _session.add_pairs(
@@ -105,8 +104,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--same-by",
         action="append",
         metavar="SQL",
-        help="messages are the same if this is, such as __messageProperties['id']; may be repeated "
-        "(default: key, value, event time and properties)",
+        help="messages are equal if this is equal, such as __messageProperties['id']; may be "
+        "repeated (default: key, value, event time and properties)",
     )
     rules.add_argument(
         "--sequence",
@@ -115,12 +114,15 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         "cast(cast(value as string) as bigint)",
     )
     rules.add_argument(
-        "--sequence-by", default="__key", metavar="SQL", help="of each of these (default: __key)"
+        "--sequence-by",
+        default="__key",
+        metavar="SQL",
+        help="whose numbers they are (default: __key)",
     )
     output = parser.add_argument_group("result")
     output.add_argument("--json", action="store_true", help="for programs")
     output.add_argument(
-        "--examples", type=int, default=10, metavar="N", help="so many at most (default: 10)"
+        "--examples", type=int, default=10, metavar="N", help="at most so many (default: 10)"
     )
     return parser.parse_args(arguments)
 
@@ -148,6 +150,7 @@ def compare(
     examples: int = 10,
 ) -> Findings:
     """What is wrong with ``found``: rows of the source, or of an archive."""
+    # Cached, since counts, pairs and examples are made of it: each would read the topic again.
     numbered = _numbered(found, same_by).cache()
     try:
         counts = numbered.agg(f.count("*"), f.count_if(f.col("occurrence") > 1)).first()
@@ -156,7 +159,12 @@ def compare(
         if expected is None:
             again = _examples(numbered.where("occurrence > 1"), "repeated", examples)
             return Findings(rows=rows, repeated=repeated, examples=again)
-        pairs = _pairs(numbered, _numbered(expected, same_by)).cache()
+        # Each message is paired with the one that it should be; one of the two may be missing.
+        left = _numbered(expected, same_by).select(
+            "identity", "occurrence", *(f.col(name).alias(f"expected_{name}") for name in PLACED)
+        )
+        right = numbered.select("identity", "occurrence", *PLACED)
+        pairs = left.join(right, ["identity", "occurrence"], "full_outer").cache()
         try:
             return _judged(pairs, rows, repeated, examples)
         finally:
@@ -166,8 +174,18 @@ def compare(
 
 
 def _numbered(rows: DataFrame, same_by: Sequence[str] | None) -> DataFrame:
-    """What identifies each message, the how-many-eth of equal ones it is, and where it stands."""
-    identity = f.struct(*([f.expr(each) for each in same_by] if same_by else _said(rows)))
+    """The identity of each message, its number among equal ones, and where it is in the log."""
+    if same_by:
+        compared = [f.expr(each) for each in same_by]
+    else:
+        compared = []
+        for name in sorted(set(rows.columns) - set(NOT_COMPARED)):
+            column = f.col(f"`{name}`")
+            if name == "__messageProperties":
+                # The order of properties has no meaning, and none are as good as an empty map.
+                column = f.array_sort(f.map_entries(f.coalesce(column, f.create_map())))
+            compared.append(column.alias(name))
+    identity = f.struct(*compared)
     # PySpark takes the kind of function from its annotations, which its own types do not know.
     place = arrow_udf(places, "binary")(f.col("__messageId"))  # type: ignore[call-overload]
     told = rows.select(
@@ -180,33 +198,13 @@ def _numbered(rows: DataFrame, same_by: Sequence[str] | None) -> DataFrame:
     return told.withColumn("occurrence", f.row_number().over(equal))
 
 
-def _said(rows: DataFrame) -> list[Column]:
-    """All that a producer said of a message; properties in the order of their names."""
-    said: list[Column] = []
-    for name in sorted(set(rows.columns) - set(NOT_COMPARED)):
-        column = f.col(f"`{name}`")
-        if name == "__messageProperties":
-            column = f.array_sort(f.map_entries(f.coalesce(column, f.create_map())))
-        said.append(column.alias(name))
-    return said
-
-
-def _pairs(found: DataFrame, expected: DataFrame) -> DataFrame:
-    """Each message beside the one that it should be; one of them may be missing."""
-    left = expected.select(
-        "identity", "occurrence", *(f.col(name).alias(f"expected_{name}") for name in PLACED)
-    )
-    right = found.select("identity", "occurrence", *PLACED)
-    return left.join(right, ["identity", "occurrence"], "full_outer")
-
-
 def _judged(pairs: DataFrame, rows: int, repeated: int, examples: int) -> Findings:
     is_missing, is_surplus = f.col("topic").isNull(), f.col("expected_topic").isNull()
-    # Beside the message of the same key that should stand before it.
+    # Where the message of the same key is that should be before this one.
     key = Window.partitionBy("expected_key", "expected_topic").orderBy("expected_place")
     before = f.lag(f.struct("topic", "place")).over(key)
     both = pairs.where(~is_missing & ~is_surplus & f.col("key").isNotNull())
-    # In another topic (a partition that was added) there is no order that could be wrong.
+    # Messages in different topics (as after a partition was added) have no order.
     is_behind = (before["topic"] == f.col("topic")) & (before["place"] > f.col("place"))
     disordered = both.withColumn("is_behind", is_behind).where("is_behind")
     counts = pairs.agg(
@@ -238,13 +236,13 @@ def _judged(pairs: DataFrame, rows: int, repeated: int, examples: int) -> Findin
 
 
 def _examples(rows: DataFrame, problem: str, count: int) -> list[Mapping[str, object]]:
-    """A few messages, with where they stand as ``ledger:entry:index``."""
+    """A few messages, with their positions as ``ledger:entry:index``."""
     if count <= 0:
         return []
     chosen = rows.orderBy("topic", "place").limit(count).collect()
     found: list[Mapping[str, object]] = []
     for row in chosen:
-        place = bytes(row["place"])
+        place = bytes(row["place"])  # the layout of ``compact.PLACE``, with the index plus 1
         ledger, entry, index = (
             int.from_bytes(place[start:end], "big") for start, end in ((0, 8), (8, 16), (16, 20))
         )
@@ -269,6 +267,8 @@ def check_sequence(rows: DataFrame, sequence: str, *, by: str = "__key") -> Sequ
         f.col("__topic").alias("topic"),
         place.alias("place"),
     )
+    # Order is checked within a topic only, gaps and repeats over all topics that have numbers of
+    # the same group.
     before = f.lag("number").over(Window.partitionBy("by", "topic").orderBy("place"))
     groups = (
         told.withColumn("is_lower", f.col("number") < before)

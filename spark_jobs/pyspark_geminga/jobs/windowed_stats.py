@@ -1,7 +1,7 @@
 """Counts, bytes and delays of messages in windows of event time, by topic or by key.
 
-A message's time is its event time, or its publish time where it has none. Its delay is the time
-from the one to the other: how long it took until it reached a broker.
+A message's time is its event time, or its publish time if it has none. Its delay is the time from
+event to publishing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the job; returns the exit code."""
     parsed = _parse(arguments)
     with _session.job_session("windowed-stats", parsed) as spark:
-        # The payload's size is that of its bytes, and nothing else of it is looked at.
+        # Only the size of payloads is needed: decoding them would be wasted.
         options = _session.source_options(parsed, valueMode="raw")
         if parsed.batch:
             rows = _session.read_batch(spark, options)
@@ -77,6 +77,7 @@ def in_windows(
     rows: DataFrame, window: str, slide: str | None, by: str, watermark: str | None = None
 ) -> DataFrame:
     """One row for each window and each topic or key that has messages in it."""
+    # A message without an event time has a null delay, which the aggregates leave out.
     published, event = f.col("__publishTime"), f.col("__eventTime")
     delay_ms = f.unix_millis(published) - f.unix_millis(event)
     group = f.col("__topic") if by == "topic" else f.col("__key").cast("string")
@@ -86,6 +87,7 @@ def in_windows(
         f.coalesce(f.octet_length("value"), f.lit(0)).alias("bytes"),
         delay_ms.alias("delay_ms"),
     )
+    # A batch has no watermark: all its windows are complete.
     if watermark is not None:
         measured = measured.withWatermark("time", watermark)
     columns: list[Column] = [
@@ -104,7 +106,7 @@ def in_windows(
 
 
 def as_messages(counted: DataFrame) -> DataFrame:
-    """Windows as messages: a JSON text, keyed by topic or key, of the time of the window's end."""
+    """Windows as messages: JSON, keyed by topic or key, with the window's end as event time."""
     group = counted.columns[2]
     return counted.select(
         f.to_json(f.struct("*")).alias("value"),

@@ -1,8 +1,12 @@
 """The sink: ``df.write.format("pulsar")`` and ``df.writeStream.format("pulsar")``.
 
-``options`` are what users choose, ``rows`` says which columns are what; ``cutting`` and ``routing``
-decide which entries rows are stored in and where, ``task_writer`` stores them, ``writers`` is what
-Spark calls. At-least-once by default; exactly-once where topics deduplicate.
+``options`` are what users choose; ``rows`` turns columns into payloads and metadata; ``routing``
+and ``cutting`` decide, purely, to which topic and in which entries rows go; ``task_writer`` sends
+them; ``deduplication`` checks that topics drop repeats; ``writers`` has what Spark calls.
+
+At-least-once by default; exactly-once with ``semantics=dedup`` and topics that deduplicate. For
+that, a task that is repeated must send the same rows in the same entries under the same sequence
+ids: nothing here may depend on time, chance or the order in which rows arrive.
 """
 
 from __future__ import annotations

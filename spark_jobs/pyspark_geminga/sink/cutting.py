@@ -1,10 +1,10 @@
 """Where entries begin and end, and how their messages are numbered. Pure.
 
 A task that runs again stores the same messages in the same entries with the same sequence ids: a
-topic that deduplicates then drops what it has. It compares the first sequence id of an entry and
-drops it whole, hence the rules: entries are cut by rows and bytes, never by time; and no entry
-reaches over the last sequence id that the topic knows, so that each is either a repeat or new, even
-where limits were changed between two attempts.
+topic that deduplicates then drops those that it has. It compares the first sequence id of an entry
+and drops the entry as a whole, hence two rules. Entries are cut by rows and bytes, never by time.
+And no entry contains both rows that the topic has and new ones, even where limits were changed
+between two attempts: it ends at the last sequence id that the topic knows.
 """
 
 from __future__ import annotations
@@ -29,27 +29,29 @@ MESSAGE_OVERHEAD_BYTES = 21
 
 
 def first_sequence_id(epoch: int) -> int:
-    """That of the first row of an epoch."""
+    """The sequence id of the first row of an epoch."""
     assert 0 <= epoch < EPOCHS
     return epoch << ORDINAL_BITS
 
 
 def cut_entries(sizes: Sequence[int], cut: Cut, boundary: int | None = None) -> list[int]:
-    """Where entries of rows end: the index behind each one's last row, ascending.
+    """Where entries of rows end: for each entry the index behind its last row, ascending.
 
     ``sizes`` are the bytes of rows that are in no entry yet. The rows behind the last index are an
-    entry that is not complete: what follows may belong to it. A row larger than the limit is alone
-    in its entry. An entry ends at ``boundary``, if that is among the rows.
+    incomplete entry, to which rows that follow may belong. A row larger than the limit is alone in
+    its entry. An entry ends at ``boundary``, if that is among the rows.
     """
     totals = list(accumulate(sizes, initial=0))
     rows = len(sizes)
     ends: list[int] = []
     start = 0
     while start < rows:
+        # Behind the last row that still fits by bytes; ``start`` itself if the first is too large.
         by_bytes = bisect_right(totals, totals[start] + cut.bytes_max, start) - 1
         end = max(start + 1, min(start + cut.rows_max, by_bytes))
         if boundary is not None and start < boundary < end:
             end = boundary
+        # An entry is complete if a limit or the boundary ended it, and not the end of the rows.
         is_complete = (
             end < rows
             or end - start >= cut.rows_max

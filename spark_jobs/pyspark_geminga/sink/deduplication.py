@@ -1,6 +1,6 @@
 """Makes sure that a topic deduplicates before exactly-once is promised.
 
-A producer does not notice: the broker takes sequence ids either way, and says -1 for the last one
+A producer cannot tell: the broker accepts sequence ids either way, and answers -1 as the last one
 of a name both where it keeps none and where the name is new. Only the topic's statistics tell.
 """
 
@@ -13,12 +13,12 @@ from pyspark_geminga.rest import AdminClient
 from pyspark_geminga.sink.errors import NotDeduplicated
 
 ENABLED, RECOVERING = "Enabled", "Recovering"
-# Topics are asked once in so many seconds by a process: a policy rarely changes under a query.
+# How long a process relies on an answer: a policy rarely changes while a query runs.
 CHECK_AGAIN_S = 60.0
-# A topic that was just loaded reads its log again for the last sequence ids.
+# A topic that was just loaded reads its log again to find the last sequence ids.
 RECOVERY_TIMEOUT_S = 60.0
 RECOVERY_POLL_S = 0.2
-TOPICS_MAX = 10_000
+TOPICS_MAX = 10_000  # whose answers are remembered
 
 
 class DeduplicationCheck:
@@ -26,7 +26,7 @@ class DeduplicationCheck:
 
     def __init__(self, admin: AdminClient) -> None:
         self._admin = admin
-        self._checked_s: dict[str, float] = {}
+        self._checked_s: dict[str, float] = {}  # by topic: when it was last found to deduplicate
 
     async def __call__(self, topic: str) -> None:
         """Return if ``topic``, which has a producer, stores no message twice.

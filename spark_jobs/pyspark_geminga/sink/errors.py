@@ -30,14 +30,14 @@ class InvalidRow(ConnectorError):
 
 
 class IncompleteInput(ConnectorError):
-    """A task did not get all of its rows: the stage before it failed, as Spark says elsewhere."""
+    """A task did not get all of its rows: the stage before it failed, which Spark reports."""
 
     def __init__(self) -> None:
         super().__init__("the rows of this task ended too early, because the stage before failed")
 
 
 class NotDeduplicated(ConnectorError):
-    """``semantics=dedup`` was asked of a topic that stores what is sent again a second time."""
+    """``semantics=dedup`` was asked of a topic that stores repeated messages."""
 
     def __init__(self, topic: str, status: str) -> None:
         super().__init__(

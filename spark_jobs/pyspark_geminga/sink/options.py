@@ -33,7 +33,7 @@ SINK_OPTIONS = (
     "maxInFlight",
     *(_PRODUCER + name for name in ("compressionType", "hashingScheme", "sendTimeoutMs")),
 )
-# What Spark keeps for itself, and gives to sources all the same.
+# Options of Spark itself, which it also passes on to data sources.
 SPARK_OPTIONS = ("checkpointLocation", "queryName", "path")
 
 COMPRESSIONS: Mapping[str, CompressionName] = {
@@ -57,33 +57,29 @@ HASHES: Mapping[str, HashName] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """Where entries end: after so many rows, or before the row with which they would have more
-    than so many bytes. Time plays no part: a task that runs again cuts at the same rows."""
+    """How large entries get. Time plays no part: a task that runs again cuts at the same rows."""
 
     rows_max: int = 1000
-    bytes_max: int = 128 * 1024
+    bytes_max: int = 128 * 1024  # a larger row is alone in its entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """The options of a writer.
-
-    ``topic`` is a whole name; without it each row has its own in ``__topic``. ``deduplicates``:
-    what a task stored before it failed is not stored again; a batch write then has a
-    ``dedup_key``, which a streaming query has by itself. ``is_sorted``: the rows of a task are
-    stored in an order that does not depend on how they came. ``record_format`` is what becomes of
-    the columns: an Avro record, or with ``auto`` a simple value where there is one column.
-    """
+    """The options of a writer."""
 
     access: Access
-    topic: str | None = None
-    deduplicates: bool = False
+    topic: str | None = None  # a whole name; None where each row names its own in ``__topic``
+    deduplicates: bool = False  # the repeat of a task stores nothing twice
+    # Identifies a batch write that is repeated; a streaming query has an id of its own.
     dedup_key: str | None = None
-    is_sorted: bool = False
-    is_raw: bool = False
+    is_sorted: bool = (
+        False  # a task stores its rows in an order that does not depend on how they came
+    )
+    is_raw: bool = False  # the one value column is the payload
+    # What the value columns become: a record, or with ``auto`` a simple value if there is only one.
     record_format: PayloadKind = "auto"
     cut: Cut = Cut()
-    in_flight_max: int = 256
+    in_flight_max: int = 256  # entries of a destination that wait for the broker's receipt
     compression: CompressionName = "none"
     hashing: HashName = "java_string"
     send_timeout_s: float = 120.0
@@ -94,10 +90,14 @@ class SinkOptions:
         check_names(options, (*ACCESS_OPTIONS, *SINK_OPTIONS, *SPARK_OPTIONS))
         given = {name.lower(): value for name, value in options.items()}
         access = Access.of(options)
-        semantics = _choice(given, "semantics", {"at-least-once": False, "dedup": True})
-        dedup_key = given.get("dedupkey")
-        topic = _topic(given.get("topic"))
-        if semantics:
+        deduplicates = _choice(given, "semantics", {"at-least-once": False, "dedup": True})
+        dedup_key, topic = given.get("dedupkey"), given.get("topic")
+        if topic is not None:
+            try:
+                topic = str(TopicName.parse(topic))
+            except InvalidTopicName as error:
+                raise InvalidOption("topic", str(error)) from error
+        if deduplicates:
             _check_deduplication(access, topic, dedup_key, is_streaming=is_streaming)
         elif dedup_key is not None:
             raise InvalidOption("dedupKey", "is for semantics=dedup")
@@ -105,13 +105,13 @@ class SinkOptions:
             raise InvalidOption(
                 "orderWithinTask", "is for semantics=dedup: only repeats need an order"
             )
-        cut = Cut()
+        cut = Cut()  # the defaults
         return cls(
             access=access,
             topic=topic,
-            deduplicates=semantics,
+            deduplicates=deduplicates,
             dedup_key=dedup_key,
-            is_sorted=semantics
+            is_sorted=deduplicates
             and _choice(given, "orderWithinTask", {"value": True, "none": False}),
             is_raw=_choice(given, "valueMode", {"schema": False, "raw": True}),
             record_format=_choice(given, "recordFormat", RECORD_FORMATS),
@@ -139,19 +139,10 @@ def _number(given: Mapping[str, str], name: str, default: int) -> int:
     return default if text is None else whole_number(name, text)
 
 
-def _topic(text: str | None) -> str | None:
-    if text is None:
-        return None
-    try:
-        return str(TopicName.parse(text))
-    except InvalidTopicName as error:
-        raise InvalidOption("topic", str(error)) from error
-
-
 def _check_deduplication(
     access: Access, topic: str | None, dedup_key: str | None, *, is_streaming: bool
 ) -> None:
-    """Refuse what would not be exactly-once. Raises ``InvalidOption``."""
+    """Refuse options that cannot be exactly-once. Raises ``InvalidOption``."""
     if access.admin_url is None:
         raise InvalidOption(
             "semantics",

@@ -9,15 +9,15 @@ from __future__ import annotations
 from geminga.producers.outgoing.routing import HASHES, HashName
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 
-# Where keys go is remembered, since a hash takes 3 us; with more keys than that it begins anew.
+# The partitions of so many keys are cached, as a hash takes 3 us. A full cache is emptied.
 KEYS_MAX = 100_000
 
 
 class TopicRoute:
-    """Where one task's rows for one topic go: to the topic itself, or over its partitions.
+    """Where the rows of one task for one topic go: to the topic itself, or to its partitions.
 
-    Rows without a key take turns: as many in a row as an entry may have, so that entries are full.
-    ``task`` is the number of the Spark partition: tasks begin at different partitions.
+    Rows without a key go to the partitions in turn, ``turn_rows`` to each, as many as fill an
+    entry. ``task`` is the number of the Spark partition: tasks begin at different partitions.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class TopicRoute:
         self._hash = HASHES[hashing]
         self._turn_rows = turn_rows
         self._task = task
-        self._rows = 0
+        self._rows = 0  # without a key, so far
         self._by_key: dict[str, str] = {}
         self._names = [str(topic.partition(index)) for index in range(partitions)]
         # The whole name of a topic without partitions, or of one partition.

@@ -1,8 +1,8 @@
-"""What becomes of a row: columns that are the message's value, and columns that say more about it.
+"""What a row becomes: some columns are the value of the message, others its metadata.
 
 The columns beginning with ``__`` are those that the source gives, with the Java connector's names:
-``__key``, ``__eventTime``, ``__messageProperties`` and ``__topic`` are written; where a message
-stood before (``__messageId``, ``__publishTime``) means nothing in another topic and is left out.
+``__key``, ``__eventTime``, ``__messageProperties`` and ``__topic`` are written. ``__messageId`` and
+``__publishTime`` are accepted, so that rows can be copied, but ignored: brokers set them anew.
 All other columns together are the value.
 """
 
@@ -30,7 +30,7 @@ class ValueEncoder(Protocol):
 
     @property
     def schema_info(self) -> SchemaInfo | None:
-        """What the topic's registry is told of the payloads."""
+        """The schema of the payloads, which producers register; ``None`` for bytes without one."""
         ...
 
     def payloads(self, batch: pa.RecordBatch) -> list[bytes | None]:
@@ -57,24 +57,21 @@ class RawEncoder:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows as they are stored: a payload and encoded attributes for each.
-
-    ``topics`` and ``keys`` say where rows go, ``None`` where no row says so; keys are texts, as
-    partitions are chosen by them. ``event_times_ms`` has 0 for none.
-    """
+    """Rows as they are stored, column by column: lists of the same length, or ``None`` for a column
+    that no row has."""
 
     payloads: list[bytes]
-    attributes: list[bytes]
+    attributes: list[bytes]  # the encoded part of the metadata that is the row's own
     topics: list[str] | None = None
-    keys: list[str | None] | None = None
-    event_times_ms: list[int] | None = None
+    keys: list[str | None] | None = None  # as text: producers hash that to choose a partition
+    event_times_ms: list[int] | None = None  # 0 for a row without
 
     def __len__(self) -> int:
         return len(self.payloads)
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes are stored of them, without what entries add."""
+        """The bytes of payloads and attributes, without what entries add."""
         return sum(map(len, self.payloads)) + sum(map(len, self.attributes))
 
     def take(self, places: Sequence[int]) -> Rows:
@@ -91,9 +88,10 @@ class Rows:
 def in_stored_order(batches: Sequence[Rows]) -> Rows:
     """All rows, in an order that depends on nothing but what is stored of each.
 
-    After a shuffle, rows come in another order each time a task runs. Rows that are equal here are
-    equal messages, which may change places. Event times come first, so that the messages of a key
-    keep the order of what happened.
+    After a shuffle, rows come in another order each time a task runs, but a repeat has to send the
+    same messages under the same sequence ids. Rows that compare equal are equal messages, so that
+    their order does not matter. Within a topic rows are sorted by event time first: the messages of
+    a key keep the order of what happened.
     """
     rows = Rows(
         [payload for batch in batches for payload in batch.payloads],
@@ -103,6 +101,7 @@ def in_stored_order(batches: Sequence[Rows]) -> Rows:
         _concatenated(batches, lambda batch: batch.event_times_ms, 0),
     )
     topics, times = rows.topics or repeat(""), rows.event_times_ms or repeat(0)
+    # Not strict: ``repeat`` has no end.
     stored = list(zip(topics, times, rows.attributes, rows.payloads, strict=False))
     return rows.take(sorted(range(len(rows)), key=stored.__getitem__))
 
@@ -126,7 +125,8 @@ def _concatenated(
 class RowLayout:
     """Which columns of a query are what, by their names."""
 
-    value: tuple[str, ...]
+    value: tuple[str, ...]  # the columns that make the payload
+    # Which of the columns with metadata there are.
     key: bool
     topic: bool
     event_time: bool
@@ -168,11 +168,25 @@ class RowLayout:
         # Arrow knows at once whether a column has nulls; to look for them takes 50 ns a row.
         if any(batch.column(name).null_count for name in self.value) and None in payloads:
             are_null = [payload is None for payload in payloads]
+            # The null flag is in the attributes: a message that is null and an empty one differ.
             payloads = [payload or b"" for payload in payloads]
-        keys = _keys(batch.column(KEY)) if self.key else None
+        keys: list[str | bytes | None] | None = None
+        if self.key and batch.column(KEY).null_count < len(batch):
+            keys = batch.column(KEY).to_pylist()
         times = _times_ms(batch.column(EVENT_TIME)) if self.event_time else None
-        properties = _properties(batch.column(PROPERTIES)) if self.properties else None
+        properties: list[dict[str, str] | None] | None = None
+        if self.properties:
+            column = batch.column(PROPERTIES)
+            # ``items`` also has those of rows that are null or not in this slice. The check may
+            # therefore refuse too much, but never too little.
+            if len(column.items) and column.null_count < len(column):
+                if column.items.null_count:
+                    raise InvalidRow(
+                        PROPERTIES, "has a value that is null, which messages cannot say"
+                    )
+                properties = [dict(pairs) if pairs else None for pairs in column.to_pylist()]
         if keys is None and times is None and properties is None and are_null is None:
+            # Most queries write nothing but values: there is nothing to encode then.
             attributes = [b""] * len(payloads)
         else:
             attributes = encode_attributes(
@@ -182,11 +196,22 @@ class RowLayout:
                 properties=properties,
                 are_null=are_null,
             )
+        topics: list[str] | None = None
+        if self.topic:
+            column = batch.column(TOPIC)
+            if column.null_count:
+                raise InvalidRow(
+                    TOPIC, "is null: the row goes to no topic, and there is no option topic"
+                )
+            topics = column.to_pylist()
         return Rows(
             payloads,  # type: ignore[arg-type]  # none of them is None any more
             attributes,
-            _topics(batch.column(TOPIC)) if self.topic else None,
-            None if keys is None else [_text(key) for key in keys],
+            topics,
+            # Keys of bytes are stored in base64, and partitions are chosen by that text.
+            None
+            if keys is None
+            else [b64encode(key).decode() if isinstance(key, bytes) else key for key in keys],
             None if times is None else [time or 0 for time in times],
         )
 
@@ -214,37 +239,14 @@ _WRITTEN: dict[str, tuple[Callable[[pa.DataType], bool], str]] = {
 }
 
 
-def _topics(column: pa.Array) -> list[str]:
-    if column.null_count:
-        raise InvalidRow(TOPIC, "is null: the row goes to no topic, and there is no option topic")
-    return column.to_pylist()  # type: ignore[no-any-return]  # pyarrow has no types
-
-
-def _keys(column: pa.Array) -> list[str | bytes | None] | None:
-    return None if column.null_count == len(column) else column.to_pylist()
-
-
-def _text(key: str | bytes | None) -> str | None:
-    """A key as partitions are chosen by it."""
-    return b64encode(key).decode() if isinstance(key, bytes) else key
-
-
 def _times_ms(column: pa.Array) -> list[int | None] | None:
-    """Milliseconds since 1970, as messages have them; what timestamps have below is cut off."""
+    """Milliseconds since 1970, as messages have them; microseconds of timestamps are dropped."""
     if column.null_count == len(column):
         return None
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
     times: list[int | None] = column.to_pylist()
+    # The field is unsigned on the wire.
     if min(time or 0 for time in times) < 0:
         raise InvalidRow(EVENT_TIME, "is before 1970, which messages cannot say")
     return times
-
-
-def _properties(column: pa.Array) -> list[dict[str, str] | None] | None:
-    # ``items`` has those of rows that are null or not in this slice, too: too much is looked at.
-    if not len(column.items) or column.null_count == len(column):
-        return None
-    if column.items.null_count:
-        raise InvalidRow(PROPERTIES, "has a value that is null, which messages cannot say")
-    return [dict(pairs) if pairs else None for pairs in column.to_pylist()]

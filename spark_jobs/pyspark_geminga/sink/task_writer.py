@@ -1,10 +1,10 @@
-"""Stores the rows of one attempt of a task: brings them to their topics, cuts entries, waits.
+"""Stores the rows of one attempt of a task: routes them to topics, cuts entries, awaits receipts.
 
 With deduplication, an attempt repeats what the one before it did: the same rows in the same order,
 under the producer's name of this query and task, with the sequence ids of this epoch. The broker
-drops what it has. It is not asked which rows these are: where it tells the last sequence id before
-the message is durable (Apache Pulsar does), an attempt that skipped the rows up to there would lose
-them with the broker. It only says where an entry has to end (``cutting``).
+drops what it has. The attempt sends all rows, also those up to the last sequence id that the broker
+reports: Apache Pulsar reports an id before its message is durable, so that skipped rows would be
+lost if that broker fails. The last id only decides where an entry has to end (``cutting``).
 """
 
 from __future__ import annotations
@@ -36,43 +36,44 @@ from pyspark_geminga.sink.options import Cut, SinkOptions
 from pyspark_geminga.sink.routing import TopicRoute
 from pyspark_geminga.sink.rows import TOPIC, Rows, in_stored_order
 
-# Of one task: each is a producer. More is a mistake, most likely, in what ``__topic`` is made of.
+# Topics and partitions of one task, each with a producer. A task that names more has, most likely,
+# the wrong column in ``__topic``.
 DESTINATIONS_MAX = 1000
-# What a task holds that has to sort its rows; Spark has no room for it in its own accounts.
+# What a task may hold in memory to sort its rows: Spark's memory limits do not know of it.
 SORTED_BYTES_MAX = 1 << 30
-# How long a producer of the same name may stay: the broker notices after a minute at most that the
-# machine of an earlier attempt is gone.
+# How long to wait until a producer of the same name is closed: a broker notices after a minute at
+# most that the machine of an earlier attempt is gone.
 BUSY_TIMEOUT_S = 120.0
 BUSY_FIRST_S, BUSY_LIMIT_S = 0.05, 1.0
-# So much is sent between two turns of the loop, in which the connection takes it.
+# So many entries are sent before the event loop gets a turn, in which the connection writes them.
 TURN_ENTRIES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who writes: ``task`` is the number of the Spark partition. With deduplication, ``producer``
-    is the name under which topics know the task, and ``epoch`` the number of the micro-batch."""
+    """Who writes."""
 
-    task: int
+    task: int  # the number of the Spark partition
+    # With deduplication: the producer's name, under which topics keep the last sequence id.
     producer: str | None = None
-    epoch: int = 0
+    epoch: int = 0  # the number of the micro-batch
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a task stored; ``repeated_rows`` of the ``rows`` were there from an earlier attempt."""
+    """What a task stored."""
 
     rows: int
     size_bytes: int
-    repeated_rows: int
-    destinations: int
+    repeated_rows: int  # those of ``rows`` that the topics had from an earlier attempt
+    destinations: int  # topics and partitions
 
 
 class TaskWriter:
     """Takes rows by ``add``; ``finish`` returns when all of them are stored. Always ``close`` it.
 
     ``partitions`` is how many the topic of the options has. ``check`` raises where a topic does
-    not deduplicate. All methods raise what keeps rows from being stored.
+    not deduplicate. All methods raise the errors that keep rows from being stored.
     """
 
     def __init__(
@@ -91,14 +92,16 @@ class TaskWriter:
         self._identity = identity
         self._check = check
         self._partitions = partitions
-        # By the names in rows, and by whole names: rows may name a topic in several ways.
+        # Routes by the names in rows (None: the topic of the options), destinations by whole names:
+        # rows may name one topic in several ways.
         self._routes: dict[str | None, TopicRoute] = {}
         self._destinations: dict[str, Destination] = {}
+        # Rows that are sorted and sent at the end.
         self._unsorted: list[Rows] = []
         self._unsorted_bytes = 0
 
     async def add(self, rows: Rows) -> None:
-        """Send these rows, or keep them until all can be sorted."""
+        """Send these rows, or keep them until ``finish`` sorts all."""
         if not self._options.is_sorted:
             await self._send(rows)
             return
@@ -137,29 +140,29 @@ class TaskWriter:
         for topic in topics:
             if topic not in self._routes:
                 self._routes[topic] = await self._route(topic)
+        # By destination, the numbers of its rows, or None for all of them: with one topic that has
+        # no partitions, rows need not be routed one by one.
         places: dict[str, list[int] | None] = {}
         if len(topics) == 1 and (only := self._routes[topics[0]].only) is not None:
-            places[only] = None  # all of them, which need not be looked at one by one
+            places[only] = None
         else:
-            places.update(self._places(rows))
+            numbers: dict[str, list[int]] = {}
+            for at in range(len(rows)):
+                route = self._routes[None if rows.topics is None else rows.topics[at]]
+                name = route.destination(None if rows.keys is None else rows.keys[at])
+                numbers.setdefault(name, []).append(at)
+            places.update(numbers)
         missing = [name for name in places if name not in self._destinations]
         if len(self._destinations) + len(missing) > DESTINATIONS_MAX:
             raise InvalidRow(TOPIC, f"names more than {DESTINATIONS_MAX} topics in one task")
         await asyncio.gather(*[self._open(name) for name in missing])
+        # One destination after the other: ``add`` waits where a producer has too much in flight.
         for name, some in places.items():
             taken = rows if some is None else rows.take(some)
             await self._destinations[name].add(taken.payloads, taken.attributes)
 
-    def _places(self, rows: Rows) -> dict[str, list[int]]:
-        """Which rows go to which topic or partition."""
-        places: dict[str, list[int]] = {}
-        for at in range(len(rows)):
-            route = self._routes[None if rows.topics is None else rows.topics[at]]
-            name = route.destination(None if rows.keys is None else rows.keys[at])
-            places.setdefault(name, []).append(at)
-        return places
-
     async def _route(self, topic: str | None) -> TopicRoute:
+        """How rows for ``topic`` are routed; ``None`` is the topic of the options."""
         options = self._options
         text = options.topic if topic is None else topic
         assert text is not None, "the layout of rows has seen to it"
@@ -167,6 +170,8 @@ class TaskWriter:
             name = TopicName.parse(text)
         except InvalidTopicName as error:
             raise InvalidRow(TOPIC, f"names no topic: {error}") from error
+        # The partitions of the options' topic were counted when the query was planned, and those of
+        # topics in rows are counted now. A name of a partition is a topic without partitions.
         partitions = self._partitions
         if topic is not None:
             partitions = 0
@@ -184,7 +189,8 @@ class TaskWriter:
         options, identity = self._options, self._identity
         producer = await open_patiently(self._client, name, self._schema, options, identity)
         destination = Destination(producer, options.cut, identity)
-        self._destinations[name] = destination  # closed from now on, whatever follows
+        # From here on ``close`` closes the producer, also if a check below fails.
+        self._destinations[name] = destination
         if identity.producer is not None:
             destination.check_epoch()
             await self._check(name)
@@ -197,9 +203,9 @@ async def open_patiently(
     options: SinkOptions,
     identity: Identity,
 ) -> EntryProducer:
-    """The producer of a task; waits while that of an earlier attempt is there.
+    """Open the producer of a task; wait while an earlier attempt's producer of that name is open.
 
-    Raises ``ProducerBusy`` where it does not leave in time, or another ``ClientError``.
+    Raises ``ProducerBusy`` if that one is not closed in time, or another ``ClientError``.
     """
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + BUSY_TIMEOUT_S
@@ -215,7 +221,8 @@ async def open_patiently(
                 pending_messages_max=options.in_flight_max * options.cut.rows_max,
             )
         except ProducerBusy:
-            # A name that the broker made is free: another producer has the topic for itself.
+            # The broker chose a free name where none was given: then another producer has exclusive
+            # access to the topic, and waiting is of no use.
             if identity.producer is None or loop.time() >= deadline_s:
                 raise
         await asyncio.sleep(backoff.next_s())
@@ -224,7 +231,7 @@ async def open_patiently(
 class Destination:
     """One topic or partition: its producer, and the rows that are in no entry yet.
 
-    ``rows`` and ``size_bytes`` count all that came.
+    ``rows`` and ``size_bytes`` count all that were added.
     """
 
     def __init__(self, producer: EntryProducer, cut: Cut, identity: Identity) -> None:
@@ -233,13 +240,14 @@ class Destination:
         self._cut = Cut(
             rows_max=cut.rows_max, bytes_max=min(cut.bytes_max, producer.message_bytes_max)
         )
+        # Rows that are in no entry yet; sizes are those within an entry.
         self._payloads: list[bytes] = []
         self._attributes: list[bytes] = []
         self._sizes: list[int] = []
         self._ordinal = 0  # of the first of these rows
         self.rows = self.size_bytes = 0
         self._first_sequence_id = first_sequence_id(identity.epoch)
-        # Behind the last row of this epoch that the topic knows; of no epoch but this one.
+        # The ordinal behind the last row of this epoch that the topic has; 0 or less for none.
         self._boundary = producer.known_sequence_id + 1 - self._first_sequence_id
 
     def check_epoch(self) -> None:
@@ -288,8 +296,9 @@ class Destination:
                     f"{self.producer.topic} takes {error.message_bytes_max}",
                 ) from error
             if self._sizes[start] > self._cut.bytes_max and self._identity.producer is not None:
-                # A topic may take less than its broker says, and nothing must be stored behind an
-                # entry that is refused: the repeat of this one would then count as stored.
+                # A topic's own limit may be lower than its broker's, so this entry may be refused.
+                # Nothing may be stored behind it before that is known: with a higher sequence id
+                # stored, the topic would drop the repeat of this entry as stored already.
                 await self.producer.flush()
             elif number % TURN_ENTRIES == 0:
                 await asyncio.sleep(0)

@@ -1,8 +1,8 @@
 """What Spark calls: a writer for a batch, and one for a stream.
 
 A writer is made in the process that plans the query, and pickled to the tasks; ``commit`` and
-``abort`` run in a third process, on another copy. There is nothing to commit: what a task stored
-is there for all consumers at once. Where a task fails, its next attempt stores the rest.
+``abort`` run in a third process, on another copy. There is nothing to commit: consumers get what a
+task stored at once. Where a task fails, its next attempt stores the rest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from geminga import Client
 from geminga.arrow import PayloadEncoder, payload_schema
 from pyspark_geminga._pool import task_client
 from pyspark_geminga.access import Access
@@ -40,53 +39,51 @@ log = logging.getLogger(__name__)
 # What Spark sets for the tasks of a streaming query, micro-batches in ``foreachBatch`` included.
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
+# Of this process: tasks that run one after the other share what was found out about topics.
 _checks: dict[Access, DeduplicationCheck] = {}
 
 
 @dataclass
 class TaskCommit(WriterCommitMessage):
-    """What one task tells the driver."""
+    """What one task reports to the driver."""
 
     written: Written
 
 
 @dataclass(frozen=True)
 class WritePlan:
-    """What is decided once for all tasks of a query.
-
-    ``partitions`` is how many the topic had then: tasks that are repeated must not spread their
-    rows over more of them than before.
-    """
+    """What is decided once for all tasks of a query."""
 
     options: SinkOptions
     schema: StructType
     is_streaming: bool
+    # How many the topic had when the query was planned. The number is fixed, because a task that is
+    # repeated must send each row to the same partition.
     partitions: int = 0
 
     @classmethod
     def of(cls, options: Mapping[str, str], schema: StructType, *, is_streaming: bool) -> WritePlan:
         """Check everything that can be known before there are rows: options, columns, and that the
-        topic takes such messages. Raises ``ConnectorError`` or ``ClientError``."""
+        topic accepts such messages. Raises ``ConnectorError`` or ``ClientError``."""
         plan = cls(SinkOptions.of(options, is_streaming=is_streaming), schema, is_streaming)
         plan.layout()
-        plan.encoder()
-        if plan.options.topic is None:
+        schema_info = plan.encoder().schema_info
+        chosen, topic = plan.options, plan.options.topic
+        if topic is None:
             return plan
-        clients = task_client(plan.options.access)
-        partitions = clients.run(plan._prepare(clients.client, plan.options.topic))
-        return cls(plan.options, schema, is_streaming, partitions)
+        clients = task_client(chosen.access)
 
-    async def _prepare(self, client: Client, topic: str) -> int:
-        """Make the topic where there is none, register the schema; how many partitions it has."""
-        partitions = await client.partitions(topic)
-        name = f"{topic}-partition-0" if partitions else topic
-        producer = await open_patiently(
-            client, name, self.encoder().schema_info, self.options, Identity(0)
-        )
-        async with producer:
-            if self.options.deduplicates:
-                await deduplication_check(self.options.access)(name)
-        return partitions
+        async def prepare() -> int:
+            partitions = await clients.client.partitions(topic)
+            name = f"{topic}-partition-0" if partitions else topic
+            # Opening a producer creates a missing topic, and registers the schema.
+            producer = await open_patiently(clients.client, name, schema_info, chosen, Identity(0))
+            async with producer:
+                if chosen.deduplicates:
+                    await deduplication_check(chosen.access)(name)
+            return partitions
+
+        return cls(chosen, schema, is_streaming, clients.run(prepare()))
 
     def layout(self) -> RowLayout:
         """Which columns are what. Raises ``InvalidColumn``."""
@@ -122,17 +119,19 @@ class WritePlan:
         try:
             for batch in batches:
                 clients.run(writer.add(layout.rows(batch, encoder)))
-            # Some of the rows, sorted, would be no beginning of all of them: a repeat could not
-            # match them. Unsorted they are, and may be stored.
+            # Sorted, an incomplete set of rows would get sequence ids that belong to other rows in
+            # the repeat. Unsorted rows are a beginning of what the repeat sends, and may be stored.
             if options.is_sorted and not all_rows_came():
                 raise IncompleteInput
             written = clients.run(writer.finish())
         finally:
+            # Also after an error: the next attempt, maybe on another machine, needs the names of
+            # these producers.
             clients.run(writer.close())
         return TaskCommit(written)
 
     def identity(self) -> Identity:
-        """Who this task is to topics that deduplicate."""
+        """The identity under which topics deduplicate this task."""
         context = TaskContext.get()
         assert context is not None, "Spark runs this in a task"
         task = context.partitionId()
@@ -140,6 +139,8 @@ class WritePlan:
             return Identity(task)
         if not self.is_streaming:
             return Identity(task, f"spark-{self.options.dedup_key}-{task}")
+        # The query's id is in its checkpoint and stays the same over restarts, unlike the id of its
+        # run. Micro-batches are numbered without gaps, and a repeated one has the same number.
         query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
         if query is None or batch is None:
             raise InvalidOption("semantics", "dedup needs a Spark that tells tasks their query")
@@ -149,15 +150,16 @@ class WritePlan:
 
 
 def all_rows_came() -> bool:
-    """Has Spark sent this task all of its rows? Asked when they seem to be over.
+    """Has Spark sent this task all of its rows? To be called behind the last row that came.
 
     Where the stage before the sink fails, Spark closes the worker's pipe, and Arrow's reader takes
-    that for an end like any other. Behind rows that are complete stands one more word
-    (END_OF_STREAM), which the worker reads after the writer has returned; it is looked at here. No
-    interface of Spark's tells, so the pipe is found where the worker's ``main`` has it.
+    that for an end like any other. Behind complete rows Spark sends one more word (END_OF_STREAM),
+    which the worker reads after the writer has returned; this function peeks at it. No interface of
+    Spark gives access to the pipe, so it is taken from the frame of the worker's ``main``.
 
     Raises ``InvalidOption`` for a Spark whose worker has it elsewhere.
     """
+    # ``main`` is some frames further out; how many depends on the version of Spark.
     frame = inspect.currentframe()
     while frame is not None:
         peek = getattr(frame.f_locals.get("infile"), "peek", None)
@@ -172,14 +174,14 @@ def all_rows_came() -> bool:
 
 
 def deduplication_check(access: Access) -> DeduplicationCheck:
-    """The one of this process."""
+    """The check of this process for a cluster."""
     if access not in _checks:
         _checks[access] = DeduplicationCheck(AdminClient(access))
     return _checks[access]
 
 
 async def _trust(topic: str) -> None:
-    """At-least-once promises nothing that a topic would have to keep."""
+    """The check for at-least-once, which needs no deduplication."""
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -197,7 +199,7 @@ class BatchWriter(DataSourceArrowWriter):
         _log_commit("batch written", self._plan, messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """A task failed for good: what others stored stays."""
+        """A task failed in all its attempts: what others stored stays."""
         _log_commit("batch given up", self._plan, messages)
 
 
@@ -216,7 +218,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         _log_commit("micro-batch written", self._plan, messages, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's
-        """A task failed for good, or a commit: what was stored stays, and is repeated."""
+        """A task failed in all its attempts, or a commit: what was stored stays, and the query's
+        next run repeats the micro-batch."""
         _log_commit("micro-batch given up", self._plan, messages, batchId)
 
 

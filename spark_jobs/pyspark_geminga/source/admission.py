@@ -24,37 +24,39 @@ class CountedEntry(NamedTuple):
 
 
 class Backlog(Protocol):
-    """What one topic has to be read, of which entries are taken from the front."""
+    """The unread entries of one topic, which are taken from the front."""
 
     @property
     def is_exhausted(self) -> bool:
-        """Is nothing left? Asking looks no further than at the entry that comes next."""
+        """Is nothing left? This reads the next entry at most."""
         ...
 
     def take(self, amount: int, *, is_first: bool) -> int:
         """Take the entries from the front that fit into ``amount``; with ``is_first`` one at least.
 
-        Returns what they amount to. What counts for nothing (markers, which no reader gets to see)
-        is taken along.
+        Returns their rows or bytes. Entries without any (markers, which readers do not get) are
+        taken along.
         """
         ...
 
 
 def water_fill(backlogs: Mapping[str, Backlog], limit: int) -> None:
-    """Take ``limit`` of all of them together, as the module says.
+    """Take entries of all backlogs, in sum about ``limit`` rows or bytes, in fair shares.
 
     The sum exceeds the limit only by first entries, without which a topic would not advance. As
-    soon as the limit is reached nothing more is asked of any topic.
+    soon as the limit is reached, no backlog is read any further.
     """
     assert limit > 0
     taken: dict[str, int] = {}
+    # The first entry of each topic first: it may already exceed the topic's share.
     for topic, backlog in backlogs.items():
         if not backlog.is_exhausted:
             taken[topic] = backlog.take(0, is_first=True)
     left = limit - sum(taken.values())
     waiting = list(taken)
-    # Each round raises the level to what those that are not exhausted can have in equal parts.
-    # It takes an entry at least, or is the last one but for what no level divides.
+    # The level is what each of the waiting topics may have in all. A round raises it to equal parts
+    # of what is left; topics that are exhausted below it leave their rest to the next round. Each
+    # round takes an entry at least, or is the last, so that the loop ends.
     while left > 0 and waiting:
         level = (left + sum(taken[topic] for topic in waiting)) // len(waiting)
         left_before = left
@@ -63,9 +65,9 @@ def water_fill(backlogs: Mapping[str, Backlog], limit: int) -> None:
             if left <= 0:
                 return
         if left == left_before:
-            break
+            break  # no topic's next entry fits below the level
         waiting = [topic for topic in waiting if not backlogs[topic].is_exhausted]
-    # What is left is less than an entry for each topic: the first that have one that fits get it.
+    # The rest is less than an entry for each topic: it goes to the first topics whose entry fits.
     for topic in waiting:
         if left <= 0:
             return
@@ -73,14 +75,15 @@ def water_fill(backlogs: Mapping[str, Backlog], limit: int) -> None:
 
 
 def _raise(backlog: Backlog, taken: dict[str, int], topic: str, amount: int) -> int:
+    """Take up to ``amount`` more of one topic; a topic may be above the level already."""
     more = backlog.take(amount, is_first=False) if amount > 0 else 0
     taken[topic] += more
     return more
 
 
 class ByteBacklog:
-    """A backlog in bytes, of which brokers tell how much each ledger has: entries count as the mean
-    of their ledger. ``position`` is behind what was taken."""
+    """A backlog in bytes. Brokers tell the size of ledgers alone, so that each entry counts with
+    the mean size of its ledger. ``position`` is behind what was taken."""
 
     def __init__(self, segments: Sequence[Segment], start: LogPosition) -> None:
         self._segments = segments
@@ -103,41 +106,45 @@ class ByteBacklog:
                 (amount - taken_bytes) // segment.entry_bytes,
             )
             if is_first and not taken_bytes:
-                entries = max(1, entries)
+                entries = max(1, entries)  # also one that is larger than the limit
             if not entries:
                 break
             taken_bytes += entries * segment.entry_bytes
             self._taken_entries += entries
             self.position = segment.at(self._taken_entries)
             if self._taken_entries < segment.entries:
-                break
+                break  # the amount is used up within this ledger
             self._number += 1
             self._taken_entries = 0
         return taken_bytes
 
 
 class RowBacklog:
-    """A backlog in rows, which only the entries themselves tell: they are looked at one after the
-    other, and no further than has to be. ``position`` is behind what was taken; where nothing is
-    left it is ``end``, behind which ids there may be nothing."""
+    """A backlog in rows. Only entries themselves tell how many rows they have, so they are read one
+    after the other, and no further than the limit needs.
+
+    ``position`` is behind what was taken; where nothing is left it is ``end``, also if no entry
+    ends exactly there.
+    """
 
     def __init__(
         self, entries: Generator[CountedEntry], start: LogPosition, end: LogPosition
     ) -> None:
         self._entries = entries
         self._end = end
-        self._ahead: CountedEntry | None = None
+        self._ahead: CountedEntry | None = None  # was read, but not taken
         self.position = start
-        # Called with the rows of each entry that is taken, and the position behind it: what else is
-        # decided by them needs not count them again.
+        # Called with the rows of each entry that is taken, and the position behind it, so that
+        # ``RecordCuts`` need not count them again.
         self.on_taken: Callable[[int, LogPosition], None] | None = None
 
     @property
     def is_exhausted(self) -> bool:
-        """Is nothing left? Looks at the next entry."""
+        """Is nothing left? This reads the next entry, and may wait for it."""
         if self._ahead is None and self.position < self._end:
             self._ahead = next(self._entries, None)
             if self._ahead is None:
+                # Behind the last entry that readers get there may be markers up to the end.
                 self.position = self._end
         return self._ahead is None
 
@@ -159,9 +166,10 @@ class RowBacklog:
 
     @property
     def is_at_end(self) -> bool:
-        """Was everything taken? Unlike ``is_exhausted`` it looks at no entry, and may be late."""
+        """Was everything taken? Reads no entry, unlike ``is_exhausted``, and may therefore be false
+        where only the end of the range would have to be found."""
         return self.position >= self._end
 
     def close(self) -> None:
-        """Look at no more entries."""
+        """End the counting of entries."""
         self._entries.close()

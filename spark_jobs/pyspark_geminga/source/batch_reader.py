@@ -1,4 +1,8 @@
-"""``spark.read.format("pulsar")``: everything between two positions of each topic, once."""
+"""``spark.read.format("pulsar")``: everything between two positions of each topic, once.
+
+Spark plans a read once, in a process of its own (``plan_batch``), and sends the parts to tasks,
+which read them (``reading.py``). What is published in between is not read.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,6 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from geminga import LogPosition
 from pyspark_geminga._pool import task_client
 from pyspark_geminga.errors import DataLost
-from pyspark_geminga.log_layout import LogLayout
 from pyspark_geminga.source.broker_view import COUNTED_ENTRIES_MAX, BrokerView, patiently
 from pyspark_geminga.source.filters import Pruning
 from pyspark_geminga.source.options import SourceOptions
@@ -23,8 +26,8 @@ from pyspark_geminga.source.splits import RecordCuts, SplitRules, parts_of, plan
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Topics whose entries are counted beside each other: each is read ahead by up to 16 MiB, and more
-# of them would only wait for the one event loop that looks at entries.
+# Topics whose entries are counted concurrently: each is read ahead by up to 16 MiB, and more of
+# them would only wait for the one event loop that counts.
 COUNTED_TOPICS_MAX = 4
 
 
@@ -34,6 +37,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions, rows: RowSchema) -> None:
         self._options = options
         self._rows = rows
+        # Pickled with the reader: tasks filter by its keys.
         self._pruning = Pruning()
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -49,11 +53,14 @@ class BatchReader(DataSourceReader):
 
 
 class FilteringBatchReader(BatchReader):
-    """With ``filterPushdown``: leaves out what cannot match. Spark tells by the method whether a
-    reader takes filters, and fails where its setting does not allow that."""
+    """With ``filterPushdown``: leaves out what cannot match.
+
+    A class of its own, because Spark concludes from the method that the reader takes filters, and
+    fails where its setting does not allow that.
+    """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
-        """Note what can be left out; Spark applies all filters to what is read."""
+        """Note what can be left out; by returning all filters, have Spark apply each again."""
         self._pruning = Pruning.of(filters)
         return filters
 
@@ -65,14 +72,19 @@ async def plan_batch(
     snapshot = await view.snapshot()
     topics = [topic for topic in sorted(snapshot.layouts) if pruning.wants(topic)]
 
-    first_entries: dict[str, LogPosition] = {}  # that came, of topics whose ledgers are not known
+    # Of topics whose ledgers are not known, the first entry that the broker sent just now: a task
+    # that does not get it knows that it was deleted.
+    first_entries: dict[str, LogPosition] = {}
 
     async def edges(topic: str) -> tuple[LogPosition, LogPosition]:
         layout = snapshot.layouts[topic]
         start = await view.resolve(options.starting, "earliest", topic, layout)
         end = await view.resolve(options.ending, "latest", topic, layout)
         if layout.ledgers:
-            start = _retained(topic, start, layout, options)
+            if layout.is_lost(start):
+                if options.fails_on_data_loss:
+                    raise DataLost(topic, tuple(start), tuple(layout.first))
+                start = layout.first
         elif 0 <= start.ledger_id < end.ledger_id:
             first, is_lost = await view.begin(topic, start, end)
             if is_lost and options.fails_on_data_loss:
@@ -80,6 +92,7 @@ async def plan_batch(
             if first is not None:
                 first_entries[topic] = first
                 start = start if first.ledger_id == start.ledger_id else first
+        # Filters narrow the range last: they must not hide a loss in what the options ask for.
         if pruning.from_ms is not None:
             start = max(start, await view.position_at(topic, pruning.from_ms))
         if pruning.until_ms is not None:
@@ -105,7 +118,7 @@ async def plan_batch(
 async def _record_cuts(
     view: BrokerView, ranges: Mapping[str, tuple[LogPosition, LogPosition]], rules: SplitRules
 ) -> dict[str, list[LogPosition]]:
-    """The cuts that keep ``records_max``, for which every entry is read; none without it."""
+    """The cuts for ``records_max``, for which every entry is read; none without that rule."""
     if rules.records_max is None:
         return {}
     slots = asyncio.Semaphore(COUNTED_TOPICS_MAX)
@@ -117,19 +130,8 @@ async def _record_cuts(
             while counted := await view.counted(topic, start, end, COUNTED_ENTRIES_MAX):
                 for entry in counted:
                     cutting.add(entry.rows, entry.behind)
-                start = counted[-1].behind
+                start = counted[-1].behind  # the reader was closed: the next one goes on here
         return cutting.cuts
 
     cuts = await asyncio.gather(*[cuts_of(topic) for topic in ranges])
     return dict(zip(ranges, cuts, strict=True))
-
-
-def _retained(
-    topic: str, start: LogPosition, layout: LogLayout, options: SourceOptions
-) -> LogPosition:
-    """Where to begin: at the start that is wanted, unless what was there is deleted."""
-    if not layout.is_lost(start):
-        return start
-    if options.fails_on_data_loss:
-        raise DataLost(topic, tuple(start), tuple(layout.first))
-    return layout.first

@@ -11,6 +11,7 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -40,30 +41,28 @@ log = logging.getLogger(__name__)
 
 AnswerT = TypeVar("AnswerT")
 
-# How often a running query asks for new partitions, and new topics of its pattern.
+# How often a running query looks for new partitions, and new topics of its pattern.
 TOPICS_REFRESH_S = 5.0
 # Requests to brokers that go side by side: of a topic with a thousand partitions.
 REQUESTS_MAX = 32
-# Counted at once of a topic, and of a stream's once more ahead: entries of one message take 250
-# bytes each here.
+# Entries of a topic that are counted at once; a stream counts as many again ahead. An entry of one
+# message takes 250 bytes of memory here, which makes 5 MB.
 COUNTED_ENTRIES_MAX = 20_000
 RETRY_FIRST_S = 0.1
 RETRY_LIMIT_S = 2.0
 SERVER_ERRORS = 500  # and above: of HTTP
-# Of a topic that does not answer: it may have anything.
+# The layout of a topic that does not answer. Its end is the start of a log, so that nothing of it
+# is read until the next snapshot.
 UNKNOWN = LogLayout((), LOG_START)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The logs at one moment, by topic; ``asked_s`` is when the view began to ask."""
+    """The logs by topic; ``asked_s`` is when the view began to ask, so that what was published
+    before it is in them."""
 
     layouts: Mapping[str, LogLayout]
     asked_s: float
-
-    def end_of(self, topic: str) -> LogPosition:
-        """Where the topic ended."""
-        return self.layouts[topic].end
 
 
 class Begin(NamedTuple):
@@ -88,25 +87,23 @@ class BrokerView:
         self._options = options
         self._monotonic_s = monotonic_s
         self._admin = AdminClient(options.access) if options.access.admin_url else None
-        # How many partitions each topic has, as it was told last; 0 for one without.
+        # By topic, the number of partitions when it was looked up last; 0 for a topic without.
         self._partitions: dict[str, int] = {}
-        self._refresh_at_s: float | None = None  # before the first time
-        self._has_transactions: bool | None = None  # before it was asked
-        # Without a REST side, or with transactions: attached to each topic, they are asked up to
-        # where it can be read. The REST side tells of what is stored, also in open transactions:
-        # reading up to there would pass messages by that come to light later.
+        # When topics are looked up again; None until the first time.
+        self._refresh_at_s: float | None = None
+        self._has_transactions: bool | None = None  # of the cluster; None until it was asked
+        # A reader for each topic, which tells up to where the topic can be read. They are needed
+        # without a REST side, and with transactions: the REST side reports what is stored, also of
+        # open transactions, and a query that went on behind these messages would miss them when
+        # they are committed.
         self._readers: dict[str, Reader[bytes]] = {}
-        self._slots = asyncio.Semaphore(REQUESTS_MAX)
-
-    @property
-    def knows_ledgers(self) -> bool:
-        """Can it tell what lies between two positions?"""
-        return self._admin is not None
+        self._slots = asyncio.Semaphore(REQUESTS_MAX)  # requests to brokers, all together
 
     @property
     def requests_each_time(self) -> int:
         """About how many requests a snapshot costs."""
         if self._admin is not None:
+            # The REST side tells of all partitions of a topic at once, if one broker serves them.
             return max(1, len(self._partitions))
         return max(1, sum(max(1, count) for count in self._partitions.values()))
 
@@ -124,7 +121,8 @@ class BrokerView:
         )
         for by_name in found:
             if None in by_name.values():
-                # It may be deleted, or is just being moved: which topics there are says which.
+                # The topic may be deleted, or is just being moved to another broker: the next
+                # snapshot looks topics up again, and finds out.
                 self._refresh_at_s = 0.0
             layouts |= {name: layout or UNKNOWN for name, layout in by_name.items()}
         return Snapshot(layouts, asked_s)
@@ -136,6 +134,7 @@ class BrokerView:
 
     async def position_at(self, topic: str, time_ms: int) -> LogPosition:
         """The first message that was published at that time or later, or the end of the topic."""
+        # The reader seeks to the time; where its first message is, only reading it tells.
         moment = datetime.fromtimestamp(time_ms / 1000, UTC)
         async with self._client.reader(topic, moment, receiver_queue_size=1) as reader:
             if not await reader.has_message_available():
@@ -148,9 +147,9 @@ class BrokerView:
         """What is left from ``start`` to ``end``, of a log whose ledgers are not known.
 
         Logs are deleted from the front, and by whole ledgers: as long as the ledger of ``start``
-        gives an entry, however far at its front, nothing behind was deleted. That is asked last: a
-        ledger that is there then was there when the first entry of the range came. One that is gone
-        may have been read to its end, which only the REST side could tell.
+        has any entry, nothing behind it was deleted. The order of the two requests matters: a
+        ledger that still exists at the second one also existed when the first entry was read. A
+        ledger that is gone may have been read to its end before; only the REST side could tell.
         """
         first = await self._first_entry(topic, start, end)
         if first is None or first.ledger_id == start.ledger_id:
@@ -171,10 +170,10 @@ class BrokerView:
     async def counted(
         self, topic: str, start: LogPosition, end: LogPosition, rows_max: int
     ) -> list[CountedEntry]:
-        """The first entries between, of about so many rows; none where nothing lies between.
+        """The first entries of a range, of about ``rows_max`` rows; empty at its end.
 
-        No reader stays at the broker behind them: the batch may take long, and a reader that comes
-        back to a topic that was deleted meanwhile would have it made again.
+        The reader is closed before this returns: the batch may take long, and a reader that
+        reconnects to a topic that was deleted meanwhile would create it again.
         """
         counted: list[CountedEntry] = []
         if start >= end:
@@ -209,8 +208,8 @@ class BrokerView:
     async def resolve(
         self, wanted: ByTopic, default: Edge, topic: str, layout: LogLayout
     ) -> LogPosition:
-        """The position that the options ask for in ``topic``: by its name, that of the topic whose
-        partition it is, or for all."""
+        """The position that the options ask for in ``topic``."""
+        # The most specific name wins: the partition, the topic whose partition it is, all topics.
         for name in (topic, str(TopicName.parse(topic).base), ""):
             if name in wanted:
                 place = wanted[name]
@@ -218,6 +217,7 @@ class BrokerView:
         else:
             place = default
         if isinstance(place, LogPosition):
+            # A position behind the end would skip what is published until the log gets there.
             return LOG_START if place.ledger_id < 0 else min(place, layout.end)
         if isinstance(place, int):
             return await self.position_at(topic, place)
@@ -233,7 +233,14 @@ class BrokerView:
             bases, _ = await self._listed(topics.namespace)
             names = tuple(sorted(name for name in bases if pattern.fullmatch(name)))
         else:
-            names = await self._existing(topics.names)
+            names = topics.names
+            # Only lists of namespaces tell what exists: any other request about a topic may create
+            # it. For a role that may not see lists, all names that it gave count as existing.
+            namespaces = sorted({str(TopicName.parse(name).namespace) for name in names})
+            with suppress(NotAuthorized, NotAllowed):
+                lists = await asyncio.gather(*[self._listed(each) for each in namespaces])
+                known = {name for bases, whole in lists for name in (*bases, *whole)}
+                names = tuple(name for name in names if name in known)
             absent = [name for name in topics.names if name not in names]
             if absent and is_first and not self._options.waits_for_topic:
                 raise ConnectorError(
@@ -241,35 +248,27 @@ class BrokerView:
                     "waitingForNonExistedTopic=true; a query that read it before it was deleted "
                     "goes on with failOnDataLoss=false as well"
                 )
-        counts = await asyncio.gather(*[self._count_partitions(name) for name in names])
+
+        async def count(topic: str) -> int:
+            async with self._slots:
+                return await self._client.partitions(topic)
+
+        counts = await asyncio.gather(*[count(name) for name in names])
         self._partitions = dict(zip(names, counts, strict=True))
 
-    async def _existing(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Those that are there, by lists of namespaces: other requests about a topic may create it.
-        A role that may not see lists gets all the names that it gave."""
-        namespaces = sorted({str(TopicName.parse(name).namespace) for name in names})
-        try:
-            lists = await asyncio.gather(*[self._listed(each) for each in namespaces])
-        except (NotAuthorized, NotAllowed):
-            return names
-        known = {name for bases, whole in lists for name in (*bases, *whole)}
-        return tuple(name for name in names if name in known)
-
     async def _listed(self, namespace: str) -> tuple[set[str], list[str]]:
-        """Topics as users name them, and their partitions by themselves."""
+        """The topics of a namespace: as users name them, and as brokers list them, by partition."""
         whole = await self._client.topics(namespace)
         return {str(TopicName.parse(name).base) for name in whole}, whole
-
-    async def _count_partitions(self, topic: str) -> int:
-        async with self._slots:
-            return await self._client.partitions(topic)
 
     # ---- their logs
 
     async def _layouts(self, topic: str, partitions: int) -> dict[str, LogLayout | None]:
+        """The layouts of a topic's partitions, by whole name; ``None`` for those that are gone."""
         if self._admin is not None:
             layouts = await self._admin.layouts(topic, partitions)
             if self._has_transactions:
+                # A layout ends where open transactions begin, which readers know.
                 known = {each: layout for each, layout in layouts.items() if layout is not None}
                 ends = await asyncio.gather(*[self._end(each) for each in known])
                 for (each, layout), end in zip(known.items(), ends, strict=True):
@@ -290,7 +289,7 @@ class BrokerView:
             reader = self._readers.get(topic)
             try:
                 if reader is None:
-                    # It takes one message off the broker, ever: none of them is read.
+                    # Nothing is read from it: with a queue of one, the broker sends one message.
                     reader = await self._client.reader(topic, LATEST, receiver_queue_size=1)
                     self._readers[topic] = reader
                 return _behind((await reader.last_message_ids())[topic])
@@ -305,8 +304,10 @@ def _behind(last: MessageId) -> LogPosition:
 
 
 async def patiently(ask: Callable[[], Awaitable[AnswerT]], timeout_s: float) -> AnswerT:
-    """Ask again after failures that may pass, until the time is over: a broker that restarts, or a
-    topic that moves, takes seconds, and no query is to fail for that."""
+    """Call ``ask`` again after failures that may pass, until ``timeout_s`` is over.
+
+    A broker that restarts, or a topic that moves, is away for seconds: no query has to fail then.
+    """
     loop = asyncio.get_running_loop()
     give_up_s = loop.time() + timeout_s
     pause_s = RETRY_FIRST_S
@@ -314,16 +315,14 @@ async def patiently(ask: Callable[[], Awaitable[AnswerT]], timeout_s: float) -> 
         try:
             return await ask()
         except (OSError, ClientError, AdminRefused) as error:
-            if not _may_pass(error) or loop.time() + pause_s > give_up_s:
+            if isinstance(error, AdminRefused):
+                may_pass = error.status >= SERVER_ERRORS
+            else:
+                # The consumer of this query's earlier run, on a machine that is gone, may still
+                # hold the subscription: the broker notices that after a while.
+                may_pass = isinstance(error, (OSError, ConsumerBusy)) or error.retry
+            if not may_pass or loop.time() + pause_s > give_up_s:
                 raise
             log.info("planning waits for the cluster", extra={"error": str(error)})
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, RETRY_LIMIT_S)
-
-
-def _may_pass(error: OSError | ClientError | AdminRefused) -> bool:
-    if isinstance(error, AdminRefused):
-        return error.status >= SERVER_ERRORS
-    # A subscription may still have the consumer of this query's earlier life, on a machine that is
-    # gone: the broker learns that after a while.
-    return isinstance(error, (OSError, ConsumerBusy)) or error.retry

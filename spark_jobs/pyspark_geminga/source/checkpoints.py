@@ -1,8 +1,9 @@
 """Spark's checkpoints, as far as they concern this source: up to where a query has processed.
 
-A query tells its subscription of a batch when it plans the next one. The last batch of a run with
-``Trigger.AvailableNow`` is told only by the next run that has new messages; for those who watch the
-backlog, or trim by it, ``commit_from_checkpoint`` tells it at once.
+A query acknowledges a batch on its subscription when it plans the next one. The last batch of a run
+with ``Trigger.AvailableNow`` is therefore acknowledged by the next run that finds new messages.
+``commit_from_checkpoint`` acknowledges it at once, where backlogs are monitored, or topics trimmed
+by them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from geminga import Client, LogPosition, MessageId
+from geminga import LogPosition, MessageId
 from pyspark_geminga._pool import task_client
 from pyspark_geminga.errors import InvalidOffset, InvalidOption
 from pyspark_geminga.source.offsets import SourceOffset
@@ -35,13 +36,26 @@ def commit_from_checkpoint(
     offset = committed_offset(Path(checkpoint), source)
     if offset is None:
         return {}
+    # Topics that the options no longer name stay as they are: the query may read them again. A
+    # negative ledger is the start of the log, before which nothing can be acknowledged.
     ends = {
         topic: place.position
         for topic, place in offset.places.items()
         if source.topics.covers(topic) and place.position.ledger_id >= 0
     }
     loop = task_client(source.access)
-    loop.run(_acknowledge(loop.client, source.subscription, ends))
+    subscription = source.subscription
+
+    async def acknowledge() -> None:
+        for topic, end in ends.items():
+            # Earliest, where the broker has no such subscription: a new one at the end would make
+            # the rest of the backlog disappear.
+            async with loop.client.consumer(
+                topic, subscription, initial_position="earliest", receiver_queue_size=1
+            ) as consumer:
+                await consumer.ack_confirmed(last_before(end), cumulative=True)
+
+    loop.run(acknowledge())
     return ends
 
 
@@ -50,6 +64,7 @@ def committed_offset(checkpoint: Path, options: SourceOptions) -> SourceOffset |
     offsets = committed_offsets(checkpoint)
     if offsets is None:
         return None
+    # A query may have several sources of this kind; the topics tell which one is meant.
     for offset in offsets:
         if any(options.topics.covers(topic) for topic in offset.places):
             return offset
@@ -69,24 +84,18 @@ def committed_offsets(checkpoint: Path) -> list[SourceOffset] | None:
         return None
     found: list[SourceOffset] = []
     lines = (checkpoint / "offsets" / str(last)).read_text(encoding="utf-8").splitlines()
+    # A source of another kind may have an offset that is no JSON at all ("-" for none).
     for line in lines[2:]:
         try:
             found.append(SourceOffset.from_json(json.loads(line[line.find("{") :])))
         except (ValueError, InvalidOffset):
-            continue  # of another kind of source
+            continue
     return found
 
 
-async def _acknowledge(client: Client, subscription: str, ends: Mapping[str, LogPosition]) -> None:
-    for topic, end in ends.items():
-        last = last_before(end)
-        async with client.consumer(
-            topic, subscription, initial_position="earliest", receiver_queue_size=1
-        ) as consumer:
-            await consumer.ack_confirmed(last, cumulative=True)
-
-
 def last_before(end: LogPosition) -> MessageId:
-    """What a cumulative acknowledgement names for everything before ``end``: the entry before,
-    whether there is one or not; -1 is before the first of its ledger."""
+    """The id that a cumulative acknowledgement of everything before ``end`` names.
+
+    It is the entry before, whether that exists or not: -1 is before the first entry of the ledger.
+    """
     return MessageId(end.ledger_id, end.entry_id - 1)

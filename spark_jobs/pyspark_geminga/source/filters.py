@@ -28,21 +28,21 @@ from geminga.arrow import METADATA_FIELDS
 TOPIC, PUBLISH_TIME, KEY = "__topic", "__publishTime", "__key"
 assert {TOPIC, PUBLISH_TIME, KEY} <= set(METADATA_FIELDS)
 
-# Producers stamp messages by their own clocks, and brokers look a time up as if stamps only grew:
-# so much more is read at both ends than the filters name.
+# Producers set publish times by their own clocks, and brokers look a time up as if times only grew
+# along the log: so much more is read at both ends than the filters ask for.
 CLOCK_SKEW_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """What may match: these topics (``None`` for all), published from and until these times, in
-    milliseconds since 1970; until is not included. ``keys`` are those of messages (``None`` for
-    all; in the set it stands for messages without a key): brokers cannot be asked for them, and
-    tasks leave out the rows that have others."""
+    """Which messages may match; ``None`` in a field means that it excludes none."""
 
     topics: frozenset[str] | None = None
+    # Publish times in milliseconds since 1970, half-open.
     from_ms: int | None = None
     until_ms: int | None = None
+    # Keys of messages; ``None`` in the set is for messages without a key. Brokers do not know keys:
+    # tasks drop the rows with other ones.
     keys: frozenset[bytes | None] | None = None
 
     @classmethod
@@ -54,8 +54,8 @@ class Pruning:
         return pruning
 
     def narrowed(self, each: Filter) -> Pruning:
-        """The same where one more filter has to be passed; unchanged for one that says nothing of
-        topics, times and keys."""
+        """The pruning for one more filter; unchanged if the filter is not about topics, publish
+        times or keys."""
         match each:
             case EqualTo((column,), value) if column == KEY:
                 return self._of_keys(frozenset((value,)) - {None})  # null equals nothing
@@ -78,11 +78,16 @@ class Pruning:
             case GreaterThan((column,), datetime() as time) | GreaterThanOrEqual(
                 (column,), datetime() as time
             ) if column == PUBLISH_TIME:
-                return self._from(time)
+                time_ms = _milliseconds(time) - CLOCK_SKEW_MS
+                return replace(self, from_ms=max(time_ms, self.from_ms or 0))
             case LessThan((column,), datetime() as time) | LessThanOrEqual(
                 (column,), datetime() as time
             ) if column == PUBLISH_TIME:
-                return self._until(time)
+                # Spark compares microseconds: the millisecond of ``time`` itself may match.
+                time_ms = _milliseconds(time) + 1 + CLOCK_SKEW_MS
+                return replace(
+                    self, until_ms=time_ms if self.until_ms is None else min(time_ms, self.until_ms)
+                )
             case _:
                 return self
 
@@ -96,18 +101,8 @@ class Pruning:
     def _of_keys(self, keys: frozenset[bytes | None]) -> Pruning:
         return replace(self, keys=keys if self.keys is None else self.keys & keys)
 
-    def _from(self, time: datetime) -> Pruning:
-        time_ms = _milliseconds(time) - CLOCK_SKEW_MS
-        return replace(self, from_ms=max(time_ms, self.from_ms or 0))
-
-    def _until(self, time: datetime) -> Pruning:
-        time_ms = _milliseconds(time) + 1 + CLOCK_SKEW_MS
-        return replace(
-            self, until_ms=time_ms if self.until_ms is None else min(time_ms, self.until_ms)
-        )
-
 
 def _milliseconds(time: datetime) -> int:
-    """Spark's literals come in UTC, with or without saying so."""
+    """Milliseconds since 1970. Spark's literals are in UTC, with a time zone or without."""
     aware = time if time.tzinfo else time.replace(tzinfo=UTC)
     return int(aware.timestamp() * 1000)

@@ -6,8 +6,8 @@ Version 1, of this source. A position is the NEXT message to read, so that range
      "p":    {topic: [ledger, entry, batch index or -1, message index or null], ...},
      "from": {topic: [...]},              where this batch begins, where the batch before has no "p"
      "plan": {topic: [[ledger, entry], ...]},  where this batch's range is cut into splits
-     "gone": [topic, ...],                deleted topics that are read no more
-     "initial": true}                     a start that stands in no checkpoint yet
+     "gone": [topic, ...],                deleted topics, which are no longer read
+     "initial": true}                     a start that is in no checkpoint yet
 
 Keys that are empty are left out. Version 0 is the Java connector's: ``{topic: [bytes, ...]}``,
 signed bytes of a protobuf ``MessageIdData`` that names the LAST message that was read.
@@ -41,21 +41,24 @@ class Place(NamedTuple):
 class SourceOffset:
     """Up to where each topic was, or is to be, read; topics are partitions' whole names.
 
-    ``starts`` has the starts of topics that the offset before does not have, or has only from an
-    ``initialOffset`` that is made anew after a restart. ``cuts`` are written before a batch runs:
-    a batch that is repeated is split in the same way. ``gone`` are topics that were deleted.
+    An offset is the end of one batch and the start of the next. It is written before its batch
+    runs, so that a batch that is repeated after a restart reads the same ranges in the same splits.
     """
 
     places: Mapping[str, Place]
+    # Where the batch begins in topics that the offset before does not have, or has only from an
+    # ``initialOffset``, which is computed again after a restart and may then lie elsewhere.
     starts: Mapping[str, Place] = field(default_factory=dict[str, Place])
+    # Where the range of each topic is cut into splits.
     cuts: Mapping[str, tuple[LogPosition, ...]] = field(
         default_factory=dict[str, tuple[LogPosition, ...]]
     )
-    gone: tuple[str, ...] = ()
-    is_initial: bool = False
+    gone: tuple[str, ...] = ()  # deleted topics, which later offsets do not have
+    is_initial: bool = False  # a query without a checkpoint begins here
 
     def to_json(self) -> dict[str, object]:
         """The JSON object of version 1; equal offsets have equal text."""
+        # Empty keys are left out, so that an offset has one text only.
         document: dict[str, object] = {"v": VERSION, "p": _sorted(self.places, _place_json)}
         if self.starts:
             document["from"] = _sorted(self.starts, _place_json)
@@ -69,14 +72,23 @@ class SourceOffset:
 
     @classmethod
     def from_json(cls, document: object) -> SourceOffset:
-        """The offset in a checkpoint, of either version. Keys that are not known are left out.
+        """The offset in a checkpoint, of either version. Unknown keys are ignored.
 
         Raises ``InvalidOffset``.
         """
         if not isinstance(document, dict):
             raise InvalidOffset(f"{document!r} is no offset: a JSON object is wanted")
         if "v" not in document:
-            return cls({topic: Place(_behind(ids)) for topic, ids in document.items()})
+            # Version 0 names the last message that was read. Entries are read whole, so that the
+            # query goes on behind that entry, also where the id names one message of a batch.
+            places: dict[str, Place] = {}
+            for topic, numbers in document.items():
+                last = _message_id(_numbers(numbers))
+                behind = LogPosition(last.ledger_id, last.entry_id + 1)
+                if last.entry_id in {-1, INT64_MAX}:  # earliest, latest, or before the first entry
+                    behind = LogPosition(last.ledger_id, -1 if last.ledger_id < 0 else 0)
+                places[topic] = Place(behind)
+            return cls(places)
         if document["v"] != VERSION:
             raise InvalidOffset(
                 f"the checkpoint has offsets of version {document['v']!r}, and this release reads "
@@ -96,16 +108,16 @@ class SourceOffset:
     def start_of(self, topic: str, before: SourceOffset) -> Place | None:
         """Where the batch that ends here begins in ``topic``; ``before`` is the batch's start.
 
-        This offset comes first: ``before`` may be an ``initialOffset`` that was made anew after a
-        restart, and lies elsewhere than that with which the batch was planned. ``None`` for a
-        topic that neither knows.
+        ``None`` for a topic that neither knows.
         """
+        # This offset comes first: ``before`` may be an ``initialOffset`` that was computed again
+        # after a restart, and lies elsewhere than the one with which the batch was planned.
         return self.starts.get(topic) or before.places.get(topic)
 
 
 def parse_positions(document: object) -> dict[str, LogPosition]:
-    """What users give as ``startingOffsets`` or ``endingOffsets``: for each topic a position, which
-    is the first message that is read, or the first one that is not.
+    """Positions by topic, out of what users give as ``startingOffsets`` (the first message that is
+    read) or ``endingOffsets`` (the first message that is not read).
 
     Either ``{topic: [ledger, entry] or [ledger, entry, batch index]}``, or an offset of this
     source, or the Java connector's ``{topic: [bytes, ...]}`` with that message's id. Raises
@@ -114,29 +126,20 @@ def parse_positions(document: object) -> dict[str, LogPosition]:
     if isinstance(document, dict) and "v" in document:
         offset = SourceOffset.from_json(document)
         return {topic: place.position for topic, place in offset.places.items()}
-    return _mapping(document, _given)
 
+    def position(value: object) -> LogPosition:
+        numbers = _numbers(value)
+        # Two or three numbers are a position: a message id in protobuf has four bytes or more.
+        if len(numbers) in {2, 3}:
+            return LogPosition(*numbers)
+        given = _message_id(numbers)
+        return LogPosition(given.ledger_id, given.entry_id, max(-1, given.batch_index))
 
-def _given(value: object) -> LogPosition:
-    numbers = _numbers(value)
-    if len(numbers) in {2, 3}:
-        return LogPosition(*numbers)
-    return _position(_message_id(numbers))
-
-
-def _position(message_id: MessageId) -> LogPosition:
-    return LogPosition(message_id.ledger_id, message_id.entry_id, max(-1, message_id.batch_index))
-
-
-def _behind(value: object) -> LogPosition:
-    """Version 0: entries are read whole, also where the id names one message of a batch."""
-    last = _message_id(_numbers(value))
-    if last.entry_id in {-1, INT64_MAX}:  # earliest and latest, and "before the first entry"
-        return LogPosition(last.ledger_id, -1 if last.ledger_id < 0 else 0)
-    return LogPosition(last.ledger_id, last.entry_id + 1)
+    return _mapping(document, position)
 
 
 def _message_id(numbers: Sequence[int]) -> MessageId:
+    """The id in the Java connector's bytes, which are signed as Java's are."""
     try:
         return MessageId.from_bytes(bytes(number & 0xFF for number in numbers))
     except ClientError as error:

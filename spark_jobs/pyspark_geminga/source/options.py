@@ -75,49 +75,56 @@ class Topics:
     @property
     def namespace(self) -> str:
         """The namespace that a pattern is about: ``tenant/namespace``."""
-        name = TopicName.parse(_without_syntax(self.pattern or ""))
-        return str(name.namespace)
+        # Only the part behind the namespace is a regular expression, which is no topic name. Any
+        # other name in the namespace does for parsing.
+        scheme, tenant, namespace = re.split(r"://|/", self.pattern or "", maxsplit=3)[:3]
+        return str(TopicName.parse(f"{scheme}://{tenant}/{namespace}/any").namespace)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payload:
-    """What becomes of messages' payloads, and how rows are handed to Spark. ``private_keys`` are
-    files with keys in PEM, by the names that producers encrypt for."""
+    """What becomes of messages' payloads, and how rows are handed to Spark."""
 
-    is_raw: bool = False
-    metadata_columns: tuple[str, ...] | None = None
+    is_raw: bool = False  # one column of bytes, whatever the topic's schema is
+    metadata_columns: tuple[str, ...] | None = None  # None for all of them
+    # For a payload that the topic's schema cannot decode: an error, a row of nulls with the bytes
+    # in ``__corrupt``, or no row at all.
     bad_record: Literal["fail", "permissive", "drop"] = "fail"
     allows_different_schemas: bool = False
+    # Names that producers encrypt for, and files with the keys in PEM.
     private_keys: tuple[tuple[str, str], ...] = ()
+    # An Arrow batch goes to Spark when it has either of these.
     batch_rows: int = 8192
     batch_bytes: int = 8 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """The options of a reader; ``poll_timeout_s`` is how long a task waits for what it was told is
-    there, ``rows_max`` and ``bytes_max`` are the limits of a micro-batch."""
+    """The options of a reader."""
 
     access: Access
     topics: Topics
     starting: ByTopic
-    ending: ByTopic
+    ending: ByTopic  # of batch reads only
     fails_on_data_loss: bool
+    # How long the planner retries, and how long a task waits for a message that it knows is stored.
     poll_timeout_s: float
+    # The limits of a micro-batch, of which at most one is set.
     rows_max: int | None
     bytes_max: int | None
-    subscription: str | None
+    subscription: str | None  # follows a stream; None for a query that acknowledges nothing
     waits_for_topic: bool
     payload: Payload
     splits: SplitRules
-    poll_interval_s: float
-    idle_wait_s: float
+    poll_interval_s: float  # a younger snapshot that has unread messages is used again
+    idle_wait_s: float  # between two snapshots of a stream that has nothing to read, at least
     pushes_filters: bool
 
     @classmethod
     def of(cls, options: Mapping[str, str], *, is_streaming: bool) -> SourceOptions:
         """Read the options that a user gave. Raises ``InvalidOption``."""
         known = (*ACCESS_OPTIONS, *SOURCE_OPTIONS)
+        # Spark itself adds ``path`` for load("..."), which this source has no use for.
         check_names({name: value for name, value in options.items() if name != "path"}, known)
         given = _Given({name.lower(): value for name, value in options.items()})
         access = Access.of(options)
@@ -125,6 +132,7 @@ class SourceOptions:
         if is_streaming and given.has("endingOffsets", "endingTime"):
             raise InvalidOption("ending*", "a stream has no end: this is for spark.read")
         bytes_max = given.number("maxBytesPerTrigger")
+        # Kafka's source calls it maxOffsetsPerTrigger.
         rows_max = given.number("maxRowsPerTrigger") or given.number("maxOffsetsPerTrigger")
         if bytes_max and rows_max:
             raise InvalidOption(
@@ -135,6 +143,22 @@ class SourceOptions:
                 "maxBytesPerTrigger",
                 "needs admin.url: only brokers' REST side tells how large ledgers are",
             )
+        splits = SplitRules(
+            given.number("targetSplitBytes") or 128 * MIB,
+            given.number("minPartitions") or 1,
+            given.number("maxPartitions") or SPLITS_MAX,
+            given.number("maxRecordsPerPartition"),
+        )
+        if splits.splits_min > splits.splits_max:
+            raise InvalidOption("minPartitions", "is more than maxPartitions")
+        # The Java connector adds a suffix to the prefix. Here it is the whole name, since a query
+        # that restarts needs the subscription that it had.
+        subscription = given.text("predefinedSubscription")
+        prefix = given.text("subscriptionPrefix")
+        if subscription is not None and prefix is not None:
+            raise InvalidOption("subscriptionPrefix", "cannot be used with predefinedSubscription")
+        if subscription == "" or prefix == "":
+            raise InvalidOption("predefinedSubscription", "a subscription has a name")
         return cls(
             access=access,
             topics=_topics(given),
@@ -144,10 +168,10 @@ class SourceOptions:
             poll_timeout_s=(given.number("pollTimeoutMs") or 120_000) / 1000,
             rows_max=rows_max,
             bytes_max=bytes_max,
-            subscription=_subscription(given),
+            subscription=subscription or prefix,
             waits_for_topic=given.flag("waitingForNonExistedTopic", default=False),
             payload=_payload(given),
-            splits=_splits(given),
+            splits=splits,
             poll_interval_s=(given.number("pollIntervalMs") or 100) / 1000,
             idle_wait_s=(given.number("idleWaitMs") or 125) / 1000,
             pushes_filters=given.flag("filterPushdown", default=False),
@@ -192,8 +216,14 @@ def _topics(given: _Given) -> Topics:
     text = given.text(chosen[0]) or ""
     try:
         if chosen[0] == "topicsPattern":
-            topics = Topics(pattern=_whole_pattern(text))
-            re.compile(topics.pattern or "")
+            # Patterns may be ``tenant/namespace/...`` or within ``public/default``, as consumers'.
+            local = text.partition("://")[2] if "://" in text else text
+            if local.count("/") < 2:
+                local = f"public/default/{local}"
+            pattern = f"persistent://{local}"
+            # Both raise for a pattern that no snapshot could use, before the query starts.
+            re.compile(pattern)
+            topics = Topics(pattern=pattern)
             _ = topics.namespace
             return topics
         names = text.split(",") if chosen[0] == "topics" else [text]
@@ -209,27 +239,14 @@ def _whole_name(name: str) -> str:
     return str(topic)
 
 
-def _whole_pattern(text: str) -> str:
-    """Patterns may be ``tenant/namespace/...`` or within ``public/default``, as consumers'."""
-    local = text.partition("://")[2] if "://" in text else text
-    if local.count("/") < 2:
-        local = f"public/default/{local}"
-    return f"persistent://{local}"
-
-
-def _without_syntax(pattern: str) -> str:
-    """A name in the namespace of the pattern: it is the same for all topics that match."""
-    scheme, tenant, namespace = re.split(r"://|/", pattern, maxsplit=3)[:3]
-    return f"{scheme}://{tenant}/{namespace}/any"
-
-
 def _wanted(given: _Given, edge: Literal["starting", "ending"], default: Edge) -> ByTopic:
-    """``startingOffsets`` or ``startingTime``, or those of the end."""
+    """``startingOffsets`` or ``startingTime``, or ``endingOffsets`` or ``endingTime``."""
     offsets, time = given.text(f"{edge}Offsets"), given.text(f"{edge}Time")
     if offsets is not None and time is not None:
         raise InvalidOption(f"{edge}Time", f"cannot be used with {edge}Offsets")
     if time is not None:
         document = _json(f"{edge}Time", time) if time.lstrip().startswith("{") else {"": time}
+        # One time is that of all topics; an object has times by topic.
         return {
             _topic_key(f"{edge}Time", topic): _time_ms(f"{edge}Time", each)
             for topic, each in document.items()
@@ -280,47 +297,21 @@ def _time_ms(option: str, value: object) -> int:
     return round(moment.timestamp() * 1000)
 
 
-def _subscription(given: _Given) -> str | None:
-    """The durable subscription that follows a stream, if it is wanted."""
-    name, prefix = given.text("predefinedSubscription"), given.text("subscriptionPrefix")
-    if name is not None and prefix is not None:
-        raise InvalidOption("subscriptionPrefix", "cannot be used with predefinedSubscription")
-    if name == "" or prefix == "":
-        raise InvalidOption("predefinedSubscription", "a subscription has a name")
-    return name or prefix
-
-
 def _payload(given: _Given) -> Payload:
-    columns = given.text("metadataColumns")
+    text = given.text("metadataColumns")
+    columns: tuple[str, ...] | None = None
+    if text is not None and text.strip().lower() == "none":
+        columns = ()
+    elif text is not None and text.strip().lower() != "all":
+        columns = tuple(name.strip() for name in text.split(",") if name.strip())
     bad_record = given.choice("badRecord", ("fail", "permissive", "drop"))
     private_keys = _json("privateKeys", given.text("privateKeys") or "{}")
     return Payload(
         is_raw=given.choice("valueMode", ("schema", "raw")) == "raw",
-        metadata_columns=_columns(columns),
+        metadata_columns=columns,
         bad_record=bad_record,  # type: ignore[arg-type]  # one of the choices
         allows_different_schemas=given.flag("allowDifferentTopicSchemas", default=False),
         private_keys=tuple(sorted((name, str(file)) for name, file in private_keys.items())),
         batch_rows=given.number("arrowBatchRows") or 8192,
         batch_bytes=given.number("arrowBatchBytes") or 8 * MIB,
     )
-
-
-def _columns(text: str | None) -> tuple[str, ...] | None:
-    """``None`` for all of them."""
-    if text is None or text.strip().lower() == "all":
-        return None
-    if text.strip().lower() == "none":
-        return ()
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def _splits(given: _Given) -> SplitRules:
-    rules = SplitRules(
-        given.number("targetSplitBytes") or 128 * MIB,
-        given.number("minPartitions") or 1,
-        given.number("maxPartitions") or SPLITS_MAX,
-        given.number("maxRecordsPerPartition"),
-    )
-    if rules.splits_min > rules.splits_max:
-        raise InvalidOption("minPartitions", "is more than maxPartitions")
-    return rules

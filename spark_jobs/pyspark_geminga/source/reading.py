@@ -1,4 +1,8 @@
-"""What tasks do: read one part of a topic, as Arrow record batches of the query's schema."""
+"""What tasks do: read one part of a topic, as Arrow record batches of the query's schema.
+
+Between planning and reading, the topic's retention may delete the entries of a part. Readers skip
+what is gone without an error, so each task checks both ends of its part (``_check``).
+"""
 
 from __future__ import annotations
 
@@ -28,17 +32,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Part(InputPartition):
-    """What one task reads of a topic: from ``start`` up to but not at ``end``.
-
-    ``holds_start`` says that the planner knows the entry at the start to be stored, ``is_known``
-    that it saw the ledgers.
-    """
+    """What one task reads of a topic: from ``start`` up to but not at ``end``."""
 
     topic: str
     start: LogPosition
     end: LogPosition
-    is_known: bool = False
-    holds_start: bool = False
+    is_known: bool = False  # the planner saw the ledgers of the topic
+    holds_start: bool = False  # the planner knew that the entry at the start was stored
 
     @classmethod
     def of(
@@ -50,7 +50,7 @@ class Part(InputPartition):
         *,
         has_come: LogPosition | None = None,
     ) -> Part:
-        """The part of a log that the planner sees as ``layout``, and of which that entry came."""
+        """The part of a log with this ``layout``; the planner has read the entry ``has_come``."""
         holds_start = start == has_come or layout.holds(start)
         return cls(topic, start, end, bool(layout.ledgers), holds_start)
 
@@ -61,12 +61,15 @@ def read_part(
     rows: RowSchema,
     keys: frozenset[bytes | None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of ``part``, only those with one of ``keys`` if there are some: filters on a column
-    come only where rows have it. Raises ``DataLost``, ``TimeoutError`` or ``ClientError``."""
+    """The rows of ``part``; with ``keys`` only those that have one of them.
+
+    The column of keys is among the rows then: Spark pushes no filter down on a column that the
+    query does not read. Raises ``DataLost``, ``TimeoutError`` or ``ClientError``.
+    """
     if not isinstance(part, Part):
-        return  # what Spark makes of no parts at all
+        return  # Spark calls with a value of its own where the planner made no parts
     loop = task_client(options.access)
-    # Read by each task: files of keys are on the executors, and never in what Spark pickles.
+    # Each task reads the files of keys on its executor: keys are never in what Spark pickles.
     pems = pems_of(options.payload.private_keys)
     batches = read_batches(
         loop.client,
@@ -81,19 +84,20 @@ def read_part(
         decryption=PrivateKeys(pems) if pems else None,
         timeout_s=options.poll_timeout_s,
     )
-    # Spark's types have less of a say than Arrow's (in which parts may be null): a cast copies
-    # nothing for that.
+    # Arrow's types also say which nested parts may be null, Spark's do not, and Spark wants its own
+    # types exactly. A cast that changes only that copies nothing.
     wanted = rows.arrow
     is_same = batches.schema.equals(wanted)
     is_first = True
     try:
         for batch in loop.iterate(batches):
             if is_first:
+                # Before the first rows go out: Spark may have written them when the part ends.
                 is_missing = _lacks_start(part, batches)
                 _check(loop, part, options, batches.first_position, is_missing=is_missing)
                 is_first = False
             if keys is not None:
-                # Before Spark gets the rows: handing them over costs as much as making them.
+                # Handing a row over to Spark costs as much as decoding it did.
                 wanted_keys = pa.array(list(keys), pa.binary())
                 has_key = pc.call_function(
                     "is_in", [batch.column(KEY)], pc.SetLookupOptions(wanted_keys)
@@ -102,15 +106,18 @@ def read_part(
                 if not batch.num_rows:
                     continue
             yield batch if is_same else batch.cast(wanted)
+        # With known ledgers the part ends at an entry, so that reading must arrive there. The start
+        # is checked again here for a part of which nothing came.
         is_missing = part.is_known and batches.next_position[:2] != part.end[:2]
         is_missing = is_missing or _lacks_start(part, batches)
         _check(loop, part, options, batches.first_position, is_missing=is_missing)
     finally:
+        # Also where Spark drops the generator before its end, as for a LIMIT.
         loop.run(batches.aclose())
 
 
 def _lacks_start(part: Part, batches: RecordBatches) -> bool:
-    """Was the entry at the start there when the batch was planned, and did not come?"""
+    """Was the entry at the start stored when the batch was planned, but was not read?"""
     first = batches.first_position
     return part.holds_start and (first is None or first[:2] != part.start[:2])
 
@@ -123,9 +130,11 @@ def _check(
     *,
     is_missing: bool,
 ) -> None:
-    """Where entries are missing at an end of the part, ask whether they are deleted: they may be
-    such that no reader gets (markers), or the ledger ended. Without a REST side only an entry at
-    the start that came to the planner, and comes no more, is known to be deleted.
+    """Raise ``DataLost``, or log a warning, if entries at an end of the part were deleted.
+
+    ``is_missing`` is a suspicion only: readers do not get some entries (markers), and a position
+    may be behind the last entry of its ledger. The REST side tells what was deleted. Without it,
+    an entry that the planner has read and this task has not was certainly deleted.
     """
     if not is_missing:
         return

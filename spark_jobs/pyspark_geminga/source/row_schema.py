@@ -1,4 +1,4 @@
-"""Which columns a read has: of the topics' schema, or bytes; and metadata, as options say."""
+"""Which columns a read has: those of the topics' schema, or one of bytes; and those of metadata."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ from pyspark_geminga.source.options import SourceOptions
 
 @dataclass(frozen=True, slots=True)
 class RowSchema:
-    """The columns that Spark expects, and the topics' schema ``info``, by which payloads become
-    columns; without one they are bytes."""
+    """The columns of a read, and how payloads become columns."""
 
-    info: SchemaInfo | None
-    columns: StructType
+    info: SchemaInfo | None  # the topics' schema; None where payloads stay bytes
+    columns: StructType  # those that Spark expects: all of them, or fewer
 
     @classmethod
     def of_topics(cls, options: SourceOptions) -> RowSchema:
@@ -33,13 +32,15 @@ class RowSchema:
 
     @classmethod
     def of_user(cls, columns: StructType, options: SourceOptions) -> RowSchema:
-        """The columns that Spark was told, or took from ``of_topics``: no others are read.
+        """The columns that a user gave, or Spark took from ``of_topics``: no others are read.
 
-        Raises ``InvalidOption`` for a column that there is not, or of another type.
+        Raises ``InvalidOption`` for a column that does not exist, or has another type.
         """
+        # A query of metadata alone needs no schema, and works where topics have different ones.
         needs_payload = any(name not in METADATA_FIELDS for name in columns.names)
         info = _topics_schema(options) if needs_payload else None
         known = from_arrow_schema(_columns(info, options, are_all=True))
+        # Compared by name and as texts: whether a column may be null does not matter.
         types = {field.name: field.dataType.simpleString() for field in known}
         for field in columns:
             if field.name not in types:
@@ -56,12 +57,13 @@ class RowSchema:
 
     @property
     def arrow(self) -> pa.Schema:
-        """What Spark takes record batches with, to the letter."""
+        """The Arrow schema that Spark expects record batches to have exactly."""
         return to_arrow_schema(self.columns, timezone="UTC")
 
 
 def _columns(info: SchemaInfo | None, options: SourceOptions, *, are_all: bool) -> pa.Schema:
-    """Payload columns, then those of metadata that are chosen, or ``are_all``."""
+    """Columns of the payload, then those of metadata that the options choose; with ``are_all``
+    every one of metadata, since a user may name columns that the options leave out."""
     payload = options.payload
     try:
         fields = list(payload_fields(info))
@@ -90,6 +92,7 @@ def _topics_schema(options: SourceOptions) -> SchemaInfo | None:
     loop = task_client(options.access)
     view = BrokerView(loop.client, options)
 
+    # Names and schemas are asked for together: a retry looks topics up again.
     async def ask() -> list[tuple[str, SchemaInfo | None]]:
         names = await view.topics()
         found = await asyncio.gather(*[loop.client.schema(name) for name in names])
@@ -98,9 +101,14 @@ def _topics_schema(options: SourceOptions) -> SchemaInfo | None:
     found = loop.run(patiently(ask, options.poll_timeout_s))
     if not found:
         return None
+
+    def meaning(info: SchemaInfo | None) -> object:
+        # Name, version and properties of a schema change no column.
+        return None if info is None else (info.type, info.definition)
+
     first_topic, first = found[0]
     for topic, info in found[1:]:
-        if _meaning(info) != _meaning(first):
+        if meaning(info) != meaning(first):
             if options.payload.allows_different_schemas:
                 return None
             raise ConnectorError(
@@ -108,8 +116,3 @@ def _topics_schema(options: SourceOptions) -> SchemaInfo | None:
                 "with allowDifferentTopicSchemas=true"
             )
     return first
-
-
-def _meaning(info: SchemaInfo | None) -> object:
-    """What two schemas have in common that make the same columns."""
-    return None if info is None else (info.type, info.definition)

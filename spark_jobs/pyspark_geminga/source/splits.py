@@ -1,12 +1,12 @@
-"""Splits: how ranges of topics are cut into parts that Spark's tasks read beside each other.
+"""Splits: how ranges of topics are cut into parts that Spark's tasks read in parallel.
 
 Ranges are cut between entries, and each part is read in order: the parts of a range, one after the
 other, are the range. A task costs about 60 ms of a core, as much as 15 MB take to be read: parts
 are large, unless users want more of them.
 
-Users may bound the records of a part as well (``RecordCuts``). How many an entry has only the
-entry itself tells, so each of them is looked at; ranges are cut there first, and the pieces between
-these cuts by their size.
+Users may bound the records of a part as well (``RecordCuts``). Only an entry itself tells how many
+records it has, so each entry is read; ranges are cut there first, and the pieces between these cuts
+by their size.
 """
 
 from __future__ import annotations
@@ -22,23 +22,22 @@ from geminga import LogPosition
 from pyspark_geminga.errors import InvalidOption
 from pyspark_geminga.log_layout import Segment, total_bytes, total_entries
 
-# Spark's driver holds each split, and schedules it as a task.
+# A bound for the memory of Spark's driver, which holds each split and schedules it as a task.
 SPLITS_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class SplitRules:
-    """``target_bytes`` is the size of a split; so many are made at least, and at most, of all
-    ranges together, but not less than one of each. None reads more than ``records_max`` records,
-    unless one entry alone has more."""
+    """How large splits are, and how many there are."""
 
-    target_bytes: int
+    target_bytes: int  # a larger split is cut again
+    # Bounds of the number of splits of all ranges together; each range has one at least.
     splits_min: int = 1
     splits_max: int = SPLITS_MAX
-    records_max: int | None = None
+    records_max: int | None = None  # of a split, unless one entry alone has more
 
     def spared(self, factor: int) -> SplitRules:
-        """The rules with splits that may be larger."""
+        """The same rules with splits that are ``factor`` times as large."""
         return replace(self, target_bytes=self.target_bytes * factor)
 
 
@@ -56,7 +55,7 @@ class RecordCuts:
         self._records_max = rules.records_max
         self._splits_max = rules.splits_max
         self._records = 0  # of the last part
-        self._behind: LogPosition | None = None  # the entry that was added last
+        self._behind: LogPosition | None = None  # behind the entry that was added last
         self.cuts: list[LogPosition] = []
 
     def add(self, records: int, behind: LogPosition) -> None:
@@ -99,6 +98,8 @@ def plan_cuts(
         for topic, segments in ranges.items()
         for number, piece in enumerate(_pieces(segments, sorted(cuts[topic])))
     }
+    # How many parts each piece gets. No piece gets more than it has entries: those of one entry
+    # never enter the heap, others leave it when each entry is a part.
     counts = dict.fromkeys(pieces, 1)
     sizes = {name: total_bytes(segments) for name, segments in pieces.items()}
     entries = {name: total_entries(segments) for name, segments in pieces.items()}
@@ -108,7 +109,7 @@ def plan_cuts(
     while largest and total < rules.splits_max:
         negative_size, name = largest[0]
         if -negative_size <= rules.target_bytes and total >= rules.splits_min:
-            break
+            break  # the largest part is small enough, so all are
         counts[name] += 1
         total += 1
         if counts[name] < entries[name]:
@@ -127,6 +128,7 @@ def _pieces(segments: Sequence[Segment], cuts: Sequence[LogPosition]) -> list[li
     for segment in segments:
         first, behind = segment.first_entry, segment.first_entry + segment.entries
         while first < behind:
+            # Also a cut behind the last entry of the ledger before ends a piece here.
             while left and left[0] <= LogPosition(segment.ledger_id, first):
                 left.popleft()
                 pieces.append([])
@@ -135,22 +137,24 @@ def _pieces(segments: Sequence[Segment], cuts: Sequence[LogPosition]) -> list[li
             size_bytes = segment.size_bytes * (until - first) // segment.entries
             pieces[-1].append(Segment(segment.ledger_id, first, until - first, size_bytes))
             first = until
+    # Cuts behind everything that is stored: the pieces between them are empty.
     return pieces + [[] for _ in left]
 
 
 def _cuts(segments: Sequence[Segment], parts: int) -> tuple[LogPosition, ...]:
     """Cut into parts of about the same bytes, each of an entry at least."""
-    # Behind each segment: how many entries, and how many bytes, there were until then.
+    # The entries and bytes up to the end of each segment.
     entries = list(accumulate(segment.entries for segment in segments))
     sizes = list(accumulate(segment.size_bytes for segment in segments))
     cuts: list[LogPosition] = []
     cut_before = 0
     for part in range(1, parts):
-        wanted = sizes[-1] * part // parts
+        wanted = sizes[-1] * part // parts  # bytes before this cut
         number = min(bisect_left(sizes, wanted), len(segments) - 1)
         segment = segments[number]
         inside = (wanted - (sizes[number] - segment.size_bytes)) // segment.entry_bytes
         behind = entries[number] - segment.entries + min(inside, segment.entries)
+        # An entry at least for this part, and for each part that follows.
         cut_before = min(max(behind, cut_before + 1), entries[-1] - (parts - part))
         # The segment that has the last entry before the cut: the bounds may have moved it.
         number = bisect_left(entries, cut_before)

@@ -3,6 +3,10 @@
 The planner lives as long as the query, in one process, and keeps nothing that a restart needs:
 offsets in Spark's checkpoint have it all. What it asks of the cluster is ``StreamCluster``; what
 Spark calls is in ``stream_reader.py``.
+
+For each batch Spark calls ``latest_offset``, writes the offset into its checkpoint, and only then
+calls ``parts``. After a restart it calls ``parts`` again with the offset that it wrote, so whatever
+decides about the parts must be in the offset. ``commit`` comes when the next batch is planned.
 """
 
 from __future__ import annotations
@@ -25,17 +29,17 @@ from pyspark_geminga.source.splits import RecordCuts, parts_of, plan_cuts
 
 log = logging.getLogger(__name__)
 
-# Requests a second of a query that waits for messages: Spark asks 90 times a second.
+# Requests a second of a query that waits for messages. Spark itself polls 90 times a second.
 IDLE_REQUESTS_PER_S = 8.0
 IDLE_WAIT_MAX_S = 2.0
-# A micro-batch is cut only where it has more than so many splits' worth of a topic: tasks that read
-# little cost more than they save.
+# Splits of a micro-batch are so many times as large as those of a batch read: tasks
+# that read little cost more than they save.
 STREAM_SPLIT_FACTOR = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How much a batch may read: neither means everything."""
+    """How much a batch may read: rows, or bytes, or everything if both are ``None``."""
 
     rows: int | None = None
     bytes: int | None = None
@@ -64,20 +68,20 @@ class StreamCluster(Protocol):
     def entries(
         self, topic: str, start: LogPosition, end: LogPosition, rows_ahead: int
     ) -> Generator[CountedEntry]:
-        """The entries between, one after the other. Those of about the next ``rows_ahead`` rows are
-        counted while nothing is asked for; closing it ends that."""
+        """Yield the entries of a range in order. The cluster counts about ``rows_ahead`` rows more
+        than were taken, in the background, until the generator is closed."""
         ...
 
     def follow(self, topics: Sequence[str]) -> None:
-        """Have the query's subscription on these topics, from their first message on."""
+        """Open the query's subscription on these topics; a new one begins at the first message."""
         ...
 
     def unfollow(self, topic: str) -> None:
-        """Leave the subscription on a topic as it is."""
+        """Close the consumer of a topic; its subscription stays as it is."""
         ...
 
     def acknowledge(self, topic: str, end: LogPosition) -> None:
-        """Everything before ``end`` is processed."""
+        """Acknowledge everything before ``end`` for the query's subscription."""
         ...
 
 
@@ -96,26 +100,29 @@ class StreamPlanner:
         self._options = options
         self._monotonic_s = monotonic_s
         self._pause = pause
-        self._snapshot: Snapshot | None = None
-        self._ask_at_s = 0.0
+        self._snapshot: Snapshot | None = None  # the newest one
+        self._ask_at_s = 0.0  # no snapshot is taken earlier, by ``monotonic_s``
         # Spark asks for the initial offset twice, and again after a restart.
         self._initial: SourceOffset | None = None
-        self._has_begun = False
+        self._has_begun = False  # the initial offset was acknowledged
         # With Trigger.AvailableNow: where each topic ended when the query began.
         self._targets: Mapping[str, LogPosition] | None = None
+        # The end of the batch that was planned last, which ``report`` measures the lag from.
         self._planned: SourceOffset | None = None
-        # With a limit of rows: what lies behind the batch that was planned last is counted while
-        # that batch runs. Each topic's is of use if the next batch begins at its position.
+        # With a limit of rows: while a batch runs, the entries behind it are counted for the next
+        # one. A topic's count is of use only if the next batch begins at its position.
         self._counting: dict[str, RowBacklog] = {}
-        # Of each topic a position in an offset, and another name of it.
+        # By topic: the position in an offset, and the later name of the same position (see
+        # ``_settled``).
         self._settled_positions: dict[str, tuple[LogPosition, LogPosition]] = {}
-        # Of topics whose ledgers are not known, the entry that came when a batch was planned.
+        # Of topics whose ledgers are not known, the entry that came when a batch was planned. A
+        # task that does not get that entry knows that it was deleted in between.
         self._first_entries: dict[str, LogPosition] = {}
-        self._followed: set[str] = set()
-        self._warned: set[str] = set()
+        self._followed: set[str] = set()  # topics on which the query's subscription has a consumer
+        self._warned: set[str] = set()  # topics whose loss was logged: once each
 
     def initial_offset(self) -> SourceOffset:
-        """Where a query begins that has no checkpoint: the same at every call."""
+        """Where a query without a checkpoint begins: the same position at every call."""
         if self._initial is None:
             snapshot = self._ask()
             self._initial = SourceOffset(
@@ -130,7 +137,7 @@ class StreamPlanner:
         return self._initial
 
     def freeze(self) -> None:
-        """Read nothing that is published from now on, and no topic that is made."""
+        """Read nothing that is published from now on, and no topic that is created later."""
         snapshot = self._ask()
         self._targets = {topic: layout.end for topic, layout in snapshot.layouts.items()}
 
@@ -141,10 +148,11 @@ class StreamPlanner:
         """
         snapshot = self._news_since(start)
         if start.is_initial and not self._has_begun:
-            # Not where the initial offset is made: Spark has it made again for a query that has a
-            # checkpoint, and what lies before the new one may not be processed.
+            # ``initial_offset`` must not acknowledge: Spark also asks a query with a checkpoint for
+            # it, after a restart, and messages before that new offset may not be processed.
             self.commit(start)
             self._has_begun = True
+        # Both raise ``DataLost`` also where nothing is left to read.
         begins = self._begins(start, snapshot)
         gone = self._gone(start, snapshot)
         backlogs = {
@@ -152,12 +160,13 @@ class StreamPlanner:
             for topic, begin in begins.items()
             if snapshot.layouts[topic].may_hold(begin, self._target(topic, snapshot))
         }
-        self._planned = start
+        self._planned = start  # what ``report`` sees, unless a batch is planned below
         if not backlogs:
             return None
         ends, by_records = self._ends(backlogs, snapshot, limit)
-        # Also of topics that the batch does not read the checkpoint gets the name that outlives the
-        # ledger which was read to its end: that one may be deleted while the query is down.
+        # A position behind the last entry of a ledger is written as the start of the next ledger,
+        # also for topics that this batch does not read: the old ledger may be deleted while the
+        # query is down, and its name would then look like a loss.
         places = {
             topic: Place(begins[topic]) if topic in begins else place
             for topic, place in start.places.items()
@@ -169,7 +178,9 @@ class StreamPlanner:
             for topic, end in ends.items()
         }
         cuts = plan_cuts(ranges, self._options.splits.spared(STREAM_SPLIT_FACTOR), by_records)
-        # What the start does not say, or not in the checkpoint, or what is deleted.
+        # Where the batch begins is written only where ``start`` does not say it: for new topics,
+        # and where the begin moved because messages were deleted. An initial offset is in no
+        # checkpoint, so that all its positions are written.
         starts = {
             topic: Place(begins[topic])
             for topic in ends
@@ -191,8 +202,9 @@ class StreamPlanner:
             before = end.start_of(topic, start)
             layout = snapshot.layouts.get(topic)
             if before is None or before.position >= place.position:
-                continue
+                continue  # the batch reads nothing of this topic
             if layout is None:
+                # Deleted between the planning of the batch and its repeat after a restart.
                 self._lost(topic, before.position, None)
                 continue
             begin = self._retained(topic, before.position, place.position, layout)
@@ -204,21 +216,27 @@ class StreamPlanner:
         return parts
 
     def commit(self, end: SourceOffset) -> None:
-        """Everything before ``end`` is processed, and in the checkpoint."""
+        """Acknowledge everything before ``end``: it is processed, and in the checkpoint."""
+        if self._options.subscription is None:
+            return
         for topic, place in end.places.items():
-            # At the start of a ledger a query stands that begins there, or that read the ledger
-            # before it to its end, and acknowledged that under the name which it had then.
-            if end.is_initial or place.position.entry_id > 0 or place.position.batch_index > 0:
-                self._acknowledge(topic, place.position)
+            # A position at the start of a ledger needs no acknowledgement: either the query began
+            # there, or it read the ledger before to its end, and has acknowledged that one's last
+            # entry already. An initial offset was never acknowledged.
+            position = place.position
+            is_inside = position.entry_id > 0 or position.batch_index > 0
+            if topic in self._followed and (end.is_initial or is_inside):
+                self._cluster.acknowledge(topic, position)
 
     def report(self) -> dict[str, object] | None:
-        """Where topics end, as far as is known, and how far behind the query is: ``lag`` has the
-        entries and bytes of each topic that the batch planned last leaves."""
+        """Where topics end by the newest snapshot, without asking; ``lag`` has the entries and
+        bytes of each topic that remain behind the batch planned last."""
         snapshot = self._snapshot
         if snapshot is None:
             return None
         ends = {topic: Place(layout.end) for topic, layout in snapshot.layouts.items()}
         document = SourceOffset(ends).to_json()
+        # Without known ledgers the distance between two positions is unknown.
         planned = self._planned
         if planned is not None and all(each.ledgers for each in snapshot.layouts.values()):
             lag: dict[str, dict[str, int]] = {}
@@ -233,10 +251,11 @@ class StreamPlanner:
     # ---- what is there
 
     def _ask(self) -> Snapshot:
+        """Take a snapshot, and let the subscription follow the topics that exist now."""
         self._snapshot = self._cluster.snapshot()
         if self._options.subscription is not None:
             topics = set(self._snapshot.layouts)
-            # A consumer that stays at a topic that was deleted would have it made again.
+            # A consumer of a deleted topic reconnects, and the broker would create the topic again.
             for topic in self._followed - topics:
                 self._cluster.unfollow(topic)
             self._cluster.follow(sorted(topics - self._followed))
@@ -244,8 +263,8 @@ class StreamPlanner:
         return self._snapshot
 
     def _news_since(self, start: SourceOffset) -> Snapshot:
-        """A snapshot with something new. That there is nothing new is only said of a snapshot that
-        was asked for within this call: what was published before it is never missed."""
+        """A snapshot with messages behind ``start``, or one that was taken within this call: what
+        was published before the call is never missed."""
         options = self._options
         now_s = self._monotonic_s()
         known = self._snapshot
@@ -255,21 +274,32 @@ class StreamPlanner:
         if self._ask_at_s > now_s:
             self._pause(self._ask_at_s - now_s)
         snapshot = self._ask()
-        self._settle(start, known, snapshot)
+        # A ledger that was read to its end may be missing in the next snapshot. The start of the
+        # ledger behind it is noted now, as long as one of the two snapshots lists both.
+        for topic, layout in snapshot.layouts.items():
+            place = start.places.get(topic)
+            if place is not None:
+                earlier = layout if known is None else known.layouts.get(topic, layout)
+                settled = layout.settled_since(earlier, self._settled(topic, place.position))
+                if settled != place.position:
+                    self._settled_positions[topic] = place.position, settled
         if self._has_news(start, snapshot):
             self._ask_at_s = snapshot.asked_s
         else:
+            # The wait grows with the requests that a snapshot costs. IDLE_WAIT_MAX_S bounds it: a
+            # query of many partitions notices new messages that much later.
             wait_s = self._cluster.requests_each_time / IDLE_REQUESTS_PER_S
             wait_s = max(options.idle_wait_s, min(wait_s, IDLE_WAIT_MAX_S))
             self._ask_at_s = snapshot.asked_s + wait_s
         return snapshot
 
     def _has_news(self, start: SourceOffset, snapshot: Snapshot) -> bool:
+        """May any topic have messages behind ``start``?"""
         for topic, layout in snapshot.layouts.items():
             place = start.places.get(topic)
             begin = layout.first if place is None else self._settled(topic, place.position)
             if layout.is_lost(begin):
-                begin = layout.first
+                begin = layout.first  # ``_retained`` decides later whether the query fails
             if layout.may_hold(begin, self._target(topic, snapshot)):
                 return True
         return False
@@ -279,15 +309,18 @@ class StreamPlanner:
         layout = snapshot.layouts[topic]
         if self._targets is None:
             return layout.end
+        # A topic that was created after ``freeze`` is not read at all.
         return self._targets.get(topic, layout.first)
 
     # ---- where a batch begins and ends
 
     def _begins(self, start: SourceOffset, snapshot: Snapshot) -> dict[str, LogPosition]:
+        """Where the batch begins in each topic that exists. Raises ``DataLost``."""
         begins: dict[str, LogPosition] = {}
         for topic, layout in snapshot.layouts.items():
             place = start.places.get(topic)
-            # What came while the query runs, or while it did not, is read from its first message.
+            # A topic that is new to the query is read from its first message, whether it was
+            # created while the query ran or while it was down.
             begin = layout.first if place is None else place.position
             begin = self._retained(topic, begin, self._target(topic, snapshot), layout)
             begins[topic] = layout.settled(self._settled(topic, begin))
@@ -306,7 +339,14 @@ class StreamPlanner:
         if limit.rows is not None:
             ends = self._ends_by_rows(backlogs, limit.rows, cuttings)
         else:
-            ends = self._ends_by_size(backlogs, snapshot, limit)
+            ends = {topic: target for topic, (_, target) in backlogs.items()}
+            if limit.bytes is not None:
+                by_bytes = {
+                    topic: ByteBacklog(snapshot.layouts[topic].between(begin, target), begin)
+                    for topic, (begin, target) in backlogs.items()
+                }
+                water_fill(by_bytes, limit.bytes)
+                ends = {topic: backlog.position for topic, backlog in by_bytes.items()}
             for topic, cutting in cuttings.items():
                 begin, end = backlogs[topic][0], ends[topic]
                 entries = self._cluster.entries(topic, begin, end, COUNTED_ENTRIES_MAX)
@@ -315,42 +355,34 @@ class StreamPlanner:
                         cutting.add(entry.rows, entry.behind)
         return ends, {topic: cutting.cuts for topic, cutting in cuttings.items()}
 
-    @staticmethod
-    def _ends_by_size(
-        backlogs: Mapping[str, tuple[LogPosition, LogPosition]], snapshot: Snapshot, limit: Limit
-    ) -> dict[str, LogPosition]:
-        """With a limit of bytes, or without any."""
-        if limit.bytes is not None:
-            by_bytes = {
-                topic: ByteBacklog(snapshot.layouts[topic].between(begin, target), begin)
-                for topic, (begin, target) in backlogs.items()
-            }
-            water_fill(by_bytes, limit.bytes)
-            return {topic: backlog.position for topic, backlog in by_bytes.items()}
-        return {topic: target for topic, (_, target) in backlogs.items()}
-
     def _ends_by_rows(
         self,
         backlogs: Mapping[str, tuple[LogPosition, LogPosition]],
         rows: int,
         cuttings: Mapping[str, RecordCuts],
     ) -> dict[str, LogPosition]:
+        """How far ``rows`` rows reach; the count that the batch before left behind goes on."""
         counting = self._counting
+        # Spark may plan from elsewhere than the last batch's end: such a count is of no use.
         begins = {topic: begin for topic, (begin, _) in backlogs.items()}
         self._stop_counting(
             [topic for topic, each in counting.items() if each.position != begins.get(topic)]
         )
         with ExitStack() as on_failure:
+            # After an error part of the entries is taken out of the generators: the next attempt
+            # must count from the beginning.
             on_failure.callback(lambda: self._stop_counting([*counting]))
             for topic, (begin, target) in backlogs.items():
                 if topic not in counting:
+                    # Each topic's equal share of the limit, rounded up, is counted ahead.
                     entries = self._cluster.entries(topic, begin, target, -(-rows // len(backlogs)))
                     counting[topic] = RowBacklog(entries, begin, target)
                 counting[topic].on_taken = cuttings[topic].add if topic in cuttings else None
             water_fill(counting, rows)
             on_failure.pop_all()
         ends = {topic: each.position for topic, each in counting.items()}
-        # Where the topic ended when counting began, it may go on now: that is another range.
+        # A count ends where the topic ended when it began. The topic may have grown since, and the
+        # next batch needs a count of the new range.
         self._stop_counting([topic for topic, each in counting.items() if each.is_at_end])
         return ends
 
@@ -359,34 +391,23 @@ class StreamPlanner:
             self._counting.pop(topic).close()
 
     def _settled(self, topic: str, position: LogPosition) -> LogPosition:
-        """The position behind a ledger that was read to its end, as the start of the next: deleting
-        that ledger loses nothing. It has to be learnt while the ledger is still listed."""
+        """The later name of ``position``: the start of the next ledger, for a position behind the
+        last entry of a ledger. Deleting the ledger that was read to its end then loses nothing."""
         known = self._settled_positions.get(topic)
         if known is not None and known[0] == position:
             return known[1]
         return position
-
-    def _settle(self, start: SourceOffset, before: Snapshot | None, now: Snapshot) -> None:
-        for topic, layout in now.layouts.items():
-            place = start.places.get(topic)
-            if place is None:
-                continue
-            known = self._settled(topic, place.position)
-            earlier = layout if before is None else before.layouts.get(topic, layout)
-            settled = layout.settled_since(earlier, known)
-            if settled != place.position:
-                self._settled_positions[topic] = place.position, settled
 
     # ---- what was lost
 
     def _retained(
         self, topic: str, begin: LogPosition, end: LogPosition, layout: LogLayout
     ) -> LogPosition:
-        """Where to begin to read up to ``end``: where it was to, unless what was there is
-        deleted."""
+        """Where reading up to ``end`` begins: at ``begin``, or at the first message that was not
+        deleted. Raises ``DataLost``."""
         if not layout.ledgers:
             if not 0 <= begin.ledger_id < end.ledger_id:
-                return begin  # in a ledger that is there, as the end is in it
+                return begin  # the end is in the same ledger, which therefore still exists
             first, is_lost = self._cluster.begin(topic, begin, end)
             if is_lost:
                 self._lost(topic, begin, first)
@@ -400,8 +421,8 @@ class StreamPlanner:
         return layout.first
 
     def _gone(self, start: SourceOffset, snapshot: Snapshot) -> tuple[str, ...]:
-        """The topics that the query has to read, and that were deleted. Those that the options name
-        no longer are not among them: their offsets are kept, so that they can come back."""
+        """The deleted topics that the query still has to read. A topic that the options no longer
+        name keeps its offset instead: a later run may name it again."""
         gone: list[str] = []
         for topic, place in start.places.items():
             if topic not in snapshot.layouts and self._options.topics.covers(topic):
@@ -418,7 +439,3 @@ class StreamPlanner:
                 "messages were deleted before they were read",
                 extra={"topic": topic, "wanted": wanted, "available": available},
             )
-
-    def _acknowledge(self, topic: str, end: LogPosition) -> None:
-        if self._options.subscription is not None and topic in self._followed:
-            self._cluster.acknowledge(topic, end)

@@ -1,14 +1,13 @@
 """``spark.readStream.format("pulsar")``: what Spark calls, on a ``StreamPlanner``.
 
-Spark keeps one of these in the process that plans a query, and pickles another one, made anew, into
-the tasks: they share nothing but the options.
+Spark keeps one reader in the process that plans a query, and makes another one, which it pickles
+into the tasks: they share only the options.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from geminga import Consumer, LogPosition, Opening
+from geminga import Consumer, LogPosition
 from pyspark_geminga._pool import PlannerLoop
 from pyspark_geminga.errors import ConnectorError
 from pyspark_geminga.log_layout import LogLayout
@@ -38,11 +37,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 AnswerT = TypeVar("AnswerT")
-OpenT = TypeVar("OpenT", bound=AbstractAsyncContextManager[Any, None])
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are JSON objects here; ``SourceOffset`` says what is in them."""
+    """What Spark calls; its offsets are the JSON objects of ``SourceOffset``."""
 
     def __init__(self, options: SourceOptions, rows: RowSchema) -> None:
         self._options = options
@@ -50,7 +48,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _planner(self) -> StreamPlanner:
-        """Made when the planning process first asks: the reader is pickled before."""
+        """Made at the first call that plans: the reader is pickled before, without connections."""
         cluster = Cluster(PlannerLoop(self._options.access), self._options)
         return StreamPlanner(cluster, self._options, monotonic_s=time.monotonic, pause=time.sleep)
 
@@ -72,7 +70,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """How far the batch from ``start`` reads; ``start`` itself if there is nothing new."""
-        planned = self._planner.latest_offset(SourceOffset.from_json(start), _limit(limit))
+        if isinstance(limit, ReadMaxRows):
+            wanted = Limit(rows=limit.max_rows)
+        elif isinstance(limit, ReadMaxBytes):
+            wanted = Limit(bytes=limit.max_bytes)
+        elif isinstance(limit, ReadAllAvailable):
+            wanted = Limit()
+        else:
+            raise ConnectorError(f"the source knows no limit such as {limit!r}")
+        planned = self._planner.latest_offset(SourceOffset.from_json(start), wanted)
+        # Spark plans no batch where the text of the offset is that of the start.
         return start if planned is None else planned.to_json()
 
     def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802  # Spark's name
@@ -94,24 +101,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planner.commit(SourceOffset.from_json(end))
 
 
-def _limit(limit: ReadLimit) -> Limit:
-    if isinstance(limit, ReadMaxRows):
-        return Limit(rows=limit.max_rows)
-    if isinstance(limit, ReadMaxBytes):
-        return Limit(bytes=limit.max_bytes)
-    if isinstance(limit, ReadAllAvailable):
-        return Limit()
-    raise ConnectorError(f"the source knows no limit such as {limit!r}")
-
-
 class Cluster:
-    """The cluster as the planner sees it: asks on the planner's event loop, and again where a
-    failure may pass."""
+    """The cluster as the planner sees it: calls block Spark's thread while the work runs on the
+    planner's event loop, which retries where a failure may pass."""
 
     def __init__(self, loop: PlannerLoop, options: SourceOptions) -> None:
         self._loop = loop
         self._options = options
         self._view = BrokerView(loop.client, options)
+        # A consumer for each topic that is followed. It only acknowledges.
         self._subscriptions: dict[str, Consumer[bytes]] = {}
 
     @property
@@ -134,46 +132,41 @@ class Cluster:
     def entries(
         self, topic: str, start: LogPosition, end: LogPosition, rows_ahead: int
     ) -> Generator[CountedEntry]:
-        """The entries between, one after the other; they are counted one piece ahead."""
+        """Yield the entries of a range in order; the next piece is counted in the background."""
         counting = self._loop.begin(self._view.counted(topic, start, end, rows_ahead))
         try:
             while counted := counting.result():
                 behind = counted[-1].behind
+                # Before the first entry is yielded: the loop counts while the batch runs.
                 counting = self._loop.begin(self._view.counted(topic, behind, end, rows_ahead))
                 yield from counted
         finally:
             counting.cancel()
 
     def follow(self, topics: Sequence[str]) -> None:
-        """Have the query's subscription on these topics, from their first message on."""
+        """Open the query's subscription on these topics; a new one begins at the first message."""
         subscription = self._options.subscription
         assert subscription is not None
-        for topic in topics:
-            # It takes one message off the broker, ever: none of them is received.
-            opening = partial(
-                self._loop.client.consumer,
-                topic,
-                subscription,
-                initial_position="earliest",
-                receiver_queue_size=1,
+
+        async def opened(topic: str) -> Consumer[bytes]:
+            # Nothing is received: with a queue of one, the broker sends one message.
+            return await self._loop.client.consumer(
+                topic, subscription, initial_position="earliest", receiver_queue_size=1
             )
-            self._subscriptions[topic] = self._patiently(partial(_opened, opening))
+
+        for topic in topics:
+            self._subscriptions[topic] = self._patiently(partial(opened, topic))
 
     def unfollow(self, topic: str) -> None:
-        """Leave the subscription on a topic as it is."""
+        """Close the consumer of a topic; its subscription stays as it is."""
         self._loop.run(self._subscriptions.pop(topic).close())
 
     def acknowledge(self, topic: str, end: LogPosition) -> None:
-        """Everything before ``end`` is processed."""
+        """Acknowledge everything before ``end``; returns when the broker has confirmed it."""
         if end.ledger_id < 0:
-            return
+            return  # the start of the log: nothing lies before it
         consumer, last = self._subscriptions[topic], last_before(end)
         self._patiently(lambda: consumer.ack_confirmed(last, cumulative=True))
 
     def _patiently(self, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
         return self._loop.run(patiently(ask, self._options.poll_timeout_s))
-
-
-async def _opened(opening: Callable[[], Opening[OpenT]]) -> OpenT:
-    """On the event loop: where it is called, too."""
-    return await opening()

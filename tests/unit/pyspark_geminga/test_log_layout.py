@@ -62,7 +62,7 @@ def test_empty_ledgers_are_passed() -> None:
         (LogPosition(6, 5), False),
         (LogPosition(9, 2), False),  # the end
         (LogPosition(3, 0), True),  # trimmed
-        (LogPosition(10, 0), True),  # of a topic that was deleted and made again
+        (LogPosition(10, 0), True),  # of a topic that was deleted and created again
     ],
 )
 def test_what_begins_before_the_first_entry_or_behind_the_last_ledger_is_lost(

@@ -25,7 +25,7 @@ LAYOUT = LogLayout((Ledger(3, 10, 1000), Ledger(5, 4, 800)), LogPosition(5, 4))
         (LogPosition(3, 5), 9, 1300, False),
         (LOG_START, 14, 1800, False),
         (LogPosition(2, 7), 14, 1800, True),  # its ledger was deleted
-        (LogPosition(9, 0), 0, 0, True),  # a topic that was deleted and made again
+        (LogPosition(9, 0), 0, 0, True),  # a topic that was deleted and created again
     ],
 )
 def test_a_query_is_behind_by_what_is_stored_after_its_position(

@@ -11,7 +11,7 @@ from pyspark_geminga.sink.writers import all_rows_came
 
 
 def worker(sent: bytes) -> tuple[bool, bytes]:
-    """As Spark's worker: what stands behind the rows is read when the writer has returned."""
+    """Like Spark's worker, which reads the word behind the rows when the writer has returned."""
     read_end, write_end = os.pipe()
     with os.fdopen(write_end, "wb") as pipe:
         pipe.write(b"rows" + sent)

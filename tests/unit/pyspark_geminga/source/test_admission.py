@@ -21,7 +21,7 @@ START = LogPosition(1, 0)
 
 
 class Log:
-    """A log whose entries have so many rows; counts how many of them were looked at."""
+    """A log by the rows of its entries; counts the entries that were read."""
 
     def __init__(self, rows: Sequence[int]) -> None:
         self.rows = rows

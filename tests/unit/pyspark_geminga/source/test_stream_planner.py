@@ -25,7 +25,7 @@ UNLIMITED = Limit()
 
 @dataclass
 class FakeLog:
-    """A log of entries with so many rows each; entries of the first ledgers may be trimmed."""
+    """A log: the rows of each entry, by ledger. The first ledgers may be trimmed."""
 
     ledgers: dict[int, list[int]] = field(default_factory=lambda: {1: []})
     added: int = 0
@@ -113,7 +113,7 @@ class FakeCluster:
             self.readers -= 1
 
     def rows_of(self, part: Part) -> list[int]:
-        """Of each entry in ``part`` that has any."""
+        """The rows of each entry in ``part`` that has any."""
         log = self.logs[part.topic]
         rows = [
             log.ledgers[each.ledger_id][each.entry_id] for each in log.stored(part.start, part.end)
@@ -130,7 +130,7 @@ class FakeCluster:
         self.acknowledged[topic] = end
 
     def planner(self, **options: str) -> StreamPlanner:
-        """One of a query that starts, or starts anew."""
+        """The planner of a query that starts or restarts."""
         given = {"service.url": "pulsar://x", "topics": "a,b", "startingOffsets": "earliest"}
         read = SourceOptions.of({**given, **options}, is_streaming=True)
 
@@ -253,7 +253,7 @@ def test_a_new_topic_is_read_from_its_first_message() -> None:
     assert not query.batch()
     cluster.logs[B] = FakeLog({5: [1, 1]})
     assert query.plan()
-    query.restart(startingOffsets="latest")  # where it begins stands in the checkpoint
+    query.restart(startingOffsets="latest")  # its checkpoint says where it begins
     query.run()
     assert query.read == [(B, LogPosition(5, 0)), (B, LogPosition(5, 1))]
 
@@ -375,7 +375,7 @@ def test_the_subscription_is_left_on_a_topic_that_was_deleted() -> None:
     del cluster.logs[A]
     cluster.logs[B].add()
     assert query.batch()
-    assert cluster.followed == [B]  # a consumer that stays would have the topic made again
+    assert cluster.followed == [B]  # a consumer that stays would create the topic again
     query.planner.commit(query.start)
     assert cluster.acknowledged[B] == LogPosition(1, 1)
 
