@@ -154,7 +154,7 @@ class Worker(Service):
 
     async def check_health(self) -> None:
         """Raise ``NoLease`` if no broker stores heartbeats: then no instance runs here."""
-        if not self.runtime.instances.has_lease:
+        if not self.runtime.instances.lease.is_set():
             raise NoLease
 
     # --- what runs here
