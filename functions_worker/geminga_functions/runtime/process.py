@@ -166,7 +166,15 @@ class ProcessInstance:
                 await asyncio.wait([copying, lost], timeout=ENDS_APART_S)
                 copying.cancel()
                 lost.cancel()
-            ending = self._ending(code)
+            if self.channel.failed is not None:
+                ending = self.channel.failed
+            elif self._is_stopping:
+                ending = Ending()
+            else:
+                trace = f"the process of the instance {exit_text(code)}"
+                if tail := self._output.tail:
+                    trace += f"; the last that it wrote:\n{tail}"
+                ending = Ending(trace, is_user_error=True)
         finally:
             self.channel.close()
             self.ended.set_result(ending)
@@ -211,20 +219,6 @@ class ProcessInstance:
         if not self._is_reaped:
             self._kill_group()
 
-    def _ending(self, code: int) -> Ending:
-        if self.channel.failed is not None:
-            return self.channel.failed
-        if self._is_stopping:
-            return Ending()
-        how = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
-        if code == -signal.SIGKILL:
-            how += KILLED
-        tail = self._output.tail
-        trace = f"the process of the instance {how}"
-        return Ending(
-            f"{trace}; the last that it wrote:\n{tail}" if tail else trace, is_user_error=True
-        )
-
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment variables of a worker that code of users may see."""
@@ -233,12 +227,15 @@ def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def signal_name(number: int) -> str:
-    """``SIGKILL``; ``signal 34`` for one without a name."""
+def exit_text(code: int) -> str:
+    """How a process ended, by its exit code, which is negative after a signal."""
+    if code >= 0:
+        return f"exited with code {code}"
     try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+        name = signal.Signals(-code).name
+    except ValueError:  # a real-time signal, which has no name
+        name = f"signal {-code}"
+    return f"was killed by {name}" + (KILLED if code == -signal.SIGKILL else "")
 
 
 def confine(pid: int, memory_bytes: int) -> None:
@@ -269,12 +266,14 @@ def end_orphans(lock: Path) -> int:
     holders = [each for each in Path("/proc").glob("[0-9]*") if _holds(each, lock)]
     if owner != str(os.getpid()) and any(each.name == owner for each in holders):
         return 0
-    # Only instances: another holder of the file may be a worker that waits for the lock.
-    orphans = [each for each in holders if INSTANCE.encode() in _words_of(each)]
-    for each in orphans:
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(int(each.name), signal.SIGKILL)
-    return len(orphans)
+    orphans = 0
+    for each in holders:
+        with suppress(OSError):  # it has ended meanwhile, or belongs to another user
+            # Only instances: another holder of the file may be a worker that waits for the lock.
+            if INSTANCE.encode() in (each / "cmdline").read_bytes().split(b"\0"):
+                orphans += 1
+                os.kill(int(each.name), signal.SIGKILL)
+    return orphans
 
 
 def _holds(process: Path, file: Path) -> bool:
@@ -282,10 +281,3 @@ def _holds(process: Path, file: Path) -> bool:
         return any(each.readlink() == file for each in (process / "fd").iterdir())
     except OSError:  # it has ended, or belongs to another user
         return False
-
-
-def _words_of(process: Path) -> list[bytes]:
-    try:
-        return (process / "cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return []
