@@ -30,6 +30,7 @@ from geminga_functions.definitions.sources import source_details
 from geminga_functions.errors import FunctionNotLoaded
 from geminga_functions.instance.context import Context
 from geminga_functions.instance.loading import Loader
+from geminga_functions.instance.processing import Processor
 from geminga_functions.instance.running import Instance
 from geminga_functions.instance.serving import failure_of
 from geminga_functions.instance.settling import TRACE_CHARACTERS_MAX, Outcome
@@ -108,8 +109,14 @@ async def _run(local: LocalRun) -> None:
                     client, spec.functions_namespace, spec.name.function, f"local-{number}"
                 )
             )
-            made = ShownInstance if local.is_shown else Instance
-            instance = made(spec, client, SystemClock(), loader, state=state)
+            instance = Instance(
+                spec,
+                client,
+                SystemClock(),
+                loader,
+                state,
+                processor_class=ShownProcessor if local.is_shown else Processor,
+            )
             instances.append(await stack.enter_async_context(instance))
             failures += [instance.failure, state.failure]
         inputs = ", ".join(sorted(details.source.inputSpecs)) or "a source"
@@ -174,23 +181,25 @@ def _defined_in(loader: Loader, module_name: str) -> str:
     return f"{module_name}.{defined[0]}"
 
 
-class ShownInstance(Instance):
-    """An instance that shows what its function is given, and what comes of it."""
+class ShownProcessor(Processor):
+    """A processor that prints what its function gets, and what comes of it."""
 
-    def _with_results(
+    def succeeded(
         self, outcome: Outcome, context: Context, results: list[Any], state: State
     ) -> Outcome:
-        outcome = super()._with_results(outcome, context, results, state)
+        """As ``Processor.succeeded``; prints the input and the results."""
+        outcome = super().succeeded(outcome, context, results, state)
         if outcome.error is None:
             _show("<-", outcome.message.data)
             for each in results:
                 _show("->", each)
         return outcome
 
-    def _refused(self, outcome: Outcome, error: BaseException, *, is_user_error: bool) -> Outcome:
+    def failed(self, outcome: Outcome, error: BaseException, *, is_user_error: bool) -> Outcome:
+        """As ``Processor.failed``; prints the input and the traceback."""
         _show("<-", outcome.message.data)
         print(trace_of(error, TRACE_CHARACTERS_MAX), flush=True)
-        return super()._refused(outcome, error, is_user_error=is_user_error)
+        return super().failed(outcome, error, is_user_error=is_user_error)
 
 
 def _show(sign: str, value: object) -> None:

@@ -1,5 +1,8 @@
-"""What a function says of itself by ``@geminga_functions.function``: added to its config, and read
-from the text of its module, which is not run for that."""
+"""The definition that a function has in its source, by ``@geminga_functions.function``.
+
+It completes the config of the function. It is read from the text of the module, without running it:
+a client that creates a function need not have what the module imports.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ PACKAGE = "geminga_functions"
 
 
 def with_definition(config: Config, definition: Definition) -> Config:
-    """``config``, and what the function says of itself where that says nothing."""
+    """Complete ``config`` with the definition; what the config has takes precedence."""
     inputs = {} if any(map(config.get, INPUTS)) else {"inputs": list(definition.inputs)}
     topics = {"output": definition.output, "logTopic": definition.log_topic}
     said = {member: topic for member, topic in topics.items() if topic is not None}
@@ -25,12 +28,14 @@ def with_definition(config: Config, definition: Definition) -> Config:
 
 
 def read_definition(text: str, module: str, config: Config) -> Config:
-    """``config`` with what the function says of itself in the ``text`` of ``module``: the one that
-    ``className`` names (``module.function``, or the module for its ``process``); where that is not
-    said, the only one that is decorated there. Unchanged where there is none such.
+    """Complete ``config`` with the definition of a function in the ``text`` of ``module``.
 
-    Raises ``InvalidDefinition`` where several could be meant, where the text is no Python, or where
-    an argument of the decorator is no literal, whose value is known only when the module runs.
+    The function is the one that ``className`` names (``module.function``, or the module alone for
+    its ``process``); without a ``className``, the only decorated one. If there is none, the config
+    is returned unchanged.
+
+    Raises ``InvalidDefinition`` if several functions may be meant, if the text is not Python, or if
+    an argument of the decorator is not a literal, since its value would be known only at run time.
     """
     try:
         tree = ast.parse(text)
@@ -58,7 +63,8 @@ def read_definition(text: str, module: str, config: Config) -> Config:
 
 
 def _decorated(tree: ast.Module) -> Iterator[tuple[Defined, ast.Call]]:
-    """The functions and classes of a module with the call that decorates each."""
+    """The decorated functions and classes of a module, each with the call of the decorator."""
+    # By which names the module may call the decorator.
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -77,7 +83,10 @@ def _decorated(tree: ast.Module) -> Iterator[tuple[Defined, ast.Call]]:
 
 
 def _definition(name: str, call: ast.Call, config: Config) -> Definition:
-    """What the decorator makes of its arguments; those that ``config`` says are not looked at."""
+    """The definition that the decorator makes of its arguments.
+
+    Arguments that ``config`` overrides are left out: they need not be literals.
+    """
     said = set(config)
     if any(map(config.get, INPUTS)):
         said.add("inputs")

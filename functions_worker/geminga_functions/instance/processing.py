@@ -38,7 +38,8 @@ class Processor:
     """Calls ``function`` for the messages of one instance.
 
     Only one slice is processed at a time; the caller holds a lock for that. Coroutines of
-    ``process_async`` run side by side on the loop.
+    ``process_async`` run side by side on the loop. Each outcome goes through ``succeeded`` or
+    ``failed``, which subclasses may extend.
     """
 
     function: UserFunction
@@ -91,7 +92,7 @@ class Processor:
         try:
             value = source.value(message)
         except Exception as error:  # noqa: BLE001 - the user's code
-            return self._failed(outcome, error, is_user_error=False)
+            return self.failed(outcome, error, is_user_error=False)
         context.begin(message, Changes(state))
         began_s = self.clock.monotonic()
         try:
@@ -99,11 +100,11 @@ class Processor:
                 function.call(value, context) if function.takes_context else function.call(value)
             )
         except BaseException as error:  # noqa: BLE001 - SystemExit must not end the thread alone
-            return self._failed(outcome, error, is_user_error=True)
+            return self.failed(outcome, error, is_user_error=True)
         finally:
             self._now_s = self.clock.monotonic()
         counters.latency_s += self._now_s - began_s
-        return self._succeeded(outcome, context, [] if result is None else [result], state)
+        return self.succeeded(outcome, context, [] if result is None else [result], state)
 
     async def process_async(
         self, source: Input, message: geminga.Message[Any], state: State
@@ -116,7 +117,7 @@ class Processor:
         try:
             value = source.value(message)
         except Exception as error:  # noqa: BLE001 - the user's code
-            return self._failed(outcome, error, is_user_error=False)
+            return self.failed(outcome, error, is_user_error=False)
         context.begin(message, Changes(state))
         counters.last_invocation_ms = self.clock.wall_ms()
         began_s = self.clock.monotonic()
@@ -130,12 +131,12 @@ class Processor:
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - the user's code
-            return self._failed(outcome, error, is_user_error=True)
+            return self.failed(outcome, error, is_user_error=True)
         counters.latency_s += self.clock.monotonic() - began_s
         results = [each for each in results if each is not None]
-        return self._succeeded(outcome, context, results, state)
+        return self.succeeded(outcome, context, results, state)
 
-    def _succeeded(
+    def succeeded(
         self, outcome: Outcome, context: Context, results: list[Any], state: State
     ) -> Outcome:
         """Put results into the outcome, and apply what the call changed in the state."""
@@ -146,7 +147,7 @@ class Processor:
             # failed message changes nothing.
             state.apply(context.changes)
         except Exception as error:  # noqa: BLE001 - the user's code
-            return self._failed(outcome, error, is_user_error=False)
+            return self.failed(outcome, error, is_user_error=False)
         outcome.published = context.published
         outcome.size = context.changes.size
         if results and self.has_output:
@@ -155,7 +156,11 @@ class Processor:
         self.counters.processed += 1
         return outcome
 
-    def _failed(self, outcome: Outcome, error: BaseException, *, is_user_error: bool) -> Outcome:
+    def failed(self, outcome: Outcome, error: BaseException, *, is_user_error: bool) -> Outcome:
+        """Put an error into the outcome, count it and log it.
+
+        ``is_user_error`` says that the user's code raised it, not a conversion.
+        """
         outcome.error = error
         if is_user_error:
             self.counters.user_exception(error)

@@ -65,7 +65,7 @@ class Instance(Service):
 
     Opening it loads the user's code and begins to consume. ``failure`` is done with an error when
     the instance fails. ``may_run`` says whether the instance still has its lease; it is called
-    before each message.
+    before each message. A ``processor_class`` of its own lets a caller see each outcome.
     """
 
     def __init__(
@@ -78,6 +78,7 @@ class Instance(Service):
         *,
         threads: Caller | None = None,
         may_run: Callable[[], bool] = lambda: True,
+        processor_class: type[Processor] = Processor,
     ) -> None:
         super().__init__()
         self.spec = spec
@@ -87,6 +88,7 @@ class Instance(Service):
         self._loader = loader
         self._clock = clock
         self._may_run = may_run
+        self._processor_class = processor_class
         self._guarantee = guarantee_of(spec.details)
         self._consumers: list[geminga.Consumer[Any]] = []
         # By partition: messages that were received before the partition moved to another instance.
@@ -178,7 +180,7 @@ class Instance(Service):
             await component.open(self._context)
             self._take_changes()
         if function is not None:
-            self._processor = Processor(
+            self._processor = self._processor_class(
                 function,
                 self._context,
                 self.counters,

@@ -120,7 +120,7 @@ class PackageCache(Service):
         await asyncio.to_thread(shutil.rmtree, shared.folder, ignore_errors=True)
 
     async def _outcome(self, path: str, file_name: str, folder: Path) -> Prepared | Exception:
-        """Prepare a package; returns the error of it, for all instances that wait for the package."""
+        """Prepare a package; an error is returned, for all instances that wait for the package."""
         try:
             check_file_name(file_name)
             (folder / "file").mkdir(parents=True)
