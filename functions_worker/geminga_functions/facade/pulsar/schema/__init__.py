@@ -33,8 +33,10 @@ __all__ = [
 
 
 class Field:
-    """A field of a record; optional, unless it is ``required``. With ``required_default`` the
-    definition has the default."""
+    """A field of a record; optional, unless it is ``required``.
+
+    With ``required_default`` the Avro definition contains the default.
+    """
 
     avro: ClassVar[str] = "null"
     types: ClassVar[tuple[type, ...]] = ()
@@ -50,11 +52,11 @@ class Field:
         self.required_default = required_default
 
     def definition(self, defined: set[str]) -> Any:  # noqa: ANN401, ARG002 - Avro
-        """Its type in Avro; names of records in the set are defined already."""
+        """The type of the field in Avro. Names in ``defined`` need no second definition."""
         return self.avro
 
     def checked(self, name: str, value: Any) -> Any:  # noqa: ANN401 - any value
-        """The value. Raises ``TypeError`` for one of another type."""
+        """The value for the field. Raises ``TypeError`` for a value of another type."""
         if value is not None and not isinstance(value, self.types):
             raise TypeError(f"{name} is of type {self.avro}, and not {type(value).__name__}")
         return value
@@ -77,7 +79,7 @@ String = _primitive("String", "string", str)
 
 
 class Record:
-    """A record: a class with fields."""
+    """A record: subclasses declare its fields as attributes."""
 
     _avro_namespace: ClassVar[str | None] = None
     _sorted_fields: ClassVar[bool] = False
@@ -213,7 +215,7 @@ class Map(Field):
 
 
 def _field_of(value: object) -> Field | None:
-    """The field that an attribute declares, if it does."""
+    """The field that an attribute of a record declares, None for other attributes."""
     if isinstance(value, Field):
         return value
     if isinstance(value, Record):
