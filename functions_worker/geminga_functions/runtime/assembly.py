@@ -30,10 +30,9 @@ log = logging.getLogger(__name__)
 class Runtime(Service):
     """The packages and instances of one worker.
 
-    ``instances`` is the worker's ``InstanceHost`` and ``InstanceReports``; ``packages`` stores
-    uploaded packages in topics of ``namespace``. ``environment`` has the worker's environment
-    variables, which instances and pip inherit without the worker's own settings. Opening raises
-    ``DirectoryInUse`` and ``DirectoryUnusable``.
+    ``packages`` stores uploaded packages in topics of ``namespace``. ``environment`` has the
+    worker's environment variables, which instances and pip inherit without the worker's own
+    settings. Opening raises ``DirectoryInUse`` and ``DirectoryUnusable``.
     """
 
     def __init__(

@@ -76,8 +76,10 @@ class WorkerIdentity:
 
 
 class Instances(Service):
-    """The instances of one worker: ``InstanceHost`` towards the cluster of workers, and
-    ``InstanceReports`` towards REST."""
+    """The instances of one worker.
+
+    The worker assigns them and extends their lease; REST reads reports on them, and restarts them.
+    """
 
     def __init__(
         self,
@@ -109,7 +111,7 @@ class Instances(Service):
         self._has_changed = asyncio.Event()
         self._is_ending = False
 
-    # --- InstanceHost -------------------------------------------------------------------------
+    # --- assignments and the lease ------------------------------------------------------------
 
     def assign(self, assigned: Mapping[InstanceName, FunctionMetaData]) -> None:
         """Run these instances and no others; returns at once.
@@ -200,7 +202,7 @@ class Instances(Service):
         folder = f"{function.tenant}/{function.namespace}/{function.name}-{name.instance}"
         return self.config.directory.resolve() / "instances" / folder
 
-    # --- InstanceReports ----------------------------------------------------------------------
+    # --- reports ------------------------------------------------------------------------------
 
     def changed(self) -> None:
         """Wake all that wait for a change of a report."""
@@ -208,16 +210,19 @@ class Instances(Service):
         self._has_changed = asyncio.Event()
 
     def reports(self) -> list[InstanceReport]:
-        """As ``InstanceReports.reports``."""
+        """Reports on all instances that are assigned to this worker or still end here, by name."""
         return [self._keepers[name].report() for name in sorted(self._keepers)]
 
     def report(self, name: InstanceName) -> InstanceReport | None:
-        """As ``InstanceReports.report``."""
+        """The report on one of them; None for an instance that is not on this worker."""
         keeper = self._keepers.get(name)
         return None if keeper is None else keeper.report()
 
     async def settled(self, name: InstanceName, version: int, timeout_s: float) -> InstanceReport:
-        """As ``InstanceReports.settled``."""
+        """Wait until this version of the instance, or a later one, runs, has failed or is stopped.
+
+        Raises ``TimeoutError``.
+        """
         async with asyncio.timeout(timeout_s):
             while True:
                 report = self.report(name)
@@ -226,14 +231,20 @@ class Instances(Service):
                 await self._has_changed.wait()
 
     async def status(self, name: InstanceName, timeout_s: float) -> str | None:
-        """As ``InstanceReports.status``."""
+        """The counts of the instance, an ``InstanceStatus`` as JSON.
+
+        None if it does not run, or does not answer within ``timeout_s``.
+        """
         keeper = self._keepers.get(name)
         if keeper is None or keeper.running is None:
             return None
         return await keeper.running.status(timeout_s)
 
     async def restart(self, name: InstanceName) -> bool:
-        """As ``InstanceReports.restart``."""
+        """End the instance and let it start anew; returns once it has ended.
+
+        False: the instance is not on this worker.
+        """
         keeper = self._keepers.get(name)
         if keeper is None:
             return False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
 
 from geminga_functions.names import InstanceName
 
@@ -51,36 +50,3 @@ class InstanceReport:
     failure: InstanceFailure | None
     # None in a thread, and while no process runs.
     pid: int | None
-
-
-class InstanceReports(Protocol):
-    """The instances that a worker runs itself, as its REST interface uses them."""
-
-    def reports(self) -> list[InstanceReport]:
-        """Reports on all instances that are assigned to this worker or still end here, by name."""
-        ...
-
-    def report(self, name: InstanceName) -> InstanceReport | None:
-        """The report on one of them; None for an instance that is not on this worker."""
-        ...
-
-    async def settled(self, name: InstanceName, version: int, timeout_s: float) -> InstanceReport:
-        """Wait until this version of the instance, or a later one, runs, has failed or is stopped.
-
-        Raises ``TimeoutError``.
-        """
-        ...
-
-    async def status(self, name: InstanceName, timeout_s: float) -> str | None:
-        """The counts of the instance, an ``InstanceStatus`` as JSON.
-
-        None if it does not run, or does not answer within ``timeout_s``.
-        """
-        ...
-
-    async def restart(self, name: InstanceName) -> bool:
-        """End the instance and let it start anew; returns once it has ended.
-
-        False: the instance is not on this worker.
-        """
-        ...
