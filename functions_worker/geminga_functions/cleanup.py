@@ -117,6 +117,7 @@ class Cleanup(Service):
         except geminga.ClientError:
             return False
         calls = [RestCall("DELETE", topic_url(self._web_url, each, "")) for each in topics]
+        # A list, not a generator: every topic is tried, even after one that could not be deleted.
         return all([await self._has_done(each) for each in calls])
 
     async def _has_done(self, call: RestCall) -> bool:
@@ -124,6 +125,7 @@ class Cleanup(Service):
             answer = await self._calls.call(call)
         except ServerUnreachable:
             return False
+        # 404: an earlier attempt may have succeeded without an answer.
         return answer.is_success or answer.status == 404
 
 

@@ -66,6 +66,7 @@ class InstanceName:
     def parse(cls, text: str) -> InstanceName:
         """Parse ``tenant/namespace/name:number``. Raises ``InvalidName``."""
         function, _, number = text.rpartition(":")
+        # Digits of other scripts would give a second text for the same name.
         if not number.isascii() or not number.isdecimal():
             raise InvalidName(text, "tenant/namespace/name:number")
         return cls(FunctionName.parse(function), int(number))

@@ -95,6 +95,7 @@ async def serve(config: FunctionsWorkerConfig, stop: StopRequest) -> None:
         )
         await stack.enter_async_context(http)
         await serve_tls(config, http, app, stack)
+        # Before the worker publishes anything that brokers might trim. Waits for brokers.
         await keep_for_ever(worker.calls, worker.web_url, config.pulsar_functions_namespace)
         await stack.enter_async_context(worker)
         # The import takes a third of a second: in a thread, since the worker may lead by now, and
@@ -154,6 +155,7 @@ def with_ports(config: FunctionsWorkerConfig) -> FunctionsWorkerConfig:
     Raises ``ServerStartError`` for a port that cannot be listened on, and for TLS files that cannot
     be used.
     """
+    # Only to fail at once, not at the first request, if a file cannot be used.
     config.broker_tls.context()
     config = replace(config, worker_port=free_port(config.bind_address, config.worker_port))
     if not config.tls_enabled:

@@ -72,6 +72,7 @@ async def _name(request: Request) -> FunctionName:
     return FunctionName.parse("/".join(parts))
 
 
+# Arguments of handlers, which FastAPI computes from the request by the functions above and below.
 FacadeArg = Annotated[Facade, Depends(_facade)]
 NameArg = Annotated[FunctionName, Depends(_name)]
 
@@ -116,6 +117,7 @@ async def create(request: Request, facade: FacadeArg, kind: KindArg, name: NameA
     The answer waits until the first instance runs; if the user's code fails, it is a 400 with the
     traceback. With ``wait=false`` the answer comes as soon as the component is stored.
     """
+    # What needs nothing of the form is checked before the form, with its package, is read.
     name.check_new()
     await _check_namespace(facade, name)
     if facade.find(name) is not None:
@@ -151,6 +153,7 @@ async def update(request: Request, facade: FacadeArg, kind: KindArg, name: NameA
     except BaseException:
         await _discard_unused(facade, name, upload)
         raise
+    # Instances that still run the old version have the package on their disks.
     if upload.package_path:
         await facade.discard(existing.packageLocation.packagePath)
     return await _answer_once_settled(request, facade, kind, name, metadata.version)
@@ -416,6 +419,7 @@ async def change_as_leader(request: Request, facade: FacadeArg, name: NameArg) -
             metadata = FunctionMetaData.FromString(await part.read())
         elif part.name == "delete":
             is_removal = (await part.read()).lower() == b"true"
+    # The path says which function the sender may change: the metadata must be of the same one.
     details = metadata.functionDetails
     if FunctionName(details.tenant, details.namespace, details.name) != name:
         raise RestError(400, "Corrupt Function MetaData")

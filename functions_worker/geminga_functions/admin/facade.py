@@ -63,6 +63,7 @@ class Facade:
             await self.lead(name, metadata, is_removal=is_removal)
             return
         leader = (await self.worker.membership.members()).leader
+        # This worker's own consumer may be active before it has begun to lead.
         if leader is None or leader == self.worker.me:
             raise RestError(503, NO_LEADER)
         content_type, body = _form(metadata.SerializeToString(), is_removal=is_removal)
@@ -93,6 +94,8 @@ class Facade:
         self, name: FunctionName, metadata: FunctionMetaData, *, is_removal: bool
     ) -> None:
         """Store a change as the leader. Raises ``RestError`` if another change came before it."""
+        # The sender made the change from a version that it has read: a higher one may be stored by
+        # now, or the function may be gone.
         found = self.find(name)
         if (found is not None and metadata.version <= found.version) or (
             found is None and is_removal

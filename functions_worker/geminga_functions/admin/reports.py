@@ -9,6 +9,7 @@ from typing import Any
 from geminga_functions.instance.status import ExceptionReport, InstanceStatus, Numbers
 from geminga_functions.runtime.reports import InstanceReport, InstanceState
 
+# The JSON of an answer.
 Document = dict[str, Any]
 
 
@@ -105,6 +106,7 @@ def _connector_status(seen: Seen, taken: str, given: str, failed: str) -> Docume
         taken: total.received,
         "numSystemExceptions": total.system_exceptions,
         "latestSystemExceptions": [_exception(each) for each in status.latest_system_exceptions],
+        # Of the connector's own code.
         f"num{failed}Exceptions": total.user_exceptions,
         f"latest{failed}Exceptions": [_exception(each) for each in status.latest_user_exceptions],
         given: status.written,

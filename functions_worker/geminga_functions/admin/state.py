@@ -29,7 +29,7 @@ async def get_state(
     request: Request, facade: FacadeArg, name: NameArg, found: FoundArg
 ) -> Response:
     """The value of a key, or its counter. Raises ``RestError`` 404 if there is neither."""
-    del found
+    del found  # it is only an argument because FastAPI checks by it that the function exists
     key = path_value(request, "key")
     async with facade.worker.states.use(name) as state:
         value, version = state.get(key), state.version(key)

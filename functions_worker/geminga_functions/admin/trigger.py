@@ -45,6 +45,7 @@ async def trigger(request: Request, facade: FacadeArg, kind: KindArg, found: Fou
     client = facade.worker.client
     try:
         async with asyncio.timeout(RESULT_TIMEOUT_S):
+            # Without an output topic there is no result to wait for.
             if not output:
                 async with client.producer(topic, batching=None) as producer:
                     await producer.send(data)
@@ -76,6 +77,7 @@ async def _result_of(client: geminga.Client, topic: str, output: str, data: byte
         client.reader(output, geminga.LATEST) as results,
         client.producer(topic, batching=None) as producer,
     ):
+        # The topic may get results of other messages at the same time.
         sent = await producer.send(data)
         async for result in results:
             if _is_of(result, sent):

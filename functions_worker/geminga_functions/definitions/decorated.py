@@ -22,6 +22,7 @@ PACKAGE = "geminga_functions"
 def with_definition(config: Config, definition: Definition) -> Config:
     """Complete ``config`` with the definition; what the config has takes precedence."""
     inputs = {} if any(map(config.get, INPUTS)) else {"inputs": list(definition.inputs)}
+    # None means that the decorator does not mention the topic, an empty text that there is none.
     topics = {"output": definition.output, "logTopic": definition.log_topic}
     said = {member: topic for member, topic in topics.items() if topic is not None}
     return dict[str, Any](definition.settings) | said | inputs | config
@@ -52,9 +53,11 @@ def read_definition(text: str, module: str, config: Config) -> Config:
         class_name = module if name == "process" else f"{module}.{name}"
     else:
         outer, _, name = str(class_name).rpartition(".")
+        # The name of a module alone stands for its function ``process``.
         if not outer and name == module:
             name = "process"
         elif outer != module:
+            # The class is in another module of the package, whose text is not at hand.
             return config
     if name not in found:
         return config
@@ -103,6 +106,7 @@ def _definition(name: str, call: ast.Call, config: Config) -> Definition:
                 f"{keyword.arg or 'an argument'} of the decorator of {name} is no literal, but "
                 f"{ast.unparse(keyword.value)}: write it out there, or give it as an option"
             ) from None
+    # The decorator itself checks its arguments; what it decorates here is of no importance.
     try:
         made = definition_of(function(*map(ast.unparse, call.args), **values)(lambda: None))
     except TypeError as error:

@@ -49,6 +49,7 @@ from geminga_protocol.functions.functions_pb2 import (
     SubscriptionType,
 )
 
+# The members of upstream's FunctionConfig.
 FUNCTION: Members = {
     "className": text,
     "inputs": texts,
@@ -145,6 +146,7 @@ def _source_of(config: Config) -> SourceSpec:
         else LATEST,
         skipToLatest=config.get("skipToLatest", False),
         typeClassName=config.get("inputTypeClassName", ""),
+        # Upstream uses the one setting for both: an unacknowledged message and a refused one.
         timeoutMs=config.get("timeoutMs", 0),
         negativeAckRedeliveryDelayMs=config.get("timeoutMs", 0),
         cleanupSubscription=config.get("cleanupSubscription", True),
@@ -176,6 +178,7 @@ def inputs_of(config: Config) -> dict[str, ConsumerSpec]:
 
 def _schema(described: str, where: str) -> dict[str, Any]:
     """The fields of a schema whose description is a consumer's config, as JSON text."""
+    # Upstream serializes a ConsumerConfig into the text, and uses only its parts about schemas.
     try:
         value = json.loads(described)
         spec = consumer_of("", value)
@@ -214,7 +217,7 @@ def _set_sink(details: FunctionDetails, config: Config) -> None:
 
 
 def _check(config: Config) -> None:
-    """Check all members except inputs, in upstream's order. Raises ``InvalidDefinition``."""
+    """Check all members except inputs. Raises ``InvalidDefinition``."""
     if config.get("runtime", "PYTHON") != "PYTHON" or config.get("jar") or config.get("go"):
         raise InvalidDefinition(
             "This functions worker runs functions in Python only: give a package (.py, .zip or "
@@ -287,6 +290,7 @@ def function_config(details: FunctionDetails) -> Config:
     # Upstream leaves these two out, and so loses them in an update.
     config["inputTypeClassName"] = source.typeClassName
     config["outputTypeClassName"] = sink.typeClassName
+    # An empty text is what protobuf has for a field that is not set.
     config = {name: value for name, value in config.items() if value != ""}
     if source.skipToLatest:
         config["skipToLatest"] = True
@@ -338,10 +342,12 @@ def updated_config(existing: Config, given: Config) -> Config:
     for name, reason in FIXED.items():
         if change.get(name, "") != "" and change[name] != existing.get(name):
             raise InvalidDefinition(reason)
+    # As upstream does, an empty text leaves a member as it is.
     merged = dict(existing)
     merged |= {name: change[name] for name in REPLACED if change.get(name, "") != ""}
     if "resources" in change:
         merged["resources"] = existing.get("resources", {}) | change["resources"]
+    # However the update names inputs, they are merged into ``inputSpecs``, where all of them are.
     if any(change.get(name) for name in INPUTS):
         inputs = {topic: consumer_config(spec) for topic, spec in inputs_of(change).items()}
         merged["inputSpecs"] = changed_inputs(existing["inputSpecs"], inputs)

@@ -86,6 +86,8 @@ def one_of(*words: str) -> Callable[[object], bool]:
 
 Members = Mapping[str, Callable[[object], bool]]
 
+# The tables of members: by name, the predicate that their values must fulfil.
+
 GUARANTEES = one_of(*ProcessingGuarantees.keys())
 
 CRYPTO: Members = {
@@ -138,6 +140,7 @@ def checked(config: Config, members: Members, within: str = "") -> Config:
         if value is None:
             continue
         if not is_right(value):
+            # "A list of texts." becomes "a list of texts".
             wanted = (is_right.__doc__ or "").rstrip(".")
             wanted = wanted[:1].lower() + wanted[1:]
             raise InvalidDefinition(f"{within}{name} should be {wanted}, not {json.dumps(value)}")
@@ -193,6 +196,7 @@ def consumer_of(topic: str, config: object) -> ConsumerSpec:
         consumerProperties=given.get("consumerProperties", {}),
         poolMessages=given.get("poolMessages", False),
     )
+    # A message of its own in protobuf: 0 differs from a size that is not set.
     if "receiverQueueSize" in given:
         if given["receiverQueueSize"] < 0:
             raise InvalidDefinition("Receiver queue size should be >= zero")
@@ -313,6 +317,7 @@ def set_retries(details: FunctionDetails, config: Config) -> None:
     Raises ``InvalidDefinition``.
     """
     retries = config.get("maxMessageRetries")
+    # A negative number means no limit.
     if retries is not None and retries >= 0:
         if config.get("processingGuarantees") == "EFFECTIVELY_ONCE":
             raise InvalidDefinition("MaxMessageRetries and Effectively once don't gel well")

@@ -47,6 +47,7 @@ from geminga_protocol.functions.functions_pb2 import (
     SourceSpec,
 )
 
+# The members of upstream's SinkConfig.
 SINK: Members = {
     "className": text,
     "archive": text,
@@ -166,6 +167,7 @@ def sink_config(details: FunctionDetails) -> Config:
     source = details.source
     config = connector_config(details, details.sink)
     config |= {
+        # Upstream shows the topics twice.
         "inputs": sorted(source.inputSpecs),
         "inputSpecs": {
             topic: consumer_config(spec) for topic, spec in sorted(source.inputSpecs.items())

@@ -33,6 +33,7 @@ from geminga_protocol.functions.functions_pb2 import (
     SourceSpec,
 )
 
+# The members of upstream's SourceConfig.
 SOURCE: Members = {
     "className": text,
     "archive": text,
@@ -71,6 +72,7 @@ def source_details(name: FunctionName, given: Config) -> FunctionDetails:
             "This functions worker runs no sources in batches: leave batchSourceConfig out"
         )
     details = connector_details(name, config, FunctionDetails.SOURCE)
+    # In details, the source has the class of the user's, and the sink the topic of its records.
     set_class(details.source, config)
     sink = details.sink
     sink.topic = config["topicName"]
@@ -207,6 +209,7 @@ def merged(existing: Config, change: Config, fixed: dict[str, str]) -> Config:
     for name, reason in fixed.items():
         if name in said and said[name] != existing.get(name):
             raise InvalidDefinition(reason)
+    # Of resources, only those that the update mentions are replaced.
     if "resources" in said:
         said["resources"] = existing.get("resources", {}) | said["resources"]
     return existing | said

@@ -44,7 +44,9 @@ class Component:
     """A source or a sink of the user's. ``call`` calls a function in the thread of the code."""
 
     def __init__(self, made: Any, configs: str, call: Callable[..., Any]) -> None:  # noqa: ANN401
+        # The user's object: any class with the right methods, of which only one is required.
         self._made = made
+        # Its settings, as JSON.
         self._configs = configs
         self._call = call
 
@@ -81,6 +83,7 @@ class Component:
 
     def as_function(self) -> UserFunction:
         """The ``write`` of a sink as a function, to be called for each message."""
+        # Looked up once, not for each message.
         write = self._made.write
         kind = CallKind.ASYNC if inspect.iscoroutinefunction(write) else CallKind.PLAIN
 
@@ -114,6 +117,7 @@ class SourceSender:
         self._serialize = serialize
         self._counters = counters
         self._fail = fail
+        # The ``on_stored`` of records that are stored, in the order of their receipts.
         self._stored: asyncio.Queue[Callable[[], object]] = asyncio.Queue()
 
     async def send(self, record: Record) -> None:
@@ -144,11 +148,13 @@ class SourceSender:
             try:
                 await self._component.invoke(on_stored)
             except Exception as error:  # noqa: BLE001 - the user's code
+                # The record is stored all the same: the instance continues.
                 self._counters.user_exception(error)
             finally:
                 self._stored.task_done()
 
     async def finish(self) -> None:
         """Wait until all records are stored, and every ``on_stored`` has returned."""
+        # In this order: the last receipts put their callbacks into the queue.
         await self._outputs.flush()
         await self._stored.join()

@@ -19,6 +19,7 @@ class JsonRecords:
 
     def __init__(self, record: Any) -> None:  # noqa: ANN401 - a class of the user's
         self._record = record
+        # Converts dicts, by the definition that the class of records makes of its fields.
         self._inner: Any = geminga.JsonSchema(dict, definition=record.schema())
         self.schema_info: geminga.SchemaInfo = self._inner.schema_info
 
@@ -39,6 +40,7 @@ class AvroRecords(JsonRecords):
 
     def __init__(self, record: Any) -> None:  # noqa: ANN401 - a class of the user's
         super().__init__(record)
+        # The definition is the same, the encoding and the type of the schema are Avro's.
         self._inner = geminga.AvroSchema(dict, definition=record.schema())
         self.schema_info = self._inner.schema_info
 

@@ -70,6 +70,7 @@ class MemoryState:
                 self._values.pop(key, None)
             else:
                 self._values[key] = value
+        # A removal comes before what was added: see ``CounterChange``.
         for key, change in changes.counters.items():
             if change.is_removed:
                 self._counters.pop(key, None)

@@ -58,6 +58,7 @@ class MemoryRecords:
     """``Records`` in memory."""
 
     def __init__(self) -> None:
+        # By key and lane: a value is merged from the records of one key in all lanes.
         self._by_key: dict[str, dict[str, bytes]] = {}
         self._summaries: dict[str, LaneSummary] = {}
 

@@ -38,6 +38,7 @@ class Field:
     With ``required_default`` the Avro definition contains the default.
     """
 
+    # The name of the type in Avro, and the Python types of its values.
     avro: ClassVar[str] = "null"
     types: ClassVar[tuple[type, ...]] = ()
 
@@ -81,8 +82,10 @@ String = _primitive("String", "string", str)
 class Record:
     """A record: subclasses declare its fields as attributes."""
 
+    # These two are set by subclasses, as with the official client.
     _avro_namespace: ClassVar[str | None] = None
     _sorted_fields: ClassVar[bool] = False
+    # In the order of their declaration; those of a base class come first.
     _fields: ClassVar[Mapping[str, Field]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -119,6 +122,7 @@ class Record:
     def definition(cls, defined: set[str]) -> Any:  # noqa: ANN401 - Avro
         """As ``schema``, or the name alone of a record that is in ``defined``."""
         prefix = f"{cls._avro_namespace}." if cls._avro_namespace is not None else ""
+        # Avro allows one definition of a name; a record that contains itself refers to it.
         if prefix + cls.__name__ in defined:
             return prefix + cls.__name__
         defined.add(prefix + cls.__name__)
@@ -146,6 +150,7 @@ class _RecordField(Field):
         return self._record.definition(defined)
 
     def checked(self, name: str, value: Any) -> Any:  # noqa: ANN401 - any value
+        # A decoded payload has dicts for inner records.
         if isinstance(value, dict):
             return self._record(**value)
         if value is not None and not isinstance(value, self._record):
@@ -218,6 +223,7 @@ def _field_of(value: object) -> Field | None:
     """The field that an attribute of a record declares, None for other attributes."""
     if isinstance(value, Field):
         return value
+    # The official client takes an instance of a record as a declaration, and also its class.
     if isinstance(value, Record):
         return _RecordField(type(value))
     if isinstance(value, type) and issubclass(value, Record):
