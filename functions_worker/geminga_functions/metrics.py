@@ -105,6 +105,7 @@ class WorkerNumbers(Service):
             "instance_count": len(worker.runtime.instances.reports()),
             "is_leader": float(leads),
         }
+        # Only the leader shows these: a sum over all workers would count them several times.
         if leads:
             gauges["total_function_count"] = len(functions)
             gauges["total_expected_instance_count"] = sum(1 for _ in instances_of(functions))
@@ -128,7 +129,7 @@ class WorkerNumbers(Service):
         for name, status in self._statuses.items():
             metadata = self._worker.functions.records.get(name.function)
             if metadata is None:
-                continue
+                continue  # the function was deleted, and its instance has not ended yet
             labels = {
                 "tenant": name.function.tenant,
                 "namespace": f"{name.function.tenant}/{name.function.namespace}",

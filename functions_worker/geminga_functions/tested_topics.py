@@ -104,6 +104,7 @@ class MemoryTopics(TestedTopics):
     async def receive(self) -> geminga.Message[bytes]:
         """As ``Consumer.receive``."""
         if not self._waiting:
+            # Like a topic without further messages: the instance waits here until it is stopped.
             await asyncio.Event().wait()
         return self._waiting.pop()
 

@@ -103,6 +103,7 @@ def run(
         autoAck=True,
         parallelism=1,
     )
+    # The function consumes one made-up input, whatever its definition says of inputs.
     definition = definition_of(tested)
     details.sink.topic = (definition and definition.output) or OUTPUT
     details.source.inputSpecs[INPUT].serdeClassName = SERDE
@@ -110,6 +111,7 @@ def run(
     inputs = [each if isinstance(each, Input) else Input(each) for each in messages]
     loader, state = _Loader(tested, serde), state or MemoryState()
     if url := service_url or os.environ.get(SERVICE_URL_VARIABLE):
+        # The inputs are published before the function subscribes.
         details.source.subscriptionPosition = EARLIEST
         with loop_runner() as runner:
             return runner.run(_run_on_cluster(loader, inputs, details, state, url, timeout_s))

@@ -74,6 +74,7 @@ class Upload:
         if self.package_path:
             raise RestError(400, "The form has more than one package")
         check_file_name(file_name)
+        # A new path for each upload: instances of the old version may still read the old package.
         path = f"{name}/{uuid4()}-{file_name}"
         await facade.worker.runtime.packages.store(path, file_name, chunks)
         self.package_path, self.file_name = path, file_name

@@ -91,6 +91,7 @@ async def drain(request: Request, facade: FacadeArg) -> Response:
     worker = (await _several_members(facade)).find(worker_id)
     if worker is None:
         raise RestError(400, f"There is no worker {worker_id!r}")
+    # The worker itself asks for no instances, with each heartbeat: the next leader knows it, too.
     await _drain(facade, worker)
     try:
         async with asyncio.timeout(DRAIN_TIMEOUT_S):
@@ -161,6 +162,7 @@ async def _at_leader(request: Request, facade: FacadeArg) -> None:
     if facade.worker.leadership.is_leader:
         return
     leader = await facade.leader()
+    # Elected, but not leading yet: a redirect would lead back to this worker.
     if leader == facade.worker.me:
         raise RestError(503, NO_LEADER)
     query = f"?{request.url.query}" if request.url.query else ""

@@ -243,6 +243,7 @@ class Context:
 
     def get_secret(self, secret_name: str) -> str | None:
         """A secret, None if the function has none of this name."""
+        # A function gets only the secrets that its own config names.
         if secret_name not in self._secrets_map:
             return None
         return self._secrets(secret_name, self._secrets_map[secret_name])
@@ -276,6 +277,7 @@ class Context:
         The message that is being processed is acknowledged only after this one is stored.
         ``callback(result, message_id)`` is called in another thread.
         """
+        # The class is named with each message, and created once.
         serde = self._serdes.get(serde_class_name)
         if serde is None:
             serde = instantiate(self._loader.find(serde_class_name))
@@ -338,11 +340,13 @@ def message_options(
     """
     if properties:
         conf["properties"] = properties
+    # An empty list of clusters to replicate to is how a producer disables replication.
     options: dict[str, Any] = {"replicate_to": []} if conf.pop("disable_replication", False) else {}
     for name, value in conf.items():
         if name not in OPTIONS:
             raise ValueError(f"message_conf has no {name!r}")
         if value is not None and value != "":
+            # Geminga's client takes bytes as an ordering key, the official client also text.
             is_text = name == "ordering_key" and isinstance(value, str)
             options[OPTIONS[name]] = value.encode() if is_text else value
     return cast(geminga.MessageOptions, options)

@@ -24,14 +24,18 @@ class Start:
     cluster: str
     service_url: str
     web_url: str
+    # Paths; empty for a function that is built in.
     package: str
+    # Paths with colons between them.
     import_paths: str
     state_directory: str
+    # As in ``Lease``.
     lease_until_s: float
     functions_namespace: str = "public/functions"
     async_messages_max: int = 100
     secrets_provider: str = ""
     secrets_config: str = ""
+    # Of ``geminga.Tls``, with empty texts for what is not set.
     tls_trust_file: str = ""
     tls_certificate_file: str = ""
     tls_key_file: str = ""

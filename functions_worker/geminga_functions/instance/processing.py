@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import geminga
@@ -58,7 +58,7 @@ class Processor:
     may_run: Callable[[], bool]
     # The monotonic time after the last call of a plain function: ``process_slice`` reads it instead
     # of the clock once more for each message.
-    _now_s: float = 0.0
+    _now_s: float = field(default=0.0, init=False)
 
     def process_slice(
         self, source: Input, messages: Sequence[geminga.Message[Any]], state: State

@@ -77,7 +77,7 @@ class Publisher:
             if is_bounded:
                 self._room.release()
             if future.cancelled():
-                return  # the instance ends: whether it is stored is not known
+                return  # the instance ends, and it is unknown whether the message is stored
             error = future.exception()
             if error is not None:
                 self._counters.system_exception(error)
@@ -101,6 +101,7 @@ class Publisher:
         """As ``Services.acknowledge``."""
         for consumer in self._consumers:
             if topic in consumer.topics or message_id.topic in consumer.topics:
+                # Consumers belong to the loop, and this is called in the thread of the code.
                 self._loop.call_soon_threadsafe(consumer.ack, message_id)
                 return
         raise ValueError(f"{topic} is no topic that the function consumes")

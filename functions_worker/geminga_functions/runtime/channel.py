@@ -59,6 +59,7 @@ class InstanceChannel:
         """Request the ``InstanceStatus`` as JSON; None if no answer comes in time."""
         if not self._channel.is_open:
             return None
+        # An answer that comes after its time-out finds no request with its number.
         self._requests += 1
         number = self._requests
         self._answers[number] = answer = asyncio.get_running_loop().create_future()
@@ -83,6 +84,7 @@ class InstanceChannel:
 
     def _lost(self) -> None:
         self.is_lost.set()
+        # No answer will come: requests need not wait for their time-outs.
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_result(None)

@@ -46,6 +46,7 @@ class ThreadRunner(Service):
 
         Raises ``PackageRefused`` for a function that requires an environment of its own.
         """
+        # The package has an environment of its own, whose modules this interpreter does not have.
         if order.python != Path(sys.executable):
             raise PackageRefused(
                 "the package requires distributions, which instances in threads cannot have"
@@ -70,6 +71,7 @@ class ThreadInstance:
         self.started = self.channel.started
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[Ending] = self._loop.create_future()
+        # Its result is the traceback of what ended the thread, empty at an orderly end.
         self._thread_ended: asyncio.Future[str] = self._loop.create_future()
         self._is_stopping = False
         self._name = name

@@ -67,6 +67,7 @@ class LaneWriter:
         mode = geminga.AccessMode.EXCLUSIVE_WITH_FENCING
         if lane == REST_LANE:
             mode = geminga.AccessMode.SHARED
+        # No time-out: after one it would be unknown whether a commit is stored.
         return cls(await client.entry_producer(topic, access_mode=mode, send_timeout_s=None))
 
     async def write(self, records: Mapping[str, bytes]) -> tuple[int, int] | None:
@@ -76,6 +77,7 @@ class LaneWriter:
         stored it. Raises ``StateTooLarge``, and ``ClientError``: ``ProducerFenced`` if the lane has
         another writer.
         """
+        # One batch, which a broker stores as one entry.
         keys, payloads = list(records), list(records.values())
         attributes = geminga.encode_attributes(len(records), keys=keys)
         size = sum(map(len, payloads)) + sum(map(len, attributes))

@@ -116,6 +116,7 @@ class LocalCopy:
         end = END_OF_KEY + lane.encode()
         for key, record in records.items():
             batch.put(RECORD + _encoded(key) + end, record)
+        # In the same batch: records and summary agree, whatever of it is on the disk.
         ledger_id, entry_id = summary.position or NO_POSITION
         fields = [FORMAT, summary.keys, summary.digest, ledger_id, entry_id]
         batch.put(LANE + lane.encode(), cast("bytes", msgpack.packb(fields)))
@@ -133,6 +134,7 @@ class LocalCopy:
         self._check()
         if self._database is None:
             return
+        # The cached dicts may hold records of the lane.
         self._cache, self._cached_bytes = {}, 0
         end = END_OF_KEY + lane.encode()
         # The summary goes last: the lane stays known as long as it has records, and can be dropped

@@ -138,6 +138,7 @@ class StateTable:
         for lane, record in self._of(COUNTER + key).items():
             epoch, added = cast("tuple[int, int | None]", _decoded(lane, COUNTER + key, record))
             if epoch > newest:
+                # A lane that has removed the counter began it; what others added before is gone.
                 newest, by_lane = epoch, {}
             if epoch == newest:
                 by_lane[lane] = added
@@ -164,6 +165,7 @@ class StateTable:
                 records[VALUE + key] = FORMAT, version + 1, data
         for key, change in changes.counters.items():
             epoch, by_lane = self._added(key)
+            # A record has the whole sum of its lane in the epoch, not only what is added now.
             added = by_lane.get(lane)
             if change.is_removed:
                 epoch, added = epoch + 1, None
