@@ -102,9 +102,7 @@ def main() -> None:
     """Print the counts, or what is called once."""
     parser = argparse.ArgumentParser(prog="python -m tests.density", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument(
-        "--once", metavar="FOLDER", help="list its helpers with a single call"
-    )
+    parser.add_argument("--once", metavar="FOLDER", help="list its helpers with a single call")
     folder = parser.parse_args().once
     if folder is not None:
         print(*measure(name for name in sources() if name.startswith(folder)).once, sep="\n")

@@ -1,4 +1,4 @@
-"""``python -m geminga_functions``: a functions worker told by the environment alone."""
+"""``python -m geminga_functions``: a functions worker with its settings in the environment."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What authors of functions build on: the classes that upstream's ``pulsar`` has for functions.
+"""The classes that authors of functions use, as upstream's ``pulsar`` has them.
 
-A function need not descend from any of them: a class with ``process(self, input, context)``, or a
-plain ``process(input)``, will do. ``function`` lets it say itself what it consumes.
+A function need not inherit from any of them: a class with ``process(self, input, context)``, or a
+plain function ``process(input)``, is enough. The decorator ``function`` says in the source itself
+which topics the function consumes.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ DEFINITION = "__geminga_function__"
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What a function says of itself: ``testing.run`` and ``geminga functions`` go by it. Other
-    tools do not read its code, and need the same words in its config.
+    """What a function says of itself by the decorator ``function``.
 
-    ``settings`` are further fields of a FunctionConfig, by the names that REST gives them.
+    ``testing.run`` and ``geminga functions`` use it. Other tools do not read the code, and need the
+    same settings in the function's config. ``settings`` are further fields of a FunctionConfig,
+    with the names that they have in REST.
     """
 
     inputs: tuple[str, ...]
@@ -37,15 +39,15 @@ def function(
     log_topic: str | None = None,
     **settings: object,
 ) -> Callable[[CallableT], CallableT]:
-    """Say of a function what it consumes, and where its results go::
+    """Say which topics a function consumes, and where its results go::
 
         @geminga_functions.function(inputs="orders", output="bills")
         async def bill(order, context): ...
 
-    A plain function is called for one message after the other; ``async def`` for several at a time,
-    with results in the order of the messages; each value that an asynchronous generator yields is a
-    result. The function stays as it is, so that it can be called in tests. Raises ``TypeError``
-    where it is used otherwise.
+    A plain function is called for one message after the other, an ``async def`` for several at a
+    time; results have the order of the messages in either case. Each value that an asynchronous
+    generator yields is a result. The function itself is not changed, so tests can call it. Raises
+    ``TypeError`` for wrong arguments.
     """
     if misplaced:
         raise TypeError(
@@ -54,7 +56,7 @@ def function(
         )
     try:
         topics = (inputs,) if isinstance(inputs, str) else tuple(inputs)
-        ",".join(topics)
+        ",".join(topics)  # raises a TypeError unless all of them are texts
     except TypeError as error:
         raise TypeError(f"inputs are names of topics: {error}") from None
     definition = Definition(topics, output, log_topic, settings)
@@ -69,7 +71,7 @@ def function(
 
 
 def definition_of(defined: object) -> Definition | None:
-    """What a function said of itself by ``function``, if it did."""
+    """The definition that the decorator ``function`` gave to a function, None without one."""
     found = getattr(defined, DEFINITION, None)
     return found if isinstance(found, Definition) else None
 
@@ -78,8 +80,10 @@ class Function:
     """A function that is called for each message of its inputs."""
 
     def process(self, input: Any, context: Any) -> Any:  # noqa: A002, ANN401 - upstream's names
-        """The output for one input; None for no output. What it raises is counted as an exception
-        of the function, and the message is delivered again."""
+        """The output for one input; None for no output.
+
+        An exception is counted, and the message is delivered again.
+        """
         raise NotImplementedError
 
 
@@ -107,8 +111,8 @@ class PickleSerDe(SerDe):
         return pickle.loads(input_bytes)  # noqa: S301 - what its user asked for
 
 
-# ASCII that no number ends with, neither ``2j``, ``inf``, ``nan`` nor ``(1+2j)``: by its last
-# character most text is known for what it is, without three exceptions that cost 4 us.
+# ASCII characters that no number ends with, not even ``2j``, ``inf``, ``nan`` or ``(1+2j)``. By its
+# last character most text is recognized without three exceptions, which take 4 us.
 NO_NUMBERS_END = frozenset(
     character
     for character in map(chr, range(0x21, 0x7F))
@@ -117,10 +121,10 @@ NO_NUMBERS_END = frozenset(
 
 
 class IdentitySerDe(SerDe):
-    """The default: numbers and text as UTF-8, bytes as they are."""
+    """The default serde: numbers and text as UTF-8, bytes as they are."""
 
     def serialize(self, input: Any) -> bytes:  # noqa: A002, ANN401 - upstream's names
-        """Raises ``TypeError`` for what is no number, text or bytes."""
+        """As ``SerDe.serialize``. Raises ``TypeError`` except for numbers, text and bytes."""
         if type(input) is bytes:
             return input
         if type(input) in (str, int, float, complex):
@@ -128,8 +132,10 @@ class IdentitySerDe(SerDe):
         raise TypeError(f"IdentitySerDe takes numbers, text and bytes, not {type(input).__name__}")
 
     def deserialize(self, input_bytes: bytes) -> Any:  # noqa: ANN401 - as upstream's
-        """An integer, a float or a complex number where the payload reads as one, else text, else
-        the bytes: as upstream's does, so that a text of digits becomes a number."""
+        """A number if the payload reads as an int, float or complex, else text, else bytes.
+
+        As with upstream's, a text of digits therefore becomes a number.
+        """
         try:
             text = input_bytes.decode()
         except UnicodeDecodeError:
@@ -145,19 +151,21 @@ class IdentitySerDe(SerDe):
 
 
 class SecretsProvider:
-    """Gives functions their secrets: what ``Context.get_secret`` returns."""
+    """Provides the secrets of functions, which ``Context.get_secret`` returns."""
 
     def init(self, config: Mapping[str, Any]) -> None:
-        """Begin, with what the worker is configured with."""
+        """Initialize the provider with the worker's setting ``secrets_provider_config``."""
 
     def provide_secret(self, secret_name: str, path_to_secret: Any) -> str | None:  # noqa: ANN401
-        """The secret with this name. ``path_to_secret`` is what the configuration of the function
-        says of it."""
+        """The secret with this name.
+
+        ``path_to_secret`` is the value that the config of the function has for it.
+        """
         raise NotImplementedError
 
 
 class ClearTextSecretsProvider(SecretsProvider):
-    """The default: what the configuration of the function says is the secret."""
+    """The default provider: the secret itself is in the config of the function."""
 
     def provide_secret(self, secret_name: str, path_to_secret: Any) -> str | None:  # noqa: ANN401
         """As ``SecretsProvider.provide_secret``."""
@@ -166,7 +174,7 @@ class ClearTextSecretsProvider(SecretsProvider):
 
 
 class EnvironmentBasedSecretsProvider(SecretsProvider):
-    """Secrets are environment variables of the worker, which instances inherit."""
+    """A provider whose secrets are environment variables of the worker: instances inherit them."""
 
     def provide_secret(self, secret_name: str, path_to_secret: Any) -> str | None:  # noqa: ANN401
         """As ``SecretsProvider.provide_secret``."""
@@ -176,29 +184,30 @@ class EnvironmentBasedSecretsProvider(SecretsProvider):
 
 @dataclass(slots=True)
 class Record:
-    """What a source reads and a sink writes: a value, and what is said of it.
-
-    ``topic`` is that of a sink's message. ``on_stored`` is for sources: it is called once the
-    record is stored, in the order in which records were.
-    """
+    """What a source reads and a sink writes: a value with the attributes of its message."""
 
     value: Any
     key: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
+    # In milliseconds since 1970.
     event_time_ms: int | None = None
+    # For a sink: the topic of the message.
     topic: str | None = None
+    # For a source: called once the record is stored, in the order in which records are stored.
     on_stored: Callable[[], object] | None = None
 
 
 class Source:
-    """Brings records into a topic. Each method may be ``async def``."""
+    """Reads records from somewhere into a topic. Each method may be ``async def``."""
 
     def open(self, config: Mapping[str, Any], context: Any) -> Any:  # noqa: ANN401
         """Called once, before the first ``read``, with the source's configuration."""
 
     def read(self) -> Any:  # noqa: ANN401 - a Record or a value
-        """The next ``Record``, or its value alone, waited for; None where nothing will come any
-        more. What it raises ends the instance, which its worker starts again."""
+        """Wait for the next ``Record``, or its bare value; None at the end of the source.
+
+        An exception ends the instance, which its worker then starts again.
+        """
         raise NotImplementedError
 
     def close(self) -> Any:  # noqa: ANN401 - an awaitable, perhaps
@@ -206,14 +215,16 @@ class Source:
 
 
 class Sink:
-    """Takes the messages of topics elsewhere. Each method may be ``async def``."""
+    """Writes the messages of topics to somewhere else. Each method may be ``async def``."""
 
     def open(self, config: Mapping[str, Any], context: Any) -> Any:  # noqa: ANN401
         """Called once, before the first ``write``, with the sink's configuration."""
 
     def write(self, record: Record) -> Any:  # noqa: ANN401 - an awaitable, perhaps
-        """Take one record; its message is acknowledged then. What it raises has the message come
-        again."""
+        """Write one record; its message is acknowledged when this returns.
+
+        After an exception the message is delivered again.
+        """
         raise NotImplementedError
 
     def close(self) -> Any:  # noqa: ANN401 - an awaitable, perhaps

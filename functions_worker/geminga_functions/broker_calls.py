@@ -1,4 +1,4 @@
-"""Where brokers are asked about topics."""
+"""The URLs of brokers' REST interface for topics."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from urllib.parse import quote
 
 
 def topic_url(web_url: str, topic: str, rest: str) -> str:
-    """Where ``rest`` of the topic with that whole name is asked for."""
+    """The URL of a topic, given by its full name, followed by ``rest``."""
     domain, _, local = topic.partition("://")
     return f"{web_url.rstrip('/')}/admin/v2/{domain}/{quote(local)}{rest}"

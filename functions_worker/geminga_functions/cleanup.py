@@ -1,9 +1,8 @@
-"""Deletes what functions, sources and sinks leave behind: their subscriptions, unless they keep
-them, and the topics of their state.
+"""Deletes what removed functions leave behind: subscriptions, and the topics of their state.
 
-The leader does it, once nothing of the function consumes or writes any more. As with Pulsar's
-workers it is tried a few times and then left: a subscription that is kept loses nothing, and keeps
-its backlog.
+A function may ask to keep its subscriptions. The leader deletes them once no instance consumes or
+writes any more. As Pulsar's workers do, it gives up after some retries: a subscription that stays
+loses nothing, but keeps its backlog.
 """
 
 from __future__ import annotations
@@ -27,23 +26,23 @@ from geminga_server.http.rest_calls import RestCall, RestCalls
 
 log = logging.getLogger(__name__)
 
-# Consumers of the last instances may be there for as long as a lease, and instances may take their
-# time to stop.
+# Brokers refuse deletions as long as instances are connected: they may run until the end of a
+# lease, and take some time to stop.
 TRIES_MAX = 20
 RETRY_S = 1.0
 
 
 class Functions(Protocol):
-    """The functions of a cluster of workers, as far as they are known."""
+    """The log of the functions of a cluster of workers; ``KeyedLog`` is one."""
 
     @property
     def records(self) -> Mapping[FunctionName, FunctionMetaData]:
-        """At this moment."""
+        """The functions that exist."""
         ...
 
     @property
     def removed(self) -> Mapping[FunctionName, int]:
-        """Those that were deleted within the last hour, and when."""
+        """The functions that were removed within the last hour, and when."""
         ...
 
     def listen(self, on_change: Callable[[], None]) -> None:
@@ -52,10 +51,9 @@ class Functions(Protocol):
 
 
 class Cleanup(Service):
-    """Watches ``functions``, and deletes at brokers where ``is_leader``.
+    """Follows ``functions``, and cleans up after removed ones as long as ``is_leader``.
 
-    ``state_topics`` gives the topics of a function's state that there are, or raises
-    ``ClientError``.
+    ``state_topics`` returns the topics of a function's state that exist, or raises ``ClientError``.
     """
 
     def __init__(
@@ -72,6 +70,7 @@ class Cleanup(Service):
         self._calls = calls
         self._web_url = web_url
         self._state_topics = state_topics
+        # The functions before the last change: the metadata of removed ones are found here.
         self._known: Mapping[FunctionName, FunctionMetaData] = {}
 
     async def _open_parts(self) -> None:
@@ -85,7 +84,7 @@ class Cleanup(Service):
             return
         for name, metadata in before.items():
             if name not in self._known and name not in self._functions.removed:
-                # A broker has trimmed the topic, say: what belongs to the function stays.
+                # Perhaps a broker has trimmed the topic. Nothing of the function is deleted.
                 log.error(
                     "the log has lost a function that no worker deleted",
                     extra={"function": str(name)},
@@ -102,20 +101,23 @@ class Cleanup(Service):
                 return
             await asyncio.sleep(RETRY_S)
             if name in self._functions.records:
-                return  # it was created again, and goes on where the one before ended
+                return  # it was created again, and continues with the subscriptions and the state
         log.warning(
             "subscriptions or topics of state of a deleted function are left",
             extra={"function": str(name), "urls": [each.url for each in left]},
         )
 
     async def _has_no_state(self, name: FunctionName) -> bool:
-        """Delete the topics of its state; says whether there are none any more. Brokers refuse it
-        for those that an instance still has open."""
+        """Delete the topics of the function's state; returns whether none is left.
+
+        Brokers refuse to delete a topic that an instance still has open.
+        """
         try:
             topics = await self._state_topics(name)
         except geminga.ClientError:
             return False
         calls = [RestCall("DELETE", topic_url(self._web_url, each, "")) for each in topics]
+        # A list, not a generator: every topic is tried, even after one that could not be deleted.
         return all([await self._has_done(each) for each in calls])
 
     async def _has_done(self, call: RestCall) -> bool:
@@ -123,18 +125,22 @@ class Cleanup(Service):
             answer = await self._calls.call(call)
         except ServerUnreachable:
             return False
+        # 404: an earlier attempt may have succeeded without an answer.
         return answer.is_success or answer.status == 404
 
 
 def deletions(details: FunctionDetails, web_url: str) -> list[RestCall]:
-    """What brokers are asked for; of a pattern, the subscriptions of all its namespace. Pure."""
+    """The requests that delete the subscriptions of a function. Pure.
+
+    For a pattern, one request deletes the subscription of all topics in a namespace.
+    """
     subscription = quote(subscription_of(details), safe="")
     calls: list[RestCall] = []
     for topic, spec in sorted(details.source.inputSpecs.items()):
         try:
             name = TopicName.parse(topic)
         except InvalidTopicName:
-            continue  # nothing could consume it
+            continue  # no consumer could have subscribed to it
         if spec.isRegexPattern:
             namespace = f"{web_url.rstrip('/')}/admin/v2/namespaces/{quote(str(name.namespace))}"
             calls.append(RestCall("POST", f"{namespace}/unsubscribe/{subscription}"))

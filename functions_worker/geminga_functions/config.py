@@ -1,5 +1,7 @@
-"""What a functions worker is told, by file, environment or options; names as in upstream's
-``functions_worker.yml``."""
+"""The settings of a functions worker, with the names of upstream's ``functions_worker.yml``.
+
+The docstring below a setting is its description in documents and in ``--help``.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,11 @@ class BrokerTlsConfig:
     trust_file: Annotated[str, Upstream("brokerClientTrustCertsFilePath")] = ""
     """The certificates of the authorities that sign those of brokers; empty: the system's."""
     certificate_file: str = ""
-    """The certificate that brokers are shown; empty: none."""
+    """The certificate of the client, for brokers that require one; empty: none."""
     key_file: str = ""
-    """Its key, not encrypted; empty: it stands in the file of the certificate."""
+    """Its key, not encrypted; empty: the key is in the file of the certificate."""
     check_hostname: Annotated[bool, Upstream("tlsEnableHostnameVerification")] = True
-    """Take a broker's certificate only where it is for the host that the broker is asked at."""
+    """Accept a broker's certificate only if it is for the host of the broker's address."""
 
     def __post_init__(self) -> None:
         if self.key_file and not self.certificate_file:
@@ -43,8 +45,10 @@ class BrokerTlsConfig:
 
     @property
     def client_tls(self) -> Tls:
-        """The same for a client. Paths are absolute: an instance has a working directory of its
-        own."""
+        """The settings for a client, with absolute paths.
+
+        An instance has a working directory of its own, where relative paths would not be found.
+        """
         from geminga import Tls  # noqa: PLC0415 - not for --help
 
         names = (self.trust_file, self.certificate_file, self.key_file)
@@ -52,9 +56,9 @@ class BrokerTlsConfig:
         return Tls(trust, certificate, key, checks_hostname=self.check_hostname)
 
     def context(self) -> SSLContext:
-        """What a REST call is made with, from the files as they are now.
+        """The settings for a REST call, from the files as they are now.
 
-        Reads files. Raises ``ServerStartError`` where one cannot be used.
+        Reads files. Raises ``ServerStartError`` if one of them cannot be used.
         """
         return context_at_start("broker_tls", self)
 
@@ -64,17 +68,17 @@ class FunctionsWorkerConfig:
     """The settings of one functions worker; port 0 takes any free one."""
 
     worker_id: Annotated[str, Upstream("workerId")] = ""
-    """What the worker is called, among the workers of its cluster; empty: by host name and port."""
+    """The name of the worker, unique in its cluster; empty: made of host name and port."""
     worker_hostname: Annotated[str, Upstream("workerHostname")] = ""
     """The host at which brokers, proxies and other workers reach this one; empty: the bind
     address."""
     bind_address: Annotated[str, Upstream("bindAddress")] = "127.0.0.1"
-    """Where it listens; 0.0.0.0 is everywhere."""
+    """The address that the worker listens on; 0.0.0.0: all addresses."""
     worker_port: Annotated[Port, Upstream("workerPort")] = 6750
     """The port of REST and metrics; 0 takes a free one."""
     tls_enabled: Annotated[bool, Upstream("tlsEnabled")] = False
-    """Serve REST and metrics with TLS too, on `worker_port_tls`, with the certificate in `tls`.
-    Workers ask each other without TLS."""
+    """Also serve REST and metrics with TLS, on `worker_port_tls`, with the certificate in `tls`.
+    Workers send requests to each other without TLS."""
     worker_port_tls: Annotated[Port, Upstream("workerPortTls")] = 6751
     """The port with TLS; 0 takes a free one."""
     tls: TlsConfig = field(default_factory=TlsConfig)
@@ -83,11 +87,11 @@ class FunctionsWorkerConfig:
     pulsar_web_service_url: Annotated[str, Upstream("pulsarWebServiceUrl")] = (
         "http://localhost:8080"
     )
-    """Their web services, `http://HOST:PORT,HOST:PORT`: each is asked where those before it do not
+    """Their web services, `http://HOST:PORT,HOST:PORT`: each is used if those before it do not
     answer."""
     broker_tls: BrokerTlsConfig = field(default_factory=BrokerTlsConfig)
     pulsar_functions_cluster: Annotated[str, Upstream("pulsarFunctionsCluster")] = "standalone"
-    """The name of the cluster that functions are told."""
+    """The name of the cluster, as functions and metrics see it."""
     pulsar_functions_namespace: Annotated[str, Upstream("pulsarFunctionsNamespace")] = (
         "public/functions"
     )
@@ -104,29 +108,30 @@ class FunctionsWorkerConfig:
     )
     """The topic that says which worker runs what."""
     lease_s: Annotated[float, Gt(0.1)] = 3.0
-    """How long instances go on when their worker reaches no broker. After that they have ended, and
-    run elsewhere: a worker's death is made good about so long after it."""
+    """How many seconds instances continue to run when their worker reaches no broker. Then they
+    end, and other workers start them: this is about how long a failover takes."""
     rebalances: bool = True
     """Spread instances evenly again when a worker joins, or a drained one comes back."""
     topic_compaction_s: Annotated[float, Gt(0), Upstream("topicCompactionFrequencySec")] = 1800.0
-    """How often the leader has the topics of functions, assignments and state compacted."""
+    """How often the leader compacts the topics of functions, assignments and state, in seconds."""
     additional_enabled_functions_url_patterns: Annotated[
         tuple[str, ...], Upstream("additionalEnabledFunctionsUrlPatterns")
     ] = ()
     """Regular expressions for URLs (http, https, file) from which this worker fetches packages of
-    functions; each matches a whole URL. Whoever may create functions has it ask there."""
+    functions; each matches a whole URL. Every user who may create functions can make the worker
+    send requests to these URLs."""
     additional_enabled_connector_url_patterns: Annotated[
         tuple[str, ...], Upstream("additionalEnabledConnectorUrlPatterns")
     ] = ()
     """The same for packages of sources and sinks."""
     runtime: Annotated[RuntimeConfig, INLINE] = field(default_factory=RuntimeConfig)
     stop_with_input: bool = False
-    """Stop when standard input, a pipe or a socket, is closed: so the worker ends with the broker
-    beside which it runs, however that ends."""
+    """Stop when standard input, a pipe or a socket, is closed: the worker then ends together with
+    the broker that has started it, however that ends."""
     log_level: LogLevel = "INFO"
     """DEBUG, INFO, WARNING or ERROR."""
     log_json: bool = False
-    """Log one JSON object a line."""
+    """Log one JSON object per line."""
 
     def __post_init__(self) -> None:
         if self.tls_enabled and not self.tls.is_on:
@@ -134,11 +139,11 @@ class FunctionsWorkerConfig:
 
     @property
     def service_url(self) -> str:
-        """The brokers, with the scheme that says whether connections are secured."""
+        """The URL of the brokers, with the scheme for TLS if ``broker_tls`` is enabled."""
         scheme, _, rest = self.pulsar_service_url.partition("://")
         is_secured = self.broker_tls.enabled and scheme == "pulsar"
         return f"pulsar+ssl://{rest}" if is_secured else self.pulsar_service_url
 
     def topic(self, name: str) -> str:
-        """The whole name of a topic of the workers."""
+        """The full name of a topic of the workers."""
         return f"persistent://{self.pulsar_functions_namespace}/{name}"

@@ -1,4 +1,4 @@
-"""Sources and sinks that every worker has, by the names in ``BUILTIN``."""
+"""The built-in sources and sinks, by the names in ``BUILTIN``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HTTP_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class ConnectorSetting:
-    """A setting of a built-in connector, as REST tells of it."""
+    """A setting of a built-in connector, as REST describes it."""
 
     name: str
     kind: type
@@ -31,7 +31,7 @@ class ConnectorSetting:
 
 
 class DataGenerator(Source):
-    """Numbered records of JSON: something to try a pipeline with."""
+    """Numbered JSON records, to try a pipeline with."""
 
     settings: ClassVar = (
         ConnectorSetting("sleepBetweenMessages", int, "Milliseconds between two messages", 50),
@@ -40,14 +40,14 @@ class DataGenerator(Source):
     )
 
     async def open(self, config: Mapping[str, Any], context: Any) -> None:  # noqa: ANN401, ARG002
-        """Raises ``ValueError`` for what is no number."""
+        """Read the settings. Raises ``ValueError`` for one that is not a number."""
         self._pause_s = float(config.get("sleepBetweenMessages", 50)) / 1000
         self._count = int(config["count"]) if "count" in config else None
         self._padding = "x" * int(config.get("padding", 0))
         self._numbers = count()
 
     async def read(self) -> Record | None:
-        """The next record."""
+        """The next record, after a pause."""
         number = next(self._numbers)
         if number == self._count:
             return None
@@ -62,8 +62,8 @@ class DataGenerator(Source):
 class FileSource(Source):
     """The lines of files that appear in a directory.
 
-    A file is removed when its last line is stored. Files should be moved there whole. Names that
-    begin with a dot are left alone.
+    A file is removed once its last line is stored. A file should be moved into the directory, not
+    written there, or it may be read before it is complete. Names that begin with a dot are ignored.
     """
 
     settings: ClassVar = (
@@ -75,13 +75,15 @@ class FileSource(Source):
     )
 
     async def open(self, config: Mapping[str, Any], context: Any) -> None:  # noqa: ANN401, ARG002
-        """Raises ``KeyError`` without a directory, ``NotADirectoryError`` for what is none."""
+        """Read the settings. Raises ``KeyError`` without a directory, ``NotADirectoryError``."""
         self._directory = Path(config["inputDirectory"])
         if not self._directory.is_dir():
             raise NotADirectoryError(str(self._directory))
         self._keep = bool(config.get("keepFile", False))
         self._pause_s = float(config.get("pollingInterval", 1000)) / 1000
+        # Files that were opened and are still there: they are not read a second time.
         self._begun: set[Path] = set()
+        # The lines of the current file.
         self._records: Iterator[Record] = iter(())
 
     async def read(self) -> Record:
@@ -104,7 +106,7 @@ class FileSource(Source):
         )
 
     def _lines(self, path: Path) -> Iterator[Record]:
-        # Line by line, one ahead: the last one is to be known, and a file may be large.
+        # A file may be large, so it is read line by line; one line ahead, to know the last one.
         with path.open(encoding="utf-8", errors="replace") as file:
             line, number = file.readline(), 1
             if not line:
@@ -125,7 +127,7 @@ class FileSource(Source):
 
 
 class HttpSink(Sink):
-    """Posts each message to a URL; another answer than 2xx has the message come again.
+    """Posts each message to a URL; after an answer other than 2xx the message is redelivered.
 
     The topic and the key of the message are in the headers ``PulsarTopic`` and ``PulsarKey``, its
     properties in ``PulsarProperties-NAME``.
@@ -133,19 +135,19 @@ class HttpSink(Sink):
 
     settings: ClassVar = (
         ConnectorSetting("url", str, "Where messages are posted to", is_required=True),
-        # They may hold what authenticates.
+        # Headers may contain credentials.
         ConnectorSetting("headers", dict, "More headers of each request", is_secret=True),
     )
 
     def open(self, config: Mapping[str, Any], context: Any) -> None:  # noqa: ANN401, ARG002
-        """Raises ``KeyError`` without a URL, ``ValueError`` for one that is not of HTTP."""
+        """Read the settings. Raises ``KeyError`` without a URL, ``ValueError`` without HTTP."""
         self._url = str(config["url"])
         if not self._url.startswith(("http://", "https://")):
             raise ValueError(f"the sink http posts to an http or https URL, and not to {self._url}")
         self._headers = {str(name): str(value) for name, value in config.get("headers", {}).items()}
 
     def write(self, record: Record) -> None:
-        """Raises ``OSError``."""
+        """Post one message. Raises ``OSError``."""
         value = record.value
         headers = {"Content-Type": "application/octet-stream", **self._headers}
         if isinstance(value, (dict, list)):

@@ -1,26 +1,26 @@
-"""What can go wrong in a functions worker.
+"""The errors of functions workers.
 
 ::
 
     GemingaError
-    ├── InvalidName             a name of a function or of an instance has not the form of one
-    ├── InvalidDefinition       a function, source or sink cannot be as its config says
-    ├── NotLeader               this worker does not lead, or not any more
-    ├── NoLease                 no instance may run on this worker at present
-    ├── ClusterUnknown          which workers there are cannot be found out
+    ├── InvalidName             the name of a function or an instance is malformed
+    ├── InvalidDefinition       the config of a function, source or sink is invalid
+    ├── NotLeader               this worker is not the leader, or not any more
+    ├── NoLease                 this worker has no lease: no instance may run on it
+    ├── ClusterUnknown          no broker says which workers there are
     ├── FunctionNotLoaded       the user's code cannot be loaded
-    ├── InstanceFailed          an instance cannot go on
-    ├── StateDamaged            what a lane of state holds is no record of state
+    ├── InstanceFailed          an instance cannot continue
+    ├── StateDamaged            a lane of state has lost records, or has none of the known format
     ├── LocalCopyFailed         the copy of a state on the worker's disk cannot be used
-    ├── StateChanged            a state was changed meanwhile by a writer that should have ended
-    ├── StateInDoubt            nobody knows whether a change of a state is stored
-    ├── StateTooLarge           what is to be stored together is more than a broker takes at once
+    ├── StateChanged            a writer that should have ended has changed the state
+    ├── StateInDoubt            it is unknown whether a change of the state is stored
+    ├── StateTooLarge           a commit is larger than a message may be
     └── PackageError            a package cannot be used
         ├── PackageNotFound     no package is stored under this path
-        ├── PackageTooLarge     it is larger than packages may be
-        ├── PackageDamaged      what is stored is not what was uploaded
-        ├── PackageRefused      its file is none that functions can be made of
-        └── EnvironmentNotBuilt what it requires cannot be installed
+        ├── PackageTooLarge     the package is larger than packages may be
+        ├── PackageDamaged      the stored package is not what was uploaded
+        ├── PackageRefused      the file is not a package that this worker can run
+        └── EnvironmentNotBuilt what the package requires cannot be installed
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from geminga_runtime.errors import GemingaError
 
 
 class InvalidName(GemingaError):
-    """A name of a function or of an instance has another form than it must have."""
+    """The name of a function or an instance is malformed."""
 
     code: ClassVar[str] = "InvalidName"
 
@@ -42,8 +42,10 @@ class InvalidName(GemingaError):
 
 
 class InvalidDefinition(GemingaError):
-    """A function, source or sink cannot be as its config says. ``str`` says why, in upstream's
-    words where upstream refuses it too."""
+    """The config of a function, source or sink is invalid.
+
+    The text says why; it is upstream's text if upstream refuses the config, too.
+    """
 
     code: ClassVar[str] = "InvalidDefinition"
 
@@ -76,8 +78,10 @@ class PackageTooLarge(PackageError):
 
 
 class PackageDamaged(PackageError):
-    """What is stored of a package is not what was uploaded: reading it again may help, since a
-    package is not whole while it is being replaced."""
+    """The stored package is not what was uploaded.
+
+    Reading it again may help: while a package is being replaced, it is incomplete.
+    """
 
     retry: ClassVar[bool] = True
 
@@ -87,12 +91,11 @@ class PackageDamaged(PackageError):
 
 
 class PackageRefused(PackageError):
-    """The file of a package is none that functions can be made of. ``str`` says why, and is meant
-    for the author of the function."""
+    """The file is not a package that this worker can run. The text is for the function's author."""
 
 
 class EnvironmentNotBuilt(PackageError):
-    """What a package requires cannot be installed. ``output`` is the end of what pip wrote."""
+    """What a package requires cannot be installed. ``output`` is the end of pip's output."""
 
     def __init__(self, reason: str, output: str) -> None:
         super().__init__(f"{reason}\n{output}".rstrip())
@@ -101,7 +104,7 @@ class EnvironmentNotBuilt(PackageError):
 
 
 class NotLeader(GemingaError):
-    """This worker does not lead, or not any more: another one does, or is about to."""
+    """This worker is not the leader, or not any more: another one is, or will be soon."""
 
     code: ClassVar[str] = "ServiceNotReady"
     retry: ClassVar[bool] = True
@@ -111,7 +114,7 @@ class NotLeader(GemingaError):
 
 
 class NoLease(GemingaError):
-    """No instance may run on this worker at present."""
+    """This worker has no lease: no instance may run on it at present."""
 
     code: ClassVar[str] = "ServiceNotReady"
     retry: ClassVar[bool] = True
@@ -121,7 +124,7 @@ class NoLease(GemingaError):
 
 
 class ClusterUnknown(GemingaError):
-    """Which workers there are cannot be found out now: no broker says so."""
+    """No broker says at present which workers there are."""
 
     code: ClassVar[str] = "ServiceNotReady"
     retry: ClassVar[bool] = True
@@ -131,15 +134,19 @@ class ClusterUnknown(GemingaError):
 
 
 class FunctionNotLoaded(GemingaError):
-    """The user's code cannot be loaded. ``str`` says why, and is meant for the function's author;
-    the ``__cause__`` is what the code raised, if it raised something."""
+    """The user's code cannot be loaded.
+
+    The text is for the function's author. If the code raised an error, it is the ``__cause__``.
+    """
 
     code: ClassVar[str] = "FunctionNotLoaded"
 
 
 class InstanceFailed(GemingaError):
-    """An instance cannot go on, and ends; its worker starts it again. ``is_user_error`` says that
-    the user's code is to blame."""
+    """An instance cannot continue, and ends; its worker starts it again.
+
+    ``is_user_error`` says that the user's code is to blame.
+    """
 
     code: ClassVar[str] = "InstanceFailed"
 
@@ -149,8 +156,10 @@ class InstanceFailed(GemingaError):
 
 
 class StateDamaged(GemingaError):
-    """What a lane of state holds is no record of state: this function does not go on with a state
-    that would lack something."""
+    """A lane of state has lost records, or has a record that is not of the known format.
+
+    The function ends: it must not run with a state that is incomplete.
+    """
 
     code: ClassVar[str] = "StateDamaged"
 
@@ -159,8 +168,10 @@ class StateDamaged(GemingaError):
 
 
 class LocalCopyFailed(GemingaError):
-    """The copy of a state on the worker's disk can neither be read nor written. Nothing is lost: it
-    is made anew from the topics of the state."""
+    """The copy of a state on the worker's disk can be neither read nor written.
+
+    Nothing is lost: the copy is made anew from the topics of the state.
+    """
 
     code: ClassVar[str] = "LocalCopyFailed"
     retry: ClassVar[bool] = True
@@ -170,7 +181,7 @@ class LocalCopyFailed(GemingaError):
 
 
 class StateTooLarge(GemingaError):
-    """What is to be stored together is more than a broker takes in one message."""
+    """A commit of state is larger than a message may be."""
 
     code: ClassVar[str] = "StateTooLarge"
 
@@ -181,7 +192,7 @@ class StateTooLarge(GemingaError):
 
 
 class StateChanged(GemingaError):
-    """A state was changed meanwhile by an instance that should have ended: to be read anew."""
+    """An instance that should have ended has changed the state, which must be read anew."""
 
     code: ClassVar[str] = "StateChanged"
     retry: ClassVar[bool] = True
@@ -191,8 +202,10 @@ class StateChanged(GemingaError):
 
 
 class StateInDoubt(GemingaError):
-    """Whoever stored a change of a state has given up before it was known to be stored: the state
-    is to be read anew."""
+    """Storing a change of the state was cancelled: it is unknown whether the change is stored.
+
+    The state must be read anew.
+    """
 
     code: ClassVar[str] = "StateInDoubt"
     retry: ClassVar[bool] = True

@@ -1,10 +1,10 @@
-"""Instances of one function, source or sink on this machine, without a worker: what ``localrun``
-and ``dev`` of the command line start as a process.
+"""Runs the instances of one function, source or sink on this machine, without a worker.
 
-``python -m geminga_functions.local`` reads a ``LocalRun`` as a line of JSON from its standard input
-and runs until that ends: the one who started it closes it, or is gone. No lease and no leader:
-nothing keeps the same function from running elsewhere at the same time, as a part of the same
-subscription. Its state is a lane of its own, so that instances of workers keep theirs.
+The commands ``localrun`` and ``dev`` start it as the process ``python -m geminga_functions.local``.
+It reads a ``LocalRun`` as a line of JSON from its standard input, and runs until its standard input
+ends, because the command has closed it or has ended. There is neither a lease nor a leader: the
+same function may run on workers at the same time, with the same subscription. A local instance has
+a lane of state of its own, and does not fence those of workers.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from geminga_functions.definitions.sources import source_details
 from geminga_functions.errors import FunctionNotLoaded
 from geminga_functions.instance.context import Context
 from geminga_functions.instance.loading import Loader
+from geminga_functions.instance.processing import Processor
 from geminga_functions.instance.running import Instance
 from geminga_functions.instance.serving import failure_of
 from geminga_functions.instance.settling import TRACE_CHARACTERS_MAX, Outcome
@@ -43,46 +44,49 @@ from geminga_runtime.clock import SystemClock
 
 MODULE = "geminga_functions.local"
 DETAILS_OF = {"function": function_details, "source": source_details, "sink": sink_details}
-# What messages that are begun may take when it is stopped.
+# How long messages in progress may take when the run is stopped.
 STOP_TIMEOUT_S = 5.0
-# A longer value is cut where it is shown.
+# Longer values are cut when they are printed.
 SHOWN_CHARACTERS_MAX = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class LocalRun:
-    """What is to run. ``kind`` is a function, source or sink; ``package`` its file, empty for what
-    is built in, and ``import_paths`` the folders of its modules. ``is_shown`` has each input,
-    result and traceback shown. The class may be left out of the config of a function in a module:
-    it is then the one that the module defines."""
+    """What to run, and how."""
 
+    # "function", "source" or "sink".
     kind: str
+    # As users have it. A function in a module need not have a class name: it is then the one that
+    # the module defines.
     config: Config
+    # The file of the package, empty for a built-in connector, and the folders of its modules.
     package: str
     import_paths: list[str]
     service_url: str
     web_url: str
     state_directory: str
+    # The number of the first instance.
     first_instance: int = 0
+    # Whether each input, result and traceback is printed.
     is_shown: bool = False
 
     def to_json(self) -> str:
-        """One line."""
+        """Encode it as one line."""
         return json.dumps(asdict(self))
 
 
 def main() -> None:
-    """Run what standard input says; exits with 1 where it fails."""
+    """Run what standard input describes; exits with 1 if it fails."""
     local = LocalRun(**json.loads(sys.stdin.buffer.readline()))
     try:
         asyncio.run(_run(local))
         code = 0
-    except BaseException as error:  # noqa: BLE001 - the author of the function is told
+    except BaseException as error:  # noqa: BLE001 - printed for the author of the function
         print(failure_of(error).trace, file=sys.stderr)
         code = 1
     sys.stdout.flush()
     sys.stderr.flush()
-    # Not sys.exit: threads of the user's would be waited for.
+    # Not sys.exit, which waits for threads that the user's code has started.
     os._exit(code)
 
 
@@ -102,14 +106,31 @@ async def _run(local: LocalRun) -> None:
         instances: list[Instance] = []
         failures: list[asyncio.Future[Any]] = []
         for number in range(local.first_instance, local.first_instance + details.parallelism):
-            spec = _spec(local, details, number)
+            spec = InstanceSpec(
+                details,
+                number,
+                version=1,
+                worker_id="local",
+                cluster="local",
+                service_url=local.service_url,
+                web_url=local.web_url,
+                package=Path(local.package) if local.package else None,
+                import_paths=tuple(Path(path) for path in local.import_paths),
+                state_directory=Path(local.state_directory),
+            )
             state = await stack.enter_async_context(
                 ChangelogState(
                     client, spec.functions_namespace, spec.name.function, f"local-{number}"
                 )
             )
-            made = ShownInstance if local.is_shown else Instance
-            instance = made(spec, client, SystemClock(), loader, state=state)
+            instance = Instance(
+                spec,
+                client,
+                SystemClock(),
+                loader,
+                state,
+                processor_class=ShownProcessor if local.is_shown else Processor,
+            )
             instances.append(await stack.enter_async_context(instance))
             failures += [instance.failure, state.failure]
         inputs = ", ".join(sorted(details.source.inputSpecs)) or "a source"
@@ -122,23 +143,8 @@ async def _run(local: LocalRun) -> None:
             await asyncio.gather(*[each.stop() for each in instances])
 
 
-def _spec(local: LocalRun, details: FunctionDetails, number: int) -> InstanceSpec:
-    return InstanceSpec(
-        details,
-        number,
-        1,
-        "local",
-        "local",
-        local.service_url,
-        local.web_url,
-        Path(local.package) if local.package else None,
-        tuple(Path(path) for path in local.import_paths),
-        Path(local.state_directory),
-    )
-
-
 def details_of(local: LocalRun, loader: Loader) -> FunctionDetails:
-    """What is to run, with what a function says of itself where the config does not.
+    """The details of what to run; the config of a function is completed by its definition.
 
     Raises ``InvalidDefinition``, ``FunctionNotLoaded``.
     """
@@ -157,7 +163,10 @@ def details_of(local: LocalRun, loader: Loader) -> FunctionDetails:
 
 
 def _defined_in(loader: Loader, module_name: str) -> str:
-    """The name of the function of a module: ``process``, or the one that is decorated."""
+    """The class name of the function that a module defines: ``process``, or the decorated one.
+
+    Raises ``FunctionNotLoaded``.
+    """
     module = loader.find(module_name)
     if hasattr(module, "process"):
         return module_name
@@ -174,28 +183,30 @@ def _defined_in(loader: Loader, module_name: str) -> str:
     return f"{module_name}.{defined[0]}"
 
 
-class ShownInstance(Instance):
-    """An instance that shows what its function is given, and what comes of it."""
+class ShownProcessor(Processor):
+    """A processor that prints what its function gets, and what comes of it."""
 
-    def _with_results(
+    def succeeded(
         self, outcome: Outcome, context: Context, results: list[Any], state: State
     ) -> Outcome:
-        outcome = super()._with_results(outcome, context, results, state)
+        """As ``Processor.succeeded``; prints the input and the results."""
+        outcome = super().succeeded(outcome, context, results, state)
         if outcome.error is None:
             _show("<-", outcome.message.data)
             for each in results:
                 _show("->", each)
         return outcome
 
-    def _refused(self, outcome: Outcome, error: BaseException, *, is_user_error: bool) -> Outcome:
+    def failed(self, outcome: Outcome, error: BaseException, *, is_user_error: bool) -> Outcome:
+        """As ``Processor.failed``; prints the input and the traceback."""
         _show("<-", outcome.message.data)
         print(trace_of(error, TRACE_CHARACTERS_MAX), flush=True)
-        return super()._refused(outcome, error, is_user_error=is_user_error)
+        return super().failed(outcome, error, is_user_error=is_user_error)
 
 
 def _show(sign: str, value: object) -> None:
     text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-    # Whatever a message holds, a terminal takes no orders of it.
+    # A message may contain control sequences, which must not reach the terminal.
     plain = "".join(each if each.isprintable() else " " for each in text[:SHOWN_CHARACTERS_MAX])
     print(f"{sign} {plain}", flush=True)
 

@@ -1,7 +1,7 @@
-"""What a functions worker tells Prometheus, under the names of Pulsar's workers and instances.
+"""The metrics of a functions worker and its instances, named as those of Pulsar's workers.
 
-Instances are asked for their numbers every few seconds, as they run in processes of their own; a
-scrape shows what they said last.
+Instances may run in processes of their own. So the worker requests their counts every few seconds,
+and a scrape shows the last ones.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PREFIX = "pulsar_function_worker_"
+# How often the counts of instances are requested, and how long a request may take.
 ASK_PERIOD_S = 5.0
 ASK_TIMEOUT_S = 2.0
-# Instances that are asked at the same moment: each answer wakes a process.
+# Requests at the same time: each of them wakes a process.
 ASKED_AT_ONCE = 20
-# Of durations these quantiles are shown, of the last minutes.
+# The quantiles of durations, over periods of this length.
 SHARES = (0.5, 0.9, 1.0)
 PERIOD_S = 60.0
 
-# What an exception says, at most, in the label that shows it.
+# The text of an exception in a label is cut to so many characters.
 ERROR_CHARACTERS_MAX = 200
 
 Labels = Mapping[str, str]
@@ -43,15 +44,16 @@ Samples = dict[Family, list[tuple[str, Labels, float]]]
 
 
 class WorkerNumbers(Service):
-    """The numbers of a worker and of its instances, as long as it is open.
+    """The metrics of a worker and of its instances.
 
-    ``start_up_ms`` is how long the worker took to start.
+    ``start_up_ms`` is the time that the worker took to start.
     """
 
     def __init__(self, worker: Worker, start_up_ms: float) -> None:
         super().__init__()
         self._worker = worker
         self._start_up_ms = start_up_ms
+        # The last status that each instance of this worker has sent.
         self._statuses: dict[InstanceName, InstanceStatus] = {}
 
     async def _open_parts(self) -> None:
@@ -60,7 +62,10 @@ class WorkerNumbers(Service):
         self.spawn_every(PERIOD_S, self._renew, name="periods of durations")
 
     def _durations(self) -> dict[str, Durations]:
-        """Moves and drains are schedules like all others, so that there are no times of theirs."""
+        """The durations that are shown, by the names of their metrics.
+
+        Upstream also has times of rebalances and drains; here these are schedules like all others.
+        """
         leadership, instances = self._worker.leadership, self._worker.runtime.instances
         return {
             "schedule_execution_time_total_ms": leadership.schedules,
@@ -82,7 +87,7 @@ class WorkerNumbers(Service):
                 return name, await instances.status(name, ASK_TIMEOUT_S)
 
         found = await asyncio.gather(*[ask(report.name) for report in instances.reports()])
-        # One that does not answer now is shown as it was, as long as it is here.
+        # An instance that does not answer is shown with its last status while it is on this worker.
         self._statuses = {
             name: InstanceStatus.from_json(text) if text else self._statuses[name]
             for name, text in found
@@ -90,7 +95,7 @@ class WorkerNumbers(Service):
         }
 
     def families(self) -> Iterable[Metric]:
-        """All families, for one scrape."""
+        """All metric families, for one scrape."""
         worker = self._worker
         cluster = {"cluster": worker.config.pulsar_functions_cluster}
         functions = worker.functions.records
@@ -100,6 +105,7 @@ class WorkerNumbers(Service):
             "instance_count": len(worker.runtime.instances.reports()),
             "is_leader": float(leads),
         }
+        # Only the leader shows these: a sum over all workers would count them several times.
         if leads:
             gauges["total_function_count"] = len(functions)
             gauges["total_expected_instance_count"] = sum(1 for _ in instances_of(functions))
@@ -123,7 +129,7 @@ class WorkerNumbers(Service):
         for name, status in self._statuses.items():
             metadata = self._worker.functions.records.get(name.function)
             if metadata is None:
-                continue
+                continue  # the function was deleted, and its instance has not ended yet
             labels = {
                 "tenant": name.function.tenant,
                 "namespace": f"{name.function.tenant}/{name.function.namespace}",
@@ -145,7 +151,7 @@ PREFIXES: dict[int, str] = {
     FunctionDetails.SOURCE: "pulsar_source_",
     FunctionDetails.SINK: "pulsar_sink_",
 }
-# What the exceptions of each kind's own code are called.
+# The name of exceptions of the user's code, by the prefix of the kind.
 EXCEPTIONS = {
     "pulsar_function_": "user_exception",
     "pulsar_source_": "source_exception",
@@ -154,7 +160,7 @@ EXCEPTIONS = {
 
 
 def numbers_of(kind: int, status: InstanceStatus) -> dict[str, float]:
-    """The numbers of one instance by their names. Pure."""
+    """The metrics of one instance that have no labels of their own, by name. Pure."""
     total, minute = status.total, status.last_minute
     prefix = PREFIXES.get(kind, "pulsar_function_")
     exceptions = f"{EXCEPTIONS[prefix]}s"
@@ -181,10 +187,11 @@ def numbers_of(kind: int, status: InstanceStatus) -> dict[str, float]:
 
 
 def labelled_of(kind: int, status: InstanceStatus) -> Iterable[tuple[Family, str, Labels, float]]:
-    """Its summaries and its latest exceptions: the family, the sample and its further labels. Pure.
+    """The summaries and the latest exceptions of one instance. Pure.
 
-    Summaries are as those of Pulsar's Python instance: sum and count, without quantiles. Names of
-    a function's own metrics stand in a label, where they may be any text.
+    Yields the family, the name of the sample, its labels beside those of the instance, and its
+    value. Like those of Pulsar's Python instance, summaries have a sum and a count, and no
+    quantiles. The name of a user metric is a label, since it may be any text.
     """
     prefix = PREFIXES.get(kind, "pulsar_function_")
     if prefix == "pulsar_function_":
@@ -203,7 +210,7 @@ def labelled_of(kind: int, status: InstanceStatus) -> Iterable[tuple[Family, str
         (EXCEPTIONS[prefix], status.latest_user_exceptions),
         ("system_exception", status.latest_system_exceptions),
     ):
-        # By their labels: two that say the same at the same moment are one sample.
+        # Keyed by labels: Prometheus refuses two samples with the same ones.
         shown = {
             (each.text.rpartition("\n")[2][:ERROR_CHARACTERS_MAX], str(each.timestamp_ms)): 1.0
             for each in reports

@@ -1,4 +1,4 @@
-"""Names of functions, sources, sinks and of their instances, as topics and REST have them."""
+"""The names of functions, sources and sinks, and of their instances."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 from geminga_functions.errors import InvalidName
 
-# What of a path is still readable in the name of its topic; the digest makes it unique.
+# The name of a topic has so many readable characters of its path; a digest makes it unique.
 SLUG_CHARACTERS_MAX = 100
-# File systems take 255 bytes, of which endings and numbers of instances need some.
+# File systems allow 255 bytes, and the files of a function add suffixes and numbers to its name.
 NAME_BYTES_MAX = 200
 NOT_IN_SLUGS = re.compile(r"[^A-Za-z0-9.-]+")
 
@@ -26,15 +26,17 @@ class FunctionName:
 
     @classmethod
     def parse(cls, text: str) -> FunctionName:
-        """Raises ``InvalidName``."""
+        """Parse ``tenant/namespace/name``. Raises ``InvalidName``."""
         parts = text.split("/")
         if len(parts) != 3 or not all(parts):
             raise InvalidName(text, "tenant/namespace/name")
         return cls(*parts)
 
     def check_new(self) -> None:
-        """A function may be created with this name. Raises ``InvalidName``: folders and files of
-        its instances are named after it, and lines of logs show it."""
+        """Check that a new function may have this name. Raises ``InvalidName``.
+
+        Folders and files of its instances are named after it, and log lines contain it.
+        """
         is_folder = self.name not in {".", ".."} and not {"/", "\\"} & set(self.name)
         is_short = len(self.name.encode(errors="replace")) <= NAME_BYTES_MAX
         if not (is_folder and is_short and self.name.isprintable()):
@@ -52,16 +54,19 @@ class FunctionName:
 
 @dataclass(frozen=True, slots=True, order=True)
 class InstanceName:
-    """One of the ``parallelism`` instances of a function, counted from 0:
-    ``tenant/namespace/name:0``. It is the key of its assignment."""
+    """The name of an instance, ``tenant/namespace/name:0``; instances are numbered from 0.
+
+    It is the key of the instance's assignment in the topic of assignments.
+    """
 
     function: FunctionName
     instance: int
 
     @classmethod
     def parse(cls, text: str) -> InstanceName:
-        """Raises ``InvalidName``."""
+        """Parse ``tenant/namespace/name:number``. Raises ``InvalidName``."""
         function, _, number = text.rpartition(":")
+        # Digits of other scripts would give a second text for the same name.
         if not number.isascii() or not number.isdecimal():
             raise InvalidName(text, "tenant/namespace/name:number")
         return cls(FunctionName.parse(function), int(number))
@@ -71,10 +76,10 @@ class InstanceName:
 
 
 def slug_of(path: str) -> str:
-    """``path`` in characters that names of topics may have; different paths may give the same."""
+    """``path`` in characters that topic names may have; different paths may have equal slugs."""
     return NOT_IN_SLUGS.sub("-", path)
 
 
 def digest_of(path: str) -> str:
-    """A word that no other path has."""
+    """A word that is unique to ``path``: 64 bits of its SHA-256, in hexadecimal digits."""
     return hashlib.sha256(path.encode()).hexdigest()[:16]

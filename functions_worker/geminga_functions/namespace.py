@@ -1,9 +1,9 @@
-"""The namespace of the workers' own topics, whose messages are to be kept for ever.
+"""The namespace of the workers' own topics, whose messages must be retained without limits.
 
-The topics of functions and of assignments have no subscriptions: where a namespace retains nothing,
-a broker trims what they hold as soon as it begins another ledger, with its restart at the latest.
-``initialize-cluster-metadata`` sees to that for ``public/functions``; workers of another cluster on
-the same brokers may have any other.
+The topics of functions and of assignments have no subscriptions. In a namespace without retention,
+a broker would trim them as soon as it begins another ledger, at its next restart at the latest.
+``initialize-cluster-metadata`` sets the retention of ``public/functions``; workers may have any
+other namespace in their settings.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ ASK_AGAIN_S = 1.0
 
 
 async def keep_for_ever(calls: RestCalls, web_url: str, namespace: str) -> None:
-    """Have brokers keep what the topics of ``namespace`` hold, and make it where there is none, as
-    Pulsar's workers do. Returns once a broker has answered. A retention that was set is left, and
-    an error is logged where it is limited."""
+    """Set an unlimited retention of ``namespace``, and create the namespace if there is none.
+
+    Pulsar's workers do the same. A retention that is already set is not changed; if it is limited,
+    an error is logged. Returns once brokers have answered, however long that takes.
+    """
     url = f"{web_url.rstrip('/')}/admin/v2/namespaces/{namespace}"
     headers = {"Content-Type": "application/json"}
     found = await _answer(calls, RestCall("GET", f"{url}/retention"))
@@ -43,6 +45,7 @@ async def keep_for_ever(calls: RestCalls, web_url: str, namespace: str) -> None:
 
 
 async def _answer(calls: RestCalls, call: RestCall) -> RestAnswer:
+    """Send a request until it is answered without a server error."""
     while True:
         try:
             answer = await calls.call(call)

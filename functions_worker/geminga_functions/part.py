@@ -1,7 +1,7 @@
-"""A functions worker as a process: config, logs, the client of its brokers, the worker, its REST.
+"""The process of a functions worker: settings, logs, the client of its brokers, the worker, REST.
 
-Its REST side serves from the first moment, so that a broker or a proxy before it can say what is
-wrong; the worker itself begins when brokers answer, and the supervisor is told ``ready`` then.
+The port answers from the first moment, so that a broker or a proxy in front of it can report what
+is wrong. The worker itself opens once brokers answer; then the supervisor gets ``ready``.
 """
 
 from __future__ import annotations
@@ -43,20 +43,21 @@ log = logging.getLogger(__name__)
 
 PART = "functions-worker"
 STARTING = b'{"reason":"this functions worker is starting"}'
-# A worker publishes records and heartbeats; instances in threads have clients of their own.
 INPUT_BYTES = 4096
+# Of the worker's client, which publishes records and heartbeats, and packages in small parts.
+# Instances in threads have clients of their own.
 MEMORY_LIMIT_BYTES = 64 * 1024 * 1024
 
 
 def main(file: Path | None, flags: Mapping[str, object]) -> int:
-    """Run a functions worker until it is told to stop; returns the process's exit code."""
+    """Run a functions worker until it is stopped; returns the process's exit code."""
     config = load_config(FunctionsWorkerConfig, PART, file=file, flags=flags)
     configure_logging(part_name(PART), level=config.log_level, is_json=config.log_json)
     return run_part(lambda stop: serve(config, stop))
 
 
 async def serve(config: FunctionsWorkerConfig, stop: StopRequest) -> None:
-    """Open everything, say so, and wait to be told to stop."""
+    """Open everything in order, report that the worker is ready, and wait for the stop."""
     tune_memory()
     files = open_files()
     clock = SystemClock()
@@ -94,9 +95,11 @@ async def serve(config: FunctionsWorkerConfig, stop: StopRequest) -> None:
         )
         await stack.enter_async_context(http)
         await serve_tls(config, http, app, stack)
+        # Before the worker publishes anything that brokers might trim. Waits for brokers.
         await keep_for_ever(worker.calls, worker.web_url, config.pulsar_functions_namespace)
         await stack.enter_async_context(worker)
-        # It takes a third of a second, in which this worker leads already, and runs instances.
+        # The import takes a third of a second: in a thread, since the worker may lead by now, and
+        # runs instances.
         app.rest = await asyncio.to_thread(rest_app, worker)
         start_up_ms = (clock.monotonic() - began_s) * 1000
         numbers = await stack.enter_async_context(WorkerNumbers(worker, start_up_ms))
@@ -123,7 +126,7 @@ async def stop_at_end_of_input(stop: StopRequest) -> None:
 
 
 def brokers_client(config: FunctionsWorkerConfig) -> geminga.Opening[geminga.Client]:
-    """The client of the worker itself, to be entered."""
+    """The worker's own client, to be used with ``async with``."""
     tls = config.broker_tls.client_tls if config.service_url.startswith(SECURED) else None
     return geminga.connect(config.service_url, tls=tls, memory_limit_bytes=MEMORY_LIMIT_BYTES)
 
@@ -131,7 +134,7 @@ def brokers_client(config: FunctionsWorkerConfig) -> geminga.Opening[geminga.Cli
 async def serve_tls(
     config: FunctionsWorkerConfig, http: HttpServer, app: AsgiApp, stack: AsyncExitStack
 ) -> None:
-    """Serve ``app`` with TLS beside ``http`` until ``stack`` is closed, where TLS is on."""
+    """Also serve ``app`` with TLS, if that is enabled, until ``stack`` is closed."""
     if config.tls_enabled:
         tls = await accepting_tls(config.tls, stack)
         address = config.bind_address, config.worker_port_tls
@@ -139,7 +142,7 @@ async def serve_tls(
 
 
 def addresses_of(config: FunctionsWorkerConfig, me: WorkerInfo) -> dict[str, str]:
-    """Where the worker answers, by the names that the supervisor knows."""
+    """The URLs of the worker, by the names that the supervisor knows."""
     addresses = {"web": me.url, "metrics": f"{me.url}/metrics/"}
     if config.tls_enabled:
         addresses["web_tls"] = f"https://{me.hostname}:{config.worker_port_tls}"
@@ -147,8 +150,12 @@ def addresses_of(config: FunctionsWorkerConfig, me: WorkerInfo) -> dict[str, str
 
 
 def with_ports(config: FunctionsWorkerConfig) -> FunctionsWorkerConfig:
-    """``config`` with the ports that it has got. Raises ``ServerStartError`` where one cannot be
-    listened on, and where files of TLS cannot be used."""
+    """``config`` with free ports in place of 0.
+
+    Raises ``ServerStartError`` for a port that cannot be listened on, and for TLS files that cannot
+    be used.
+    """
+    # Only to fail at once, not at the first request, if a file cannot be used.
     config.broker_tls.context()
     config = replace(config, worker_port=free_port(config.bind_address, config.worker_port))
     if not config.tls_enabled:
@@ -160,7 +167,7 @@ def with_ports(config: FunctionsWorkerConfig) -> FunctionsWorkerConfig:
 
 
 def identity(config: FunctionsWorkerConfig) -> WorkerInfo:
-    """What other workers know this one by; ``worker_port`` is taken already."""
+    """The worker as other workers see it; ``worker_port`` must not be 0 any more."""
     host = config.worker_hostname or config.bind_address
     return WorkerInfo(config.worker_id or f"{host}-{config.worker_port}", host, config.worker_port)
 
@@ -173,8 +180,11 @@ def rest_app(worker: Worker) -> AsgiApp:
 
 
 class Front:
-    """What the worker's port answers: its own paths from the first moment, REST once ``rest`` is
-    there."""
+    """The application of the worker's port.
+
+    Health and metrics are served from the first moment, REST once ``rest`` is set; until then REST
+    requests are answered with 503.
+    """
 
     def __init__(self, own: AsgiApp) -> None:
         self.rest: AsgiApp | None = None

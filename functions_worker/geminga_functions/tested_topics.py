@@ -1,7 +1,7 @@
-"""The topics of a function that is tested: in memory, or those of a real cluster.
+"""The topics of a function under test: in memory, or on a real cluster.
 
-An instance takes either for its client. Both count what is acknowledged and refused, and are
-``done`` when that is every message.
+An instance uses either as its client. Both record which messages are acknowledged and which are
+refused (negatively acknowledged), and are ``done`` when every message is one of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ INPUT, OUTPUT = "persistent://public/default/input", "persistent://public/defaul
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A message for a function: a value, and what its producer says of it."""
+    """A message for a function: a value, and the attributes that its producer sets."""
 
     value: Any
     key: str | None = None
@@ -34,36 +34,39 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What was published to a topic."""
+    """A message that was published to a topic."""
 
     value: Any
     options: geminga.MessageOptions
 
 
 class TestedTopics:
-    """What becomes of ``count`` messages, by their places."""
+    """Records what becomes of ``count`` messages, which are known by their places from 0."""
 
-    __test__ = False  # for pytest, which collects classes of this name
+    __test__ = False  # pytest would collect a class with this name
 
     def __init__(self, count: int) -> None:
         self._count = count
+        # What was published, by topic.
         self.topics: dict[str, list[Stored]] = {}
+        # The places of messages.
         self.acknowledged: set[int] = set()
         self.refused: set[int] = set()
+        # Set once every message is acknowledged or refused.
         self.done = asyncio.Event()
-        self._tell()
+        self._check_done()
 
     def note_ack(self, place: int) -> None:
-        """A message is acknowledged."""
+        """Record that a message is acknowledged."""
         self.acknowledged.add(place)
-        self._tell()
+        self._check_done()
 
     def note_nack(self, place: int) -> None:
-        """A message is refused."""
+        """Record that a message is refused."""
         self.refused.add(place)
-        self._tell()
+        self._check_done()
 
-    def _tell(self) -> None:
+    def _check_done(self) -> None:
         if len(self.acknowledged | self.refused) == self._count:
             self.done.set()
 
@@ -74,10 +77,11 @@ class MemoryTopics(TestedTopics):
     def __init__(self, inputs: Sequence[Input], serialize: Callable[[Any], bytes]) -> None:
         super().__init__(len(inputs))
         messages = [_message(each, place, serialize) for place, each in enumerate(inputs)]
+        # The messages that are not received yet, the next one last.
         self._waiting = messages[::-1]
 
     def consumer(self, *_: object, **__: object) -> AbstractAsyncContextManager[MemoryTopics]:
-        """Itself: there are no subscriptions."""
+        """The only consumer, which this object is itself."""
         return self
 
     async def producer(self, topic: str, **_: object) -> _Producer:
@@ -100,6 +104,7 @@ class MemoryTopics(TestedTopics):
     async def receive(self) -> geminga.Message[bytes]:
         """As ``Consumer.receive``."""
         if not self._waiting:
+            # Like a topic without further messages: the instance waits here until it is stopped.
             await asyncio.Event().wait()
         return self._waiting.pop()
 
@@ -123,6 +128,7 @@ def _message(given: Input, place: int, serialize: Callable[[Any], bytes]) -> gem
     for name, value in given.properties.items():
         metadata.properties.add(key=name, value=value)
     metadata.event_time = given.event_time_ms
+    # The entry id is the place of the message, by which its acknowledgement is recorded.
     delivery = Delivery(given.topic, (1, place), -1, metadata)
     return geminga.Message(serialize(given.value), delivery)
 
@@ -156,18 +162,20 @@ class _Producer:
 
 
 class ClusterTopics(TestedTopics):
-    """The same on a cluster, where each topic has a name of its own for this one run."""
+    """Topics on a real cluster, whose names are unique to one run."""
 
     def __init__(self, client: geminga.Client, inputs: Sequence[Input]) -> None:
         super().__init__(len(inputs))
         self._client = client
         self._inputs = inputs
         self._suffix = f"-{uuid4().hex[:12]}"
+        # The places of inputs, by (ledger id, entry id).
         self._places: dict[tuple[int, int], int] = {}
+        # The topics that have a producer, in the order in which they were opened.
         self._written: dict[str, None] = {}
 
     async def publish(self, serialize: Callable[[Any], bytes]) -> None:
-        """Publish the inputs, in their order and each alone: an entry is a message then."""
+        """Publish the inputs in their order, each as an entry of its own."""
         for place, each in enumerate(self._inputs):
             options: geminga.MessageOptions = {"key": each.key, "properties": each.properties}
             if each.event_time_ms:
@@ -183,20 +191,20 @@ class ClusterTopics(TestedTopics):
         subscription: str,
         **options: Any,  # noqa: ANN401
     ) -> AsyncGenerator[_WatchedConsumer]:
-        """A consumer of the inputs, whose subscription ends with it."""
+        """A consumer of the inputs, whose subscription is deleted at its end."""
         topics = sorted({each.topic + self._suffix for each in self._inputs} or {INPUT})
         async with self._client.consumer(topics, subscription, **options) as consumer:
             yield _WatchedConsumer(consumer, self._places, self)
             await consumer.unsubscribe()
 
     async def producer(self, topic: str, **options: Any) -> geminga.Producer[Any]:  # noqa: ANN401
-        """A producer of the topic with this name in this run."""
+        """A producer of the topic that has this name in the run."""
         self._written[topic] = None
         opened: geminga.Producer[Any] = await self._client.producer(topic + self._suffix, **options)
         return opened
 
     async def read_back(self) -> None:
-        """Read what was stored into ``topics``; what producers did not say is left out."""
+        """Read what was published into ``topics``; attributes that were not set are left out."""
         for topic in self._written:
             stored = self.topics[topic] = []
             async with self._client.reader(topic + self._suffix) as reader:
@@ -213,7 +221,7 @@ class ClusterTopics(TestedTopics):
 
 
 class _WatchedConsumer:
-    """A consumer that tells what is acknowledged and refused."""
+    """A consumer that records which messages are acknowledged and refused."""
 
     def __init__(
         self,

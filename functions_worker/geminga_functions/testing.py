@@ -1,4 +1,4 @@
-"""Runs a function on messages, without a broker: for tests of functions.
+"""Runs a function on messages without a broker, for tests of functions.
 
 ::
 
@@ -6,12 +6,12 @@
         run = testing.run(exclaim, ["hello"])
         assert run.results == ["hello!"]
 
-The instance is the one that workers run, with topics in memory and virtual time: what sleeps for an
-hour is done at once. Plain functions run in the thread of the test.
+The instance is the same as on workers, with topics in memory and virtual time: a function that
+sleeps for an hour is done at once. Plain functions run in the thread of the test.
 
-The same test runs on a real cluster where the variable ``GEMINGA_FUNCTIONS_TEST_SERVICE_URL``, or
-``run`` itself, says where that is: with real topics, each with a name of its own for one run, in
-real time and, as in workers, with a thread for plain functions.
+The same test runs on a real cluster if the variable ``GEMINGA_FUNCTIONS_TEST_SERVICE_URL``, or an
+argument of ``run``, has its URL: with real topics whose names are unique to the run, in real time,
+and with a thread for plain functions, as on workers.
 """
 
 from __future__ import annotations
@@ -51,20 +51,23 @@ __all__ = ["Input", "Run", "Stored", "run"]
 ResultT = TypeVar("ResultT")
 TESTED, SERDE = "tested.function", "tested.serde"
 SERVICE_URL_VARIABLE = "GEMINGA_FUNCTIONS_TEST_SERVICE_URL"
-# What a function may take for all messages on a cluster.
+# How long a function may take for all messages on a cluster.
 TIMEOUT_S = 60.0
 
 
 @dataclass(slots=True)
 class Run:
-    """What a function did. ``results`` are the values of its output, in their order; ``topics``
-    what was published to each topic, by the topic's name; ``refused`` the inputs for which it
-    raised, and which would come again; ``status`` has the exceptions and metrics."""
+    """What a function did."""
 
+    # The values of its output topic, in order.
     results: list[Any]
+    # All messages that were published, by topic.
     topics: dict[str, list[Stored]]
+    # The places of inputs that were acknowledged.
     acknowledged: list[int]
+    # The places of inputs for which the function raised: a broker would deliver them again.
     refused: list[int]
+    # The counts, with exceptions and user metrics.
     status: InstanceStatus
     state: MemoryState
 
@@ -80,15 +83,15 @@ def run(
     service_url: str | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> Run:
-    """Have a function process messages: values, or ``Input`` objects.
+    """Let a function process messages, which are values or ``Input`` objects.
 
     With a ``service_url`` they go through the topics of a cluster, within ``timeout_s``.
 
-    ``serde`` makes payloads of values and back, those of the results too; the default one takes
-    numbers, text and bytes, and makes a number of text that reads as one. The numbers in
-    ``acknowledged`` and ``refused`` are places in ``messages``, from 0. Raises
-    ``FunctionNotLoaded``, and ``InstanceFailed`` where the function ends its instance; on a cluster
-    also ``ClientError``, and ``TimeoutError`` where a message was neither acknowledged nor refused.
+    ``serde`` converts inputs and results; the default one takes numbers, text and bytes, and turns
+    text that reads as a number into that number. The numbers in ``acknowledged`` and ``refused``
+    are places in ``messages``, from 0. Raises ``FunctionNotLoaded``, and ``InstanceFailed`` if the
+    function ends its instance; on a cluster also ``ClientError``, and ``TimeoutError`` if a message
+    was neither acknowledged nor refused in time.
     """
     details = FunctionDetails(
         tenant="public",
@@ -100,6 +103,7 @@ def run(
         autoAck=True,
         parallelism=1,
     )
+    # The function consumes one made-up input, whatever its definition says of inputs.
     definition = definition_of(tested)
     details.sink.topic = (definition and definition.output) or OUTPUT
     details.source.inputSpecs[INPUT].serdeClassName = SERDE
@@ -107,6 +111,7 @@ def run(
     inputs = [each if isinstance(each, Input) else Input(each) for each in messages]
     loader, state = _Loader(tested, serde), state or MemoryState()
     if url := service_url or os.environ.get(SERVICE_URL_VARIABLE):
+        # The inputs are published before the function subscribes.
         details.source.subscriptionPosition = EARLIEST
         with loop_runner() as runner:
             return runner.run(_run_on_cluster(loader, inputs, details, state, url, timeout_s))
@@ -158,7 +163,7 @@ async def _run_on_cluster(
 
 
 async def _process(instance: Instance, topics: TestedTopics) -> None:
-    """Run the instance until it is done with all messages. Raises what it fails with."""
+    """Run the instance until all messages are done. Raises what the instance fails with."""
     async with instance:
         done = asyncio.ensure_future(topics.done.wait())
         await asyncio.wait([done, instance.failure], return_when=asyncio.FIRST_COMPLETED)
@@ -181,7 +186,7 @@ def _run_of(instance: Instance, topics: TestedTopics, loader: _Loader, state: Me
 
 
 class _Loader(Loader):
-    """Knows what is tested, and what else is imported."""
+    """Finds the function under test and its serde by made-up names, and imports everything else."""
 
     def __init__(self, tested: Callable[..., Any], serde: SerDe | None) -> None:
         super().__init__((), is_alone=False)
@@ -194,7 +199,7 @@ class _Loader(Loader):
 
 
 class _Here:
-    """Calls the user's code where it is: in the thread of the test."""
+    """A ``Caller`` that calls the user's code in the thread of the test."""
 
     async def run(self, call: Callable[[], ResultT]) -> ResultT:
         return call()

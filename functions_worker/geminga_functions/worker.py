@@ -36,16 +36,17 @@ from geminga_server.http.rest_calls import BrokerCalls, RestCall, RestCalls
 
 log = logging.getLogger(__name__)
 
-# Where a worker says to the leader what runs there: a path of ours, which no upstream path meets.
+# Where the leader asks a worker which instances run there: a path of ours, which upstream does not
+# use.
 INSTANCES_PATH = "/admin/x/instances"
 ASK_TIMEOUT_S = 2.0
-# The leader waits a minute at most until a topic is compacted, and goes on to the next one.
-COMPACTION_LOOK_S = 0.1
-COMPACTION_LOOKS_MAX = 600
+# The leader waits at most a minute for the compaction of one topic, then continues with the next.
+COMPACTION_POLL_S = 0.1
+COMPACTION_POLLS_MAX = 600
 
 
 class WorkerRuntime(AbstractAsyncContextManager[object], Protocol):
-    """What runs instances on a worker, as long as it is open; ``Runtime``, but in simulations."""
+    """Runs the instances of a worker while it is open: a ``Runtime``, except in simulations."""
 
     @property
     def packages(self) -> PackageStore:
@@ -59,12 +60,12 @@ class WorkerRuntime(AbstractAsyncContextManager[object], Protocol):
 
 
 class Worker(Service):
-    """One worker, as long as it is open.
+    """One worker: it takes part in the cluster of workers while it is open.
 
-    ``client`` and ``calls`` reach the brokers. ``me`` is what other workers know it by.
-    ``runtime`` is opened and closed by the worker. Below ``copies`` are the copies of the states
-    that REST is asked for; None: these are held in memory. The leader keeps marks of what was
-    removed for ``removed_kept_s``.
+    ``client`` and ``calls`` reach the brokers. ``me`` identifies the worker to others. The worker
+    opens and closes ``runtime``. ``copies`` is the folder for local copies of states that REST
+    requests read; None keeps them in memory. The leader erases marks of removed functions after
+    ``removed_kept_s`` seconds.
     """
 
     def __init__(
@@ -115,13 +116,16 @@ class Worker(Service):
             clock=clock,
         )
         self.states = OpenStates(client, config.pulsar_functions_namespace, copies, clock)
+        # The session that this worker's instances were assigned to.
         self._session = ""
 
     async def _open(self, stack: AsyncExitStack) -> None:
+        # What opens last closes first. So the worker first stops to lead, then its instances end,
+        # then its heartbeats, and then it reports that it has left, which must not be said earlier:
+        # the leader gives its instances to others at once.
         await stack.enter_async_context(self.functions)
         await stack.enter_async_context(self.assignments)
         self.assignments.listen(self._assign)
-        # Instances have ended when the worker says that it leaves.
         stack.push_async_callback(self.heartbeats.leave)
         await stack.enter_async_context(self.heartbeats)
         await stack.enter_async_context(self.runtime)
@@ -149,15 +153,15 @@ class Worker(Service):
         return (await lanes_of(self.client, namespace, name)).values()
 
     async def check_health(self) -> None:
-        """Raises ``NoLease`` where no broker stores heartbeats: nothing runs here then."""
-        if not self.runtime.instances.has_lease:
+        """Raise ``NoLease`` if no broker stores heartbeats: then no instance runs here."""
+        if not self.runtime.instances.lease.is_set():
             raise NoLease
 
     # --- what runs here
 
     def _extend_lease(self, session: str, until_s: float) -> None:
         if session != self._session:
-            # What was assigned to the session before may run elsewhere by now.
+            # What was assigned to the former session may run on another worker by now.
             self._session = session
             self._assign()
         self.runtime.instances.extend_lease(until_s)
@@ -172,7 +176,7 @@ class Worker(Service):
         self.runtime.instances.assign(mine)
 
     def present(self) -> WorkerInstances:
-        """What may still run here, and how far the assignments have been read."""
+        """The instances that may still run here, and how far the assignments have been read."""
         reports = self.runtime.instances.reports()
         running = (each.name for each in reports if each.state is not InstanceState.STOPPED)
         return WorkerInstances(self.assignments.position, frozenset(running))
@@ -209,34 +213,39 @@ class Worker(Service):
         except ClientError as error:
             log.warning("lanes of state are not compacted", extra={"reason": str(error)})
             topics = []
-        # There may be thousands of lanes: one after the other, so that brokers keep to other work.
+        # There may be thousands of lanes. They are compacted one after the other, so that brokers
+        # have time for other work.
         for topic in (self.functions.topic, self.assignments.topic, *filter(is_lane, topics)):
             if not self.leadership.is_leader:
                 return
             try:
-                await self._compact_topic(topic)
+                reason = await self._compact_topic(topic)
             except ServerUnreachable as error:
-                log.warning("topic is not compacted", extra={"topic": topic, "reason": str(error)})
+                reason = str(error)
+            if reason:
+                log.warning("topic is not compacted", extra={"topic": topic, "reason": reason})
 
-    async def _compact_topic(self, topic: str) -> None:
-        """Have a topic compacted; returns when it is, or takes long. Raises
-        ``ServerUnreachable``."""
+    async def _compact_topic(self, topic: str) -> str:
+        """Have a broker compact a topic, and wait for the end of it, within bounds.
+
+        Returns why the broker refuses; empty if it does not. Raises ``ServerUnreachable``.
+        """
         url = topic_url(self.web_url, topic, "/compaction")
         answer = await self.calls.call(RestCall("PUT", url))
         if not answer.is_success:
-            log.warning("topic is not compacted", extra={"topic": topic, "reason": answer.reason})
-            return
-        for _ in range(COMPACTION_LOOKS_MAX):
+            return answer.reason
+        for _ in range(COMPACTION_POLLS_MAX):
             answer = await self.calls.call(RestCall("GET", url))
             match answer.json() if answer.is_success else None:
                 case {"status": "RUNNING"}:
-                    await asyncio.sleep(COMPACTION_LOOK_S)
+                    await asyncio.sleep(COMPACTION_POLL_S)
                 case _:
-                    return
+                    break
+        return ""
 
 
 def broker_calls(calls: RestCalls, config: FunctionsWorkerConfig) -> BrokerCalls:
-    """``calls`` in which the first broker of the settings stands for all of them."""
+    """``calls`` that try all brokers of the settings for a request to the first of them."""
     return BrokerCalls(calls, urls_in(config.pulsar_web_service_url))
 
 
@@ -250,7 +259,7 @@ def runtime_of(
     clock: Clock,
     random: Random,
 ) -> Runtime:
-    """What runs the instances of the worker ``me``, which are given ``environment``."""
+    """The runtime of the worker ``me``; its instances get the variables of ``environment``."""
     namespace = config.pulsar_functions_namespace
     return Runtime(
         WorkerIdentity(
@@ -272,7 +281,7 @@ def runtime_of(
 
 
 def instances_json(instances: WorkerInstances) -> dict[str, object]:
-    """What ``INSTANCES_PATH`` answers."""
+    """The answer at ``INSTANCES_PATH``."""
     return {
         "position": list(instances.position),
         "present": sorted(str(name) for name in instances.present),
@@ -280,7 +289,7 @@ def instances_json(instances: WorkerInstances) -> dict[str, object]:
 
 
 def parse_instances(value: object) -> WorkerInstances:
-    """The opposite of ``instances_json``. Raises ``ValueError`` and ``InvalidName``."""
+    """Parse what ``instances_json`` made. Raises ``ValueError`` and ``InvalidName``."""
     match value:
         case {"position": [int(ledger), int(entry)], "present": [*names]}:
             present = frozenset(InstanceName.parse(str(name)) for name in names)

@@ -43,7 +43,7 @@ answer_error = answer_errors(
         PackageError: 500,
         NotLeader: 503,
         ClusterUnknown: 503,
-        # Whether a change is stored is not known where its publish failed.
+        # After a publish that failed it is unknown whether the change is stored.
         ClientError: 503,
     }
 )

@@ -1,4 +1,4 @@
-"""What every worker has: ``/admin/v3/sources/builtinsources`` and the like."""
+"""The built-in sources and sinks: ``/admin/v3/sources/builtinsources`` and the like."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ router = APIRouter()
 
 
 def _definitions(*, of_sources: bool, of_sinks: bool) -> list[dict[str, str]]:
-    """Upstream's ``ConnectorDefinition`` of each."""
+    """The built-in connectors, each as upstream's ``ConnectorDefinition``."""
     found: list[dict[str, str]] = []
     for name, connector in sorted(BUILTIN.items()):
         is_source = issubclass(connector, Source)
@@ -34,7 +34,10 @@ def _definitions(*, of_sources: bool, of_sinks: bool) -> list[dict[str, str]]:
 
 
 async def get_config_definition(request: Request) -> Response:
-    """The settings of one: upstream's ``ConfigFieldDefinition`` of each. Raises ``RestError``."""
+    """The settings of a built-in connector, each as upstream's ``ConfigFieldDefinition``.
+
+    Raises ``RestError``.
+    """
     name = path_value(request, "name")
     connector = BUILTIN.get(name)
     wanted = Source if "/source" in request.url.path else Sink
@@ -73,16 +76,16 @@ async def get_sinks() -> Response:
 
 
 async def get_functions() -> Response:
-    """There are no built-in functions."""
+    """The built-in functions: there are none."""
     return Json([])
 
 
 async def reload() -> Response:
-    """What is built in is part of the worker, and cannot have changed."""
+    """Do nothing: built-in connectors are part of the worker and cannot have changed."""
     return no_content()
 
 
-# Java's client asks for the singular.
+# Java's client uses the singular forms.
 for _path, _handler in (
     ("/admin/v3/functions/connectors", get_connectors),
     ("/admin/v2/functions/connectors", get_connectors),

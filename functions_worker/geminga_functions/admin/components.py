@@ -1,4 +1,7 @@
-"""``/admin/v3/functions``, ``sources`` and ``sinks``: the life of each, by the same calls."""
+"""``/admin/v3/functions``, ``sources`` and ``sinks``: creates, changes, shows and stops them.
+
+The three kinds have the same requests; ``kinds`` says in what they differ.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ from geminga_server.rest.parameters import Word, flag, integer_in_path, path_val
 
 
 class _Kind(Word):
-    # Java's client asks for the singular.
+    # Java's client uses the singular, too.
     regex = "functions|sources?|sinks?"
 
 
@@ -69,6 +72,7 @@ async def _name(request: Request) -> FunctionName:
     return FunctionName.parse("/".join(parts))
 
 
+# Arguments of handlers, which FastAPI computes from the request by the functions above and below.
 FacadeArg = Annotated[Facade, Depends(_facade)]
 NameArg = Annotated[FunctionName, Depends(_name)]
 
@@ -81,7 +85,7 @@ KindArg = Annotated[Kind, Depends(_kind)]
 
 
 async def _found(facade: FacadeArg, kind: KindArg, name: NameArg) -> FunctionMetaData:
-    """The function in the path. Raises ``RestError`` 404."""
+    """The component in the path. Raises ``RestError`` 404 if it does not exist."""
     metadata = facade.find(name)
     if metadata is None or metadata.functionDetails.componentType != kind.type_:
         raise RestError(404, f"{kind.word} {name.name} doesn't exist")
@@ -108,9 +112,12 @@ InstanceArg = Annotated[InstanceName, Depends(_instance)]
 
 @router.post(ONE, dependencies=CHANGES)
 async def create(request: Request, facade: FacadeArg, kind: KindArg, name: NameArg) -> Response:
-    """Create it: a form with its config and its package. The answer waits until the first
-    instance runs; where the user's code fails, it is 400 with the traceback. ``wait=false`` answers
-    once it is stored."""
+    """Create a component from a form with its config and its package.
+
+    The answer waits until the first instance runs; if the user's code fails, it is a 400 with the
+    traceback. With ``wait=false`` the answer comes as soon as the component is stored.
+    """
+    # What needs nothing of the form is checked before the form, with its package, is read.
     name.check_new()
     await _check_namespace(facade, name)
     if facade.find(name) is not None:
@@ -129,9 +136,11 @@ async def create(request: Request, facade: FacadeArg, kind: KindArg, name: NameA
 
 @router.put(ONE, dependencies=CHANGES)
 async def update(request: Request, facade: FacadeArg, kind: KindArg, name: NameArg) -> Response:
-    """Change it: a form with what of its config changes, and a new package if there is one. The
-    answer waits as that of create does. Raises ``RestError`` 400 where it does not exist, as
-    upstream does."""
+    """Update a component from a form with changes of its config, and perhaps a new package.
+
+    The answer waits as that of ``create`` does. Raises ``RestError`` 400 if the component does not
+    exist, as upstream does.
+    """
     existing = facade.find(name)
     if existing is None or existing.functionDetails.componentType != kind.type_:
         raise RestError(400, f"{kind.word} {name.name} doesn't exist")
@@ -144,6 +153,7 @@ async def update(request: Request, facade: FacadeArg, kind: KindArg, name: NameA
     except BaseException:
         await _discard_unused(facade, name, upload)
         raise
+    # Instances that still run the old version have the package on their disks.
     if upload.package_path:
         await facade.discard(existing.packageLocation.packagePath)
     return await _answer_once_settled(request, facade, kind, name, metadata.version)
@@ -153,15 +163,18 @@ def _created(kind: Kind, name: FunctionName, upload: Upload, created_ms: int) ->
     if upload.config is None:
         raise RestError(400, f"{kind.word} config is not provided")
     details = kind.details_of(name, upload.config)
-    # A name that is used again goes on above its former versions: what workers still tell of the
-    # function that had it is not taken for this one's.
+    # The first version is the time. A component with the name of a deleted one then has higher
+    # versions, and reports on the deleted one are not taken for reports on it.
     metadata = FunctionMetaData(functionDetails=details, createTime=created_ms, version=created_ms)
     _set_package(kind, metadata, upload)
     return metadata
 
 
 def _set_package(kind: Kind, metadata: FunctionMetaData, upload: Upload) -> None:
-    """Say where the package is: what is built in has none, and the path says so."""
+    """Set the location of the package; for a built-in connector it names the connector instead.
+
+    Raises ``RestError`` 400.
+    """
     details, location = metadata.functionDetails, metadata.packageLocation
     built_in = details.source.builtin or details.sink.builtin
     if built_in:
@@ -183,12 +196,12 @@ def _changed(
 ) -> FunctionMetaData:
     before = kind.config_of(existing.functionDetails)
     details = kind.details_of(name, kind.updated(before, upload.config or {}))
-    # Both by way of a config, which says the defaults of all that is not set.
+    # Both are made from a config, in which all defaults are filled in.
     if details == kind.details_of(name, before) and not upload.package_path:
         raise RestError(400, "Update contains no change")
     metadata = _next_version(existing)
     metadata.functionDetails.CopyFrom(details)
-    # The instances run after an update, whether they did before or not, as upstream's do.
+    # As upstream does: after an update all instances run, even those that were stopped.
     metadata.instanceStates.clear()
     _set_package(kind, metadata, upload)
     return metadata
@@ -202,8 +215,10 @@ def _next_version(existing: FunctionMetaData) -> FunctionMetaData:
 
 
 async def _discard_unused(facade: Facade, name: FunctionName, upload: Upload) -> None:
-    """Remove the package of a change that was refused. One whose outcome is not known may have
-    been stored: then the function has the package."""
+    """Remove the package of a change that failed, unless the change has been stored after all.
+
+    Whether it was is unknown if, for example, the connection to the leader was lost.
+    """
     found = facade.find(name)
     if found is None or found.packageLocation.packagePath != upload.package_path:
         await facade.discard(upload.package_path)
@@ -215,6 +230,7 @@ async def _answer_once_settled(
     if not flag(request, "wait", default=True):
         return no_content()
     seen = await facade.settled(name, version)
+    # None: it takes too long, and the answer does not wait any longer.
     if seen is not None and seen.is_user_error and not seen.is_running:
         raise RestError(
             400,
@@ -225,7 +241,7 @@ async def _answer_once_settled(
 
 
 async def _check_namespace(facade: Facade, name: FunctionName) -> None:
-    """Raises ``RestError`` 400 where a function could not be in its namespace."""
+    """Check that the namespace of a component exists. Raises ``RestError`` 400, and 503."""
     url = f"{facade.worker.web_url.rstrip('/')}/admin/v2/namespaces/{quote(name.tenant, safe='')}"
     try:
         answer = await facade.worker.calls.call(RestCall("GET", url))
@@ -241,14 +257,16 @@ async def _check_namespace(facade: Facade, name: FunctionName) -> None:
 
 
 async def _check_deduplication(facade: Facade, metadata: FunctionMetaData) -> None:
-    """Raises ``RestError`` 400 where results should be stored once, and the topic of the output
-    would store repeated ones again. Where brokers do not say so, it is taken for right."""
+    """Check that EFFECTIVELY_ONCE has an output topic that deduplicates. Raises ``RestError`` 400.
+
+    If brokers do not answer the question, the check passes.
+    """
     details = metadata.functionDetails
     if details.processingGuarantees != EFFECTIVELY_ONCE or not details.sink.topic:
         return
     topic = TopicName.parse(details.sink.topic)
     web = facade.worker.web_url.rstrip("/")
-    # The policy of the topic counts before that of its namespace, and both before the setting.
+    # The policy of the topic overrides that of its namespace, and both the setting of brokers.
     for url in (
         topic_url(web, str(topic), "/deduplicationEnabled"),
         f"{web}/admin/v2/namespaces/{topic.namespace}/deduplication",
@@ -273,18 +291,18 @@ async def _check_deduplication(facade: Facade, metadata: FunctionMetaData) -> No
 
 @router.delete(ONE, dependencies=CHANGES)
 async def delete(facade: FacadeArg, name: NameArg, existing: FoundArg) -> Response:
-    """Delete it, with its package; its instances end."""
+    """Delete a component with its package; its instances end."""
     await facade.remove(name, _next_version(existing))
     await facade.discard(existing.packageLocation.packagePath)
     return no_content()
 
 
-# --- questions
+# --- show
 
 
 @router.get(ROOT, dependencies=READS)
 async def list_all(request: Request, facade: FacadeArg, kind: KindArg) -> Response:
-    """The names of all in a namespace."""
+    """The names of the components of a kind in a namespace."""
     place = path_value(request, "tenant"), path_value(request, "namespace")
     names = [
         name.name
@@ -297,7 +315,7 @@ async def list_all(request: Request, facade: FacadeArg, kind: KindArg) -> Respon
 
 @router.get(ONE, dependencies=READS)
 async def get(kind: KindArg, found: FoundArg) -> Response:
-    """Its config."""
+    """The config of a component."""
     return Json(kind.config_of(found.functionDetails))
 
 
@@ -307,26 +325,26 @@ def _instances(name: FunctionName, found: FunctionMetaData) -> list[InstanceName
 
 @router.get(ONE + "/status", dependencies=READS)
 async def get_status(facade: FacadeArg, kind: KindArg, name: NameArg, found: FoundArg) -> Response:
-    """What its instances do, and what went wrong last."""
+    """The status of a component: what its instances do, and their last errors."""
     seen = await facade.seen_all(_instances(name, found))
     return Json(component_status(seen, kind.status_of))
 
 
 @router.get(ONE + "/stats", dependencies=READS)
 async def get_stats(facade: FacadeArg, name: NameArg, found: FoundArg) -> Response:
-    """What its instances count."""
+    """The counts of all instances of a component."""
     return Json(function_stats(await facade.seen_all(_instances(name, found))))
 
 
 @router.get(ONE + "/{instance}/status", dependencies=READS)
 async def get_instance_status(facade: FacadeArg, kind: KindArg, instance: InstanceArg) -> Response:
-    """What an instance does."""
+    """The status of an instance."""
     return Json(kind.status_of(await facade.seen(instance)))
 
 
 @router.get(ONE + "/{instance}/stats", dependencies=READS)
 async def get_instance_stats(facade: FacadeArg, instance: InstanceArg) -> Response:
-    """What an instance counts."""
+    """The counts of an instance."""
     return Json(instance_stats(await facade.seen(instance)))
 
 
@@ -340,6 +358,7 @@ async def _set_states(
     state: FunctionState.ValueType,
 ) -> Response:
     metadata = _next_version(existing)
+    # Instances without a state run; as upstream does, all states are written out.
     for number in range(existing.functionDetails.parallelism):
         metadata.instanceStates.setdefault(number, RUNNING)
     for each in instances:
@@ -350,19 +369,19 @@ async def _set_states(
 
 @router.post(ONE + "/stop", dependencies=CHANGES)
 async def stop(facade: FacadeArg, name: NameArg, found: FoundArg) -> Response:
-    """Stop all its instances."""
+    """Stop all instances of a component."""
     return await _set_states(facade, found, _instances(name, found), STOPPED)
 
 
 @router.post(ONE + "/start", dependencies=CHANGES)
 async def start(facade: FacadeArg, name: NameArg, found: FoundArg) -> Response:
-    """Start its instances that are stopped."""
+    """Start the stopped instances of a component."""
     return await _set_states(facade, found, _instances(name, found), RUNNING)
 
 
 @router.post(ONE + "/restart", dependencies=CHANGES)
 async def restart(facade: FacadeArg, name: NameArg, found: FoundArg) -> Response:
-    """End its instances and start them anew."""
+    """End all instances of a component and start them anew."""
     for each in _instances(name, found):
         await facade.restart(each)
     return no_content()
@@ -376,7 +395,7 @@ async def stop_instance(facade: FacadeArg, found: FoundArg, instance: InstanceAr
 
 @router.post(ONE + "/{instance}/start", dependencies=CHANGES)
 async def start_instance(facade: FacadeArg, found: FoundArg, instance: InstanceArg) -> Response:
-    """Start an instance that is stopped."""
+    """Start a stopped instance."""
     return await _set_states(facade, found, [instance], RUNNING)
 
 
@@ -393,13 +412,14 @@ async def restart_instance(facade: FacadeArg, instance: InstanceArg) -> Response
     include_in_schema=False,
 )
 async def change_as_leader(request: Request, facade: FacadeArg, name: NameArg) -> Response:
-    """Store a change that another worker made."""
+    """Store a change that another worker has prepared; only the leader is sent such requests."""
     metadata, is_removal = FunctionMetaData(), False
     async for part in parts_of(request.headers.get("content-type", ""), request.stream()):
         if part.name == "functionMetaData":
             metadata = FunctionMetaData.FromString(await part.read())
         elif part.name == "delete":
             is_removal = (await part.read()).lower() == b"true"
+    # The path says which function the sender may change: the metadata must be of the same one.
     details = metadata.functionDetails
     if FunctionName(details.tenant, details.namespace, details.name) != name:
         raise RestError(400, "Corrupt Function MetaData")

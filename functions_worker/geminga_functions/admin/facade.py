@@ -1,4 +1,4 @@
-"""What handlers do: changes by way of the leader, questions to the workers that run instances."""
+"""What REST handlers share: changes, which the leader stores, and reports from other workers."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ from geminga_server.rest.errors import RestError
 
 log = logging.getLogger(__name__)
 
-# An instance that does not answer for so long is shown without numbers.
+# An instance that does not answer in time is shown without counts.
 STATUS_TIMEOUT_S = 3.0
-# The worker answers within the time that it was given, and this more.
+# How much longer a request to another worker may take than the wait that it asks for.
 CALL_SLACK_S = 5.0
-# The leader publishes and reads; brokers may be moving the topics meanwhile.
+# The leader publishes the change and reads it; brokers may be moving the topic meanwhile.
 LEADER_TIMEOUT_S = 15.0
-# How often a follower looks whether it has read a change, or an assignment that it waits for.
-LOOK_S = 0.05
-# An installation of requirements may take longer: then the answer comes before the instance runs.
+# How often a worker checks whether it has read a change, or an assignment.
+POLL_S = 0.05
+# How long an answer waits for the first instance. An installation of requirements may take longer.
 SETTLE_TIMEOUT_S = 30.0
 LEADER_PATH = "/admin/v3/functions/leader"
 NO_LEADER = "Leader not yet ready. Please retry again"
 
 
 class Facade:
-    """Functions and instances of the whole cluster of workers, as ``worker`` reaches them."""
+    """The functions and instances of the whole cluster, as ``worker`` reaches them."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
 
     def find(self, name: FunctionName) -> FunctionMetaData | None:
-        """What a function is at present, or None."""
+        """The current metadata of a function, None if it does not exist."""
         return self.worker.functions.records.get(name)
 
     # --- changes
 
     async def submit(self, name: FunctionName, metadata: FunctionMetaData) -> None:
-        """Have the leader store the metadata of a function; returns once this worker has them too.
+        """Let the leader store the metadata of a function; returns once this worker has read them.
 
         Raises ``RestError``, ``NotLeader``, ``ClientError``, ``ServerUnreachable``.
         """
         await self._change(name, metadata, is_removal=False)
 
     async def remove(self, name: FunctionName, metadata: FunctionMetaData) -> None:
-        """Have the leader remove a function. Raises as ``submit``."""
+        """Let the leader remove a function. Raises as ``submit``."""
         await self._change(name, metadata, is_removal=True)
 
     async def _change(
@@ -63,6 +63,7 @@ class Facade:
             await self.lead(name, metadata, is_removal=is_removal)
             return
         leader = (await self.worker.membership.members()).leader
+        # This worker's own consumer may be active before it has begun to lead.
         if leader is None or leader == self.worker.me:
             raise RestError(503, NO_LEADER)
         content_type, body = _form(metadata.SerializeToString(), is_removal=is_removal)
@@ -76,28 +77,25 @@ class Facade:
         answer = await self.worker.calls.call(call)
         if not answer.is_success:
             raise RestError(answer.status, answer.reason)
-        await self._follow(name, None if is_removal else metadata.version)
-
-    async def _follow(self, name: FunctionName, version: int | None) -> None:
-        """Wait until this worker has read the change too: its next answer should know of it."""
+        # The next answer of this worker must know of the change: wait until it has read it.
         try:
             async with asyncio.timeout(LEADER_TIMEOUT_S):
                 while True:
                     found = self.find(name)
-                    if version is None:
-                        is_read = found is None
-                    else:
-                        is_read = found is not None and found.version >= version
-                    if is_read:
+                    if is_removal and found is None:
                         return
-                    await asyncio.sleep(LOOK_S)
+                    if not is_removal and found is not None and found.version >= metadata.version:
+                        return
+                    await asyncio.sleep(POLL_S)
         except TimeoutError:
             raise RestError(503, f"The change of {name} is stored, but not read yet") from None
 
     async def lead(
         self, name: FunctionName, metadata: FunctionMetaData, *, is_removal: bool
     ) -> None:
-        """Store a change as the leader. Raises ``RestError`` where another one came before it."""
+        """Store a change as the leader. Raises ``RestError`` if another change came before it."""
+        # The sender made the change from a version that it has read: a higher one may be stored by
+        # now, or the function may be gone.
         found = self.find(name)
         if (found is not None and metadata.version <= found.version) or (
             found is None and is_removal
@@ -113,7 +111,7 @@ class Facade:
             await self.worker.leadership.put(name, metadata)
 
     async def discard(self, path: str) -> None:
-        """Remove a package that no function has any more. What remains of it does no harm."""
+        """Remove a package that no function uses any more. If that fails, it only takes space."""
         if not path or path.startswith(BUILT_IN):
             return
         try:
@@ -124,8 +122,10 @@ class Facade:
     # --- instances
 
     async def settled(self, name: FunctionName, version: int) -> Seen | None:
-        """The first instance once it runs this version, has failed or is stopped; None where that
-        takes too long."""
+        """Wait until the first instance runs this version, has failed or is stopped.
+
+        Returns None if that takes too long.
+        """
         instance = InstanceName(name, 0)
         try:
             async with asyncio.timeout(SETTLE_TIMEOUT_S):
@@ -133,7 +133,7 @@ class Facade:
                     assigned = self.worker.assignments.records.get(instance)
                     if assigned is not None and assigned.metadata.version >= version:
                         break
-                    await asyncio.sleep(LOOK_S)
+                    await asyncio.sleep(POLL_S)
                 return await self.seen(instance, version, SETTLE_TIMEOUT_S)
         except TimeoutError:
             return None
@@ -141,7 +141,8 @@ class Facade:
     async def seen(self, instance: InstanceName, version: int = 0, wait_s: float = 0) -> Seen:
         """An instance as the worker that runs it sees it; with ``wait_s``, once it has settled.
 
-        Raises ``TimeoutError`` where it does not within ``wait_s``.
+        A worker that cannot be reached makes an error of the report. Raises ``TimeoutError`` if the
+        instance does not settle within ``wait_s``.
         """
         assigned = self.worker.assignments.records.get(instance)
         if assigned is None:
@@ -164,7 +165,7 @@ class Facade:
         return Seen(worker_id, error=f"the worker {worker_id} does not say: {reason}")
 
     async def seen_all(self, instances: list[InstanceName]) -> list[Seen]:
-        """All these, asked for at the same time."""
+        """All of these instances, requested at the same time."""
         return await asyncio.gather(*[self.seen(each) for each in instances])
 
     async def seen_here(self, instance: InstanceName, version: int, wait_s: float) -> Seen:
@@ -197,6 +198,7 @@ class Facade:
             raise RestError(answer.status, answer.reason)
 
     async def _ask(self, worker_id: str, method: str, path: str, timeout_s: float) -> RestAnswer:
+        """Send a request to another worker. Raises ``ClusterUnknown``, ``ServerUnreachable``."""
         worker = (await self.worker.membership.members()).find(worker_id)
         if worker is None:
             raise ClusterUnknown(f"{worker_id} is gone")
@@ -205,7 +207,7 @@ class Facade:
         )
 
     async def leader(self) -> WorkerInfo:
-        """The worker that leads. Raises ``RestError``, ``ClusterUnknown``."""
+        """The worker that leads. Raises ``RestError`` 503, ``ClusterUnknown``."""
         leader = (await self.worker.membership.members()).leader
         if leader is None:
             raise RestError(503, NO_LEADER)
@@ -213,12 +215,12 @@ class Facade:
 
 
 def instance_path(instance: InstanceName) -> str:
-    """Where a worker says what it sees of an instance."""
+    """The path at which a worker reports on an instance that it runs."""
     return f"{INSTANCES_PATH}/{instance.function.url_path}/{instance.instance}"
 
 
 def _form(metadata: bytes, *, is_removal: bool) -> tuple[str, bytes]:
-    """The form by which a change goes to the leader, and its content type."""
+    """The content type and the body of the form that sends a change to the leader."""
     boundary = uuid4().hex
     opening = f"--{boundary}\r\nContent-Disposition: form-data; name="
     body = (

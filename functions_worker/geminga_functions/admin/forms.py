@@ -1,4 +1,7 @@
-"""Multipart forms (RFC 7578), read part by part as they come: no package is whole in memory."""
+"""Multipart forms (RFC 7578), read part by part as they arrive.
+
+A package is a part of a form, and is never held in memory as a whole.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,16 @@ from typing import Final
 
 from geminga_server.rest.errors import BodyTooLarge, RestError
 
-# Names, file names and content types.
+# The headers of a part: names, file names and content types.
 HEAD_BYTES_MAX: Final = 16 * 1024
-# A config, which goes into one record; only a package is longer, and it is not read whole.
+# A part that is read as a whole: a config, which goes into one record.
 TEXT_BYTES_MAX: Final = 1024 * 1024
-# A form of upstream's has four at most.
+# Forms of upstream's clients have at most four.
 PARTS_MAX: Final = 20
 
 
 class Part:
-    """One part of a form; its content can be read once, before the next part is asked for."""
+    """One part of a form; its content can be read once, before the next part is requested."""
 
     def __init__(self, head: bytes, chunks: AsyncGenerator[bytes]) -> None:
         headers = BytesHeaderParser().parsebytes(head)
@@ -38,7 +41,7 @@ class Part:
 
 
 async def parts_of(content_type: str, body: AsyncIterator[bytes]) -> AsyncGenerator[Part]:
-    """The parts of a form, in their order. Raises ``RestError`` 400 for what is none."""
+    """The parts of a form, in their order. Raises ``RestError`` 400 for a body that is no form."""
     message = Message()
     message["content-type"] = content_type
     boundary = message.get_boundary()
@@ -46,37 +49,38 @@ async def parts_of(content_type: str, body: AsyncIterator[bytes]) -> AsyncGenera
         raise RestError(400, "The body should be a multipart form")
     reader = _Reader(body, b"\r\n--" + boundary.encode("latin-1", "replace"))
     async for _ in reader.until_delimiter():
-        pass  # what stands before the first part means nothing
+        pass  # a preamble before the first part has no meaning
     for _ in range(PARTS_MAX):
         if await reader.line() == b"--":
             return
         chunks = reader.until_delimiter()
         yield Part(await reader.head(), chunks)
         async for _ in chunks:
-            pass  # what was not read
+            pass  # skip what the caller has not read
     raise RestError(400, f"The form has more than {PARTS_MAX} parts")
 
 
 class _Reader:
-    """Cuts a body at delimiters, which may come in pieces."""
+    """Cuts a body at delimiters, which may be spread over chunks."""
 
     def __init__(self, body: AsyncIterator[bytes], delimiter: bytes) -> None:
         self._body = body
         self._delimiter = delimiter
-        # The first delimiter has no line before it.
+        # What was received and not yet returned. It begins with a line break, since a delimiter
+        # does, and the first one may come at the very beginning of the body.
         self._held = bytearray(b"\r\n")
 
     async def _more(self) -> None:
-        """Take another chunk. Raises ``RestError`` 400 at the end of the body."""
+        """Receive another chunk. Raises ``RestError`` 400 at the end of the body."""
         chunk = await anext(self._body, None)
         if chunk is None:
             raise RestError(400, "The form ends before its last part does")
         self._held += chunk
 
     async def until_delimiter(self) -> AsyncGenerator[bytes]:
-        """What comes before the next delimiter, which is left out."""
+        """The bytes before the next delimiter, which is skipped."""
         while (end := self._held.find(self._delimiter)) < 0:
-            # The beginning of a delimiter may be what is held last.
+            # The last bytes may be the beginning of a delimiter.
             safe = len(self._held) - len(self._delimiter) + 1
             if safe > 0:
                 chunk = bytes(self._held[:safe])
@@ -89,7 +93,7 @@ class _Reader:
             yield chunk
 
     async def line(self) -> bytes:
-        """What follows a delimiter: nothing, or two dashes where the form ends."""
+        """The rest of a delimiter's line: empty, or two dashes at the end of the form."""
         while len(self._held) < 2:
             await self._more()
         if self._held.startswith(b"--"):

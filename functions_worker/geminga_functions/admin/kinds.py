@@ -1,4 +1,4 @@
-"""Functions, sources and sinks: in what their calls differ."""
+"""Functions, sources and sinks are *components*; a ``Kind`` says in what their requests differ."""
 
 from __future__ import annotations
 
@@ -26,17 +26,20 @@ from geminga_protocol.functions.functions_pb2 import FunctionDetails
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of component: its word in paths, upstream's word for it in refusals, the part of a
-    form that has its config, what makes details of configs and the other way round, and what its
-    instances are shown by."""
+    """A kind of component."""
 
+    # In paths, and in upstream's error texts.
     path: str
     word: str
+    # The part of a form that has its config.
     config_part: str
     type_: FunctionDetails.ComponentType.ValueType
+    # From its config to the details that are stored, and back.
     details_of: Callable[[FunctionName, Config], FunctionDetails]
     config_of: Callable[[FunctionDetails], Config]
+    # The config after an update: of the existing config, and the given one.
     updated: Callable[[Config, Config], Config]
+    # The status of an instance, as REST shows it.
     status_of: Callable[[Seen], Document]
 
 

@@ -1,4 +1,4 @@
-"""``/admin/v3/functions/upload`` and ``download``: packages under paths, and those of functions."""
+"""``/admin/v3/functions/upload`` and ``download``: packages under paths, and of components."""
 
 from __future__ import annotations
 
@@ -24,24 +24,27 @@ from geminga_server.rest.errors import RestError
 from geminga_server.rest.parameters import flag
 
 READ_BYTES = 256 * 1024
-# The topic of a package has a name made of its path.
+# The name of a package's topic is made of its path.
 PATH_CHARACTERS_MAX = 1024
 
 router = APIRouter()
 
 
 def _uploaded(path: str) -> str:
-    """Where the package uploaded under ``path`` is kept: no function's own begins with a slash, so
-    that an upload never replaces one."""
+    """The path that a package uploaded under ``path`` is stored by.
+
+    Packages of components never have paths with a slash at the beginning, so that an upload cannot
+    replace one.
+    """
     return f"/{path}"
 
 
 @router.post("/admin/v3/functions/upload", dependencies=[on_cluster(Action.ADMINISTER)])
 async def upload(request: Request, facade: FacadeArg) -> Response:
-    """Store a file under a path; one that was there is replaced. Raises ``RestError`` 400."""
+    """Store a file under a path; an earlier one is replaced. Raises ``RestError`` 400."""
     packages = facade.worker.runtime.packages
     path, file_name = "", None
-    # Upstream's clients send the file before its path: it waits on the disk.
+    # Upstream's clients send the file before its path: until then it is kept on the disk.
     with TemporaryFile() as file:
         async for part in parts_of(request.headers.get("content-type", ""), request.stream()):
             if part.name == "path":
@@ -58,7 +61,7 @@ async def upload(request: Request, facade: FacadeArg) -> Response:
 
 
 async def _spool(part: Part, file: IO[bytes], bytes_max: int) -> None:
-    file.truncate(0)  # a form that has two files means the last one
+    file.truncate(0)  # of several files in a form, the last one counts
     size_bytes = 0
     async for chunk in part.chunks:
         size_bytes += len(chunk)
@@ -75,8 +78,10 @@ async def _chunks_of(file: IO[bytes]) -> AsyncIterator[bytes]:
 
 @router.get("/admin/v3/functions/download", dependencies=[on_cluster(Action.READ)])
 async def download_path(request: Request, facade: FacadeArg) -> Response:
-    """The file that was uploaded under ``path``. Raises ``RestError`` 404, where upstream answers
-    with nothing."""
+    """Download the file that was uploaded under ``path``.
+
+    Raises ``RestError`` 404 if there is none; upstream answers with an empty body.
+    """
     return await _content(facade, _uploaded(request.query_params.get("path", "")))
 
 
@@ -84,7 +89,7 @@ async def download_path(request: Request, facade: FacadeArg) -> Response:
 async def download(
     request: Request, facade: FacadeArg, kind: KindArg, name: NameArg, found: FoundArg
 ) -> Response:
-    """Its package, as it was uploaded."""
+    """Download the package of a component, as it was uploaded."""
     path = found.packageLocation.packagePath
     if flag(request, "transform-function"):
         raise RestError(404, f"{kind.word} {name.name} has no transform function")
@@ -95,15 +100,15 @@ async def download(
 
 async def _content(facade: Facade, path: str) -> Response:
     chunks = facade.worker.runtime.packages.read(path)
-    # The first part is asked for here: what cannot be read is still an answer of its own then.
+    # The first part is read before the answer begins: an error can still have a status of its own.
     try:
         first = await anext(chunks, b"")
     except PackageNotFound:
         raise RestError(404, f"No package is stored under {path.removeprefix('/')!r}") from None
-    return StreamingResponse(_following(first, chunks), media_type="application/octet-stream")
 
+    async def content() -> AsyncIterator[bytes]:
+        yield first
+        async for chunk in chunks:
+            yield chunk
 
-async def _following(first: bytes, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield first
-    async for chunk in chunks:
-        yield chunk
+    return StreamingResponse(content(), media_type="application/octet-stream")

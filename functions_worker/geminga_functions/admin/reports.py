@@ -1,4 +1,4 @@
-"""What is told of instances: by the worker that runs one to the others, and to people. Pure."""
+"""Reports on instances: as one worker sends them to another, and as REST shows them. Pure."""
 
 from __future__ import annotations
 
@@ -9,37 +9,40 @@ from typing import Any
 from geminga_functions.instance.status import ExceptionReport, InstanceStatus, Numbers
 from geminga_functions.runtime.reports import InstanceReport, InstanceState
 
+# The JSON of an answer.
 Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """An instance as some worker sees it: ``status`` is None where the instance does not answer,
-    ``failure`` the trace of what ended it last, and ``error`` why nothing is known at all."""
+    """An instance as its worker sees it, or why nothing is known of it."""
 
     worker_id: str = ""
     state: str = ""
     restarts: int = 0
+    # The trace of its last failure, and whether the function is to blame for it.
     failure: str = ""
     is_user_error: bool = False
+    # Its counts; None if the instance does not answer.
     status: InstanceStatus | None = None
+    # Why nothing is known of the instance, with all other fields empty.
     error: str = ""
 
     @property
     def is_running(self) -> bool:
-        """Whether it processes messages."""
+        """Whether the instance processes messages."""
         return self.state == InstanceState.RUNNING
 
     @property
     def why_not(self) -> str:
-        """Why it does not run; empty where it does."""
+        """Why the instance does not run; empty if it does."""
         if self.is_running:
             return ""
         return self.error or self.failure or (f"it is {self.state}" if self.state else "")
 
     @classmethod
     def of(cls, worker_id: str, report: InstanceReport, status: str | None) -> Seen:
-        """What the worker itself sees. Raises as ``InstanceStatus.from_json``."""
+        """An instance as its worker sees it itself. Raises as ``InstanceStatus.from_json``."""
         failure = report.failure
         return cls(
             worker_id,
@@ -51,12 +54,12 @@ class Seen:
         )
 
     def to_json(self) -> Document:
-        """As workers tell each other."""
+        """Encode it for another worker."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Seen:
-        """The opposite of ``to_json``. Raises ``KeyError``, ``TypeError`` for anything else."""
+        """Decode what ``to_json`` made. Raises ``KeyError``, ``TypeError`` for anything else."""
         fields: Document = dict(value)
         status = fields["status"]
         if status is not None:
@@ -93,7 +96,7 @@ def instance_status(seen: Seen) -> Document:
 
 
 def _connector_status(seen: Seen, taken: str, given: str, failed: str) -> Document:
-    """What sources and sinks are shown by, whose numbers have other names."""
+    """The status of a source or a sink: the same numbers as a function's, under other names."""
     status = seen.status or InstanceStatus()
     total = status.total
     return {
@@ -103,6 +106,7 @@ def _connector_status(seen: Seen, taken: str, given: str, failed: str) -> Docume
         taken: total.received,
         "numSystemExceptions": total.system_exceptions,
         "latestSystemExceptions": [_exception(each) for each in status.latest_system_exceptions],
+        # Of the connector's own code.
         f"num{failed}Exceptions": total.user_exceptions,
         f"latest{failed}Exceptions": [_exception(each) for each in status.latest_user_exceptions],
         given: status.written,
@@ -146,7 +150,7 @@ def instance_stats(seen: Seen) -> Document:
 
 
 def function_stats(instances: Sequence[Seen]) -> Document:
-    """``FunctionStats``: the sums, and each instance."""
+    """``FunctionStats``: the sums over all instances, and the numbers of each."""
     statuses = [each.status or InstanceStatus() for each in instances]
     total = _sum([each.total for each in statuses])
     last_minute = _sum([each.last_minute for each in statuses])

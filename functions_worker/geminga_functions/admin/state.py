@@ -1,4 +1,4 @@
-"""``.../state``: the state of a function, read from its lanes, changed in one of REST's own."""
+"""``.../state``: reads and changes the state of a function. Changes go to REST's own lane."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from geminga_server.rest.answers import Json, no_content
 from geminga_server.rest.errors import RestError
 from geminga_server.rest.parameters import path_value
 
-# Keys may have slashes: upstream's tools send them as they are.
+# A key may contain slashes: upstream's tools send it unescaped.
 KEY = ONE + "/state/{key:path}"
 INT64 = 1 << 63
 
@@ -28,8 +28,8 @@ router = APIRouter()
 async def get_state(
     request: Request, facade: FacadeArg, name: NameArg, found: FoundArg
 ) -> Response:
-    """The value of a key, or a counter."""
-    del found
+    """The value of a key, or its counter. Raises ``RestError`` 404 if there is neither."""
+    del found  # it is only an argument because FastAPI checks by it that the function exists
     key = path_value(request, "key")
     async with facade.worker.states.use(name) as state:
         value, version = state.get(key), state.version(key)
@@ -39,7 +39,11 @@ async def get_state(
         if value is None:
             answer |= {"numberValue": state.counter(key), "version": 0}
         else:
-            answer |= _shown(value) | {"version": version}
+            try:
+                answer |= {"stringValue": value.decode(), "version": version}
+            except UnicodeDecodeError:
+                encoded = base64.b64encode(value).decode()
+                answer |= {"byteValue": encoded, "version": version}
         return Json(answer)
 
 
@@ -73,6 +77,7 @@ async def put_state(
 def _set(changes: Changes, key: str, given: dict[str, Any]) -> None:
     match given:
         case {"numberValue": int(number)} if -INT64 <= number < INT64:
+            # Lanes have no record that sets a counter: the difference is added.
             changes.increment(key, number - changes.counter(key))
         case {"stringValue": str(text)} if text:
             changes.put(key, text.encode())
@@ -83,11 +88,3 @@ def _set(changes: Changes, key: str, given: dict[str, Any]) -> None:
                 raise RestError(400, "byteValue should be Base64") from None
         case _:
             raise RestError(400, "The state should have a stringValue, byteValue or numberValue")
-
-
-def _shown(value: bytes) -> dict[str, str]:
-    """Text as text, else the bytes."""
-    try:
-        return {"stringValue": value.decode()}
-    except UnicodeDecodeError:
-        return {"byteValue": base64.b64encode(value).decode()}

@@ -1,4 +1,4 @@
-"""``POST .../trigger``: send a function one message, and answer with what comes of it."""
+"""``POST .../trigger``: sends a message to a function, and answers with its result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from geminga_protocol.functions.functions_pb2 import FunctionMetaData
 from geminga_server.rest.answers import no_content
 from geminga_server.rest.errors import RestError
 
-# A function that takes longer is asked for its results by other means.
+# The results of a function that takes longer must be consumed from its output topic.
 RESULT_TIMEOUT_S = 20.0
 
 router = APIRouter()
@@ -25,8 +25,10 @@ router = APIRouter()
 
 @router.post(ONE + "/trigger", dependencies=CHANGES)
 async def trigger(request: Request, facade: FacadeArg, kind: KindArg, found: FoundArg) -> Response:
-    """Publish ``data``, or the content of ``dataStream``, to ``topic``, which may be left out where
-    there is one input; answer with the result. Raises ``RestError`` 400 and 408."""
+    """Publish ``data``, or the content of ``dataStream``, to ``topic``; answer with the result.
+
+    ``topic`` may be missing if the function has one input. Raises ``RestError`` 400 and 408.
+    """
     data: bytes | None = None
     topic = ""
     async for part in parts_of(request.headers.get("content-type", ""), request.stream()):
@@ -43,6 +45,7 @@ async def trigger(request: Request, facade: FacadeArg, kind: KindArg, found: Fou
     client = facade.worker.client
     try:
         async with asyncio.timeout(RESULT_TIMEOUT_S):
+            # Without an output topic there is no result to wait for.
             if not output:
                 async with client.producer(topic, batching=None) as producer:
                     await producer.send(data)
@@ -53,7 +56,7 @@ async def trigger(request: Request, facade: FacadeArg, kind: KindArg, found: Fou
 
 
 def _input_of(found: FunctionMetaData, topic: str) -> str:
-    """The input that is meant. Raises ``RestError`` 400."""
+    """The input to publish to. Raises ``RestError`` 400 if ``topic`` does not name one."""
     inputs = [
         name
         for name, spec in found.functionDetails.source.inputSpecs.items()
@@ -69,10 +72,12 @@ def _input_of(found: FunctionMetaData, topic: str) -> str:
 
 
 async def _result_of(client: geminga.Client, topic: str, output: str, data: bytes) -> Response:
+    # The reader is opened first, or it might begin behind the result.
     async with (
         client.reader(output, geminga.LATEST) as results,
         client.producer(topic, batching=None) as producer,
     ):
+        # The topic may get results of other messages at the same time.
         sent = await producer.send(data)
         async for result in results:
             if _is_of(result, sent):
@@ -81,7 +86,7 @@ async def _result_of(client: geminga.Client, topic: str, output: str, data: byte
 
 
 def _is_of(result: geminga.Message[bytes], sent: geminga.MessageId) -> bool:
-    """Whether the result names that message as what it came of."""
+    """Whether a result names the message ``sent`` as its input."""
     text = result.properties.get(INPUT_MESSAGE_ID, "")
     try:
         return geminga.MessageId.from_bytes(base64.urlsafe_b64decode(text)) == sent

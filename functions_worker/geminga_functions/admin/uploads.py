@@ -1,9 +1,9 @@
-"""Packages as requests bring them: in a form, or as a URL that this worker fetches.
+"""Packages of requests: the content of a form's part, or a URL that this worker fetches.
 
-A package goes to its topic as it comes. One from a URL is fetched once, by the worker that was
-asked: instances get the same bytes wherever and whenever they start, though its server changes
-them or is gone. What is fetched is for operators to allow: a worker stands in networks that those
-who may create functions do not reach.
+A package is written to its topic as it arrives. One from a URL is fetched once, by the worker that
+gets the request. So instances have the same bytes wherever and whenever they start, even if the
+server of the URL changes the file or is gone. Operators say which URLs are allowed, since a worker
+reaches networks that users who create functions may not reach.
 """
 
 from __future__ import annotations
@@ -30,23 +30,25 @@ from geminga_functions.packages.unpacking import check_file_name
 from geminga_server.rest.errors import RestError
 
 SCHEMES = {"http", "https", "file"}
-# Upstream's packages management, which brokers here do not have.
+# URLs of upstream's package management, which these brokers do not have.
 MANAGED = ("function://", "source://", "sink://")
-# A server that sends nothing for so long sends nothing more.
+# A fetch fails if the server sends nothing for so long.
 FETCH_TIMEOUT_S = 30.0
 FETCH_BYTES = 256 * 1024
 
 
 class Upload:
-    """What a form of create or update said: the config, and the package that is stored already."""
+    """The content of a form that creates or updates a component."""
 
     def __init__(self) -> None:
         self.config: Config | None = None
+        # Of the package, which is stored as soon as it has been read; empty without one. The
+        # caller must remove it if the request is refused.
         self.package_path = ""
         self.file_name = ""
 
     async def take(self, request: Request, facade: Facade, kind: Kind, name: FunctionName) -> None:
-        """Read the form; the package goes to its topic as it comes. Raises ``RestError``."""
+        """Read the form, and store its package as it arrives. Raises ``RestError``."""
         content_type = request.headers.get("content-type", "")
         async for part in parts_of(content_type, request.stream()):
             if part.name == kind.config_part:
@@ -55,7 +57,7 @@ class Upload:
                 await self._store(facade, name, base_name(part.file_name), part.chunks)
             elif part.name == "url" and (url := (await part.read()).decode("utf-8", "replace")):
                 if url.startswith(BUILT_IN):
-                    continue  # the config says so too
+                    continue  # the config names the connector, too
                 config = facade.worker.config
                 allowed = (
                     config.additional_enabled_functions_url_patterns
@@ -72,19 +74,22 @@ class Upload:
         if self.package_path:
             raise RestError(400, "The form has more than one package")
         check_file_name(file_name)
+        # A new path for each upload: instances of the old version may still read the old package.
         path = f"{name}/{uuid4()}-{file_name}"
         await facade.worker.runtime.packages.store(path, file_name, chunks)
         self.package_path, self.file_name = path, file_name
 
 
 def base_name(path: str) -> str:
-    """The file's own name: Windows's clients send paths with theirs."""
+    """The last part of a path, which may have Windows's separators."""
     return path.replace("\\", "/").rpartition("/")[2]
 
 
 def check_url(url: str, allowed: Sequence[str], word: str) -> None:
-    """Raise ``RestError`` 400 unless one of the expressions in ``allowed`` matches all of ``url``;
-    in upstream's words where it refuses the URL too."""
+    """Check that one of the expressions in ``allowed`` matches the whole ``url``.
+
+    Raises ``RestError`` 400, with upstream's text if upstream refuses the URL, too.
+    """
     if url.startswith(MANAGED):
         raise RestError(
             400,
@@ -101,8 +106,10 @@ def check_url(url: str, allowed: Sequence[str], word: str) -> None:
 
 
 async def fetched(url: str, allowed: Sequence[str], word: str) -> AsyncIterator[bytes]:
-    """The content of a URL that ``check_url`` has let pass; redirects lead to what is ``allowed``.
-    Raises ``RestError`` 400."""
+    """The content of a URL that ``check_url`` has accepted; redirects must be ``allowed``, too.
+
+    Raises ``RestError`` 400.
+    """
     try:
         opened = await asyncio.to_thread(_open, url, allowed)
         try:
@@ -110,7 +117,7 @@ async def fetched(url: str, allowed: Sequence[str], word: str) -> AsyncIterator[
                 yield chunk
         finally:
             await asyncio.to_thread(opened.close)
-    except (OSError, ValueError) as error:  # what is no URL, no HTTP, or not there
+    except (OSError, ValueError) as error:  # not a URL, not HTTP, or not found
         raise RestError(400, f"{word} Package {url} cannot be fetched: {error}") from None
 
 
@@ -120,7 +127,7 @@ def _is_allowed(url: str, allowed: Sequence[str]) -> bool:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects to what is allowed too: a server must not lead to another network."""
+    """Follows only allowed redirects: a server must not lead this worker into another network."""
 
     def __init__(self, allowed: Sequence[str]) -> None:
         self._allowed = allowed
@@ -134,7 +141,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         headers: HTTPMessage,
         newurl: str,
     ) -> urllib.request.Request | None:
-        """As urllib asks. Raises ``HTTPError``."""
+        """As ``HTTPRedirectHandler``, which urllib calls. Raises ``HTTPError``."""
         if not _is_allowed(newurl, self._allowed):
             reason = f"it redirects to {newurl}, which is not allowed"
             raise HTTPError(newurl, code, reason, headers, fp)
@@ -142,7 +149,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def _open(url: str, allowed: Sequence[str]) -> IO[bytes]:
-    """The answer of the URL's server. Blocks; raises ``OSError``, ``ValueError``."""
+    """Request the URL. Blocks; raises ``OSError``, ``ValueError``."""
     opener = urllib.request.build_opener(_Redirects(allowed))
     opened: IO[bytes] = opener.open(url, timeout=FETCH_TIMEOUT_S)
     return opened

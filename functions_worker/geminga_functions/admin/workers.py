@@ -1,4 +1,4 @@
-"""``/admin/v2/worker``: the cluster of workers; and what workers ask each other."""
+"""``/admin/v2/worker``: the cluster of workers, and the requests that workers send each other."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from geminga_server.rest.parameters import integer_in_path
 READS = [on_cluster(Action.READ)]
 CHANGES = [on_cluster(Action.ADMINISTER)]
 INSTANCE = INSTANCES_PATH + "/{tenant}/{namespace}/{name}/{instance}"
-# What a worker waits for at most before it answers another one.
+# How long a worker may let another one wait for an instance to settle.
 WAIT_MAX_S = 60.0
-# The kernel's unit for memory.
+# The unit of ``ru_maxrss``, in bytes.
 MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
-# With fewer, instances have nowhere else to go.
+# Draining and rebalancing need another worker that instances can move to.
 WORKERS_MIN = 2
 DRAIN_PATH = "/admin/v2/worker/drain"
 DRAIN_TIMEOUT_S = 5.0
-LOOK_S = 0.05
+POLL_S = 0.05
 
 router = APIRouter()
 
 
 def worker_json(worker: WorkerInfo) -> dict[str, object]:
-    """``WorkerInfo`` as upstream has it."""
+    """A worker as upstream's ``WorkerInfo``."""
     return {"workerId": worker.worker_id, "workerHostname": worker.hostname, "port": worker.port}
 
 
@@ -60,14 +60,14 @@ async def get_leader(facade: FacadeArg) -> Response:
 
 @router.get("/admin/v2/worker/cluster/leader/ready", dependencies=READS)
 async def get_leader_ready(facade: FacadeArg) -> Response:
-    """True where a worker leads. Raises ``RestError`` 503."""
+    """Answer "true" if there is a leader. Raises ``RestError`` 503 otherwise."""
     await facade.leader()
     return text("true")
 
 
 @router.get("/admin/v2/worker/assignments", dependencies=READS)
 async def get_assignments(facade: FacadeArg) -> Response:
-    """Which instances each worker runs."""
+    """The instances that are assigned to each worker."""
     instances: dict[str, list[str]] = defaultdict(list)
     for name, each in sorted(facade.worker.assignments.records.items()):
         instances[each.worker].append(str(name))
@@ -76,7 +76,7 @@ async def get_assignments(facade: FacadeArg) -> Response:
 
 @router.put("/admin/v2/worker/rebalance", dependencies=CHANGES)
 async def rebalance(request: Request, facade: FacadeArg) -> Response:
-    """Spread instances evenly over the workers, now."""
+    """Let the leader spread instances evenly over the workers, now."""
     await _at_leader(request, facade)
     await _several_members(facade)
     facade.worker.leadership.wake()
@@ -85,24 +85,27 @@ async def rebalance(request: Request, facade: FacadeArg) -> Response:
 
 @router.put("/admin/v2/worker/leader/drain", dependencies=CHANGES)
 async def drain(request: Request, facade: FacadeArg) -> Response:
-    """Move all instances away from a worker; it is given none again as long as it lives."""
+    """Move all instances away from a worker, which gets none again until it is restarted."""
     await _at_leader(request, facade)
     worker_id = request.query_params.get("workerId", "")
     worker = (await _several_members(facade)).find(worker_id)
     if worker is None:
         raise RestError(400, f"There is no worker {worker_id!r}")
+    # The worker itself asks for no instances, with each heartbeat: the next leader knows it, too.
     await _drain(facade, worker)
     try:
         async with asyncio.timeout(DRAIN_TIMEOUT_S):
             while True:
-                if worker_id in facade.worker.leadership.draining:  # its heartbeat has said so
+                # Set by a heartbeat of the worker that asks for no instances.
+                if worker_id in facade.worker.leadership.draining:
                     return no_content()
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
     except TimeoutError:
         raise RestError(503, f"The leader does not hear from the worker {worker_id}") from None
 
 
 async def _drain(facade: Facade, worker: WorkerInfo) -> None:
+    """Let a worker ask for no instances, wherever it runs. Raises ``RestError``."""
     if worker == facade.worker.me:
         if facade.worker.heartbeats.is_draining:
             raise RestError(409, f"The worker {worker.worker_id} is being drained already")
@@ -116,7 +119,7 @@ async def _drain(facade: Facade, worker: WorkerInfo) -> None:
 
 @router.put(DRAIN_PATH, dependencies=CHANGES)
 async def drain_this(facade: FacadeArg) -> Response:
-    """Have all instances moved away from this worker."""
+    """Let the leader move all instances away from this worker."""
     await _several_members(facade)
     await _drain(facade, facade.worker.me)
     return no_content()
@@ -124,14 +127,14 @@ async def drain_this(facade: FacadeArg) -> Response:
 
 @router.get(DRAIN_PATH, dependencies=READS)
 async def get_drain_of_this(facade: FacadeArg) -> Response:
-    """How far the drain of this worker is: ``LongRunningProcessStatus``."""
+    """The progress of draining this worker: upstream's ``LongRunningProcessStatus``."""
     worker = facade.worker
     return _drain_status(facade, worker.me.worker_id, is_drained=worker.heartbeats.is_draining)
 
 
 @router.get("/admin/v2/worker/leader/drain", dependencies=READS)
 async def get_drain(request: Request, facade: FacadeArg) -> Response:
-    """How far the drain of a worker is: ``LongRunningProcessStatus``."""
+    """The progress of draining a worker: upstream's ``LongRunningProcessStatus``."""
     await _at_leader(request, facade)
     worker_id = request.query_params.get("workerId", "")
     is_drained = worker_id in facade.worker.leadership.draining
@@ -147,7 +150,7 @@ def _drain_status(facade: Facade, worker_id: str, *, is_drained: bool) -> Respon
 
 
 async def _several_members(facade: Facade) -> Members:
-    """The workers. Raises ``RestError`` 400 where instances could move to no other, as upstream."""
+    """The workers. Raises ``RestError`` 400, as upstream does, if there is only one."""
     members = await facade.worker.membership.members()
     if len(members.workers) < WORKERS_MIN:
         raise RestError(400, f"Too few workers (need at least {WORKERS_MIN})")
@@ -155,10 +158,11 @@ async def _several_members(facade: Facade) -> Members:
 
 
 async def _at_leader(request: Request, facade: FacadeArg) -> None:
-    """Return where this worker leads. Raises ``ServedElsewhere`` to the leader, else."""
+    """Check that this worker leads. Raises ``ServedElsewhere``, a redirect to the leader."""
     if facade.worker.leadership.is_leader:
         return
     leader = await facade.leader()
+    # Elected, but not leading yet: a redirect would lead back to this worker.
     if leader == facade.worker.me:
         raise RestError(503, NO_LEADER)
     query = f"?{request.url.query}" if request.url.query else ""
@@ -170,7 +174,7 @@ async def _at_leader(request: Request, facade: FacadeArg) -> None:
 
 @router.get("/admin/v2/worker-stats/functionsmetrics", dependencies=READS)
 async def get_function_stats(facade: FacadeArg) -> Response:
-    """What each instance of this worker counts: ``WorkerFunctionInstanceStats``."""
+    """The counts of each instance of this worker: upstream's ``WorkerFunctionInstanceStats``."""
     names = sorted(report.name for report in facade.worker.runtime.instances.reports())
     seen = await asyncio.gather(*[facade.seen_here(name, 0, 0) for name in names])
     return Json(
@@ -183,7 +187,7 @@ async def get_function_stats(facade: FacadeArg) -> Response:
 
 @router.get("/admin/v2/worker-stats/metrics", dependencies=READS)
 async def get_metrics(facade: FacadeArg) -> Response:
-    """What the worker's process uses, in the form of upstream's numbers of the JVM."""
+    """What the worker's process uses, in the format of upstream's JVM metrics."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     metrics = {
         "process_cpu_seconds": usage.ru_utime + usage.ru_stime,
@@ -194,18 +198,18 @@ async def get_metrics(facade: FacadeArg) -> Response:
     return Json([{"metrics": metrics, "dimensions": {"metric": "process_metrics"}}])
 
 
-# --- what workers ask each other
+# --- requests of other workers
 
 
 @router.get(INSTANCES_PATH, dependencies=READS, include_in_schema=False)
 async def get_instances(facade: FacadeArg) -> Response:
-    """What may still run on this worker."""
+    """The instances that may run on this worker, including those that are being stopped."""
     return Json(instances_json(facade.worker.present()))
 
 
 @router.get(INSTANCE, dependencies=READS, include_in_schema=False)
 async def get_instance(request: Request, facade: FacadeArg, name: NameArg) -> Response:
-    """What this worker sees of an instance; with ``wait_s``, once that ``version`` has settled."""
+    """An instance as this worker sees it; with ``wait_s``, once that ``version`` has settled."""
     instance = InstanceName(name, integer_in_path(request, "instance"))
     try:
         version = int(request.query_params.get("version", "0"))

@@ -1,8 +1,8 @@
-"""One line of the topic of assignments: which worker runs an instance, and what of it it runs.
+"""One record of the topic of assignments: which worker runs an instance, with which config.
 
 The payload is upstream's ``Assignment``. A property of the message names the session of the worker
-for which it holds: a worker whose lease has ended begins a new session, and runs nothing that was
-assigned to an earlier one.
+that the assignment is for: a worker whose lease has ended begins a new session, and runs nothing
+that was assigned to an earlier one.
 """
 
 from __future__ import annotations
@@ -17,26 +17,24 @@ SESSION_PROPERTY = "session"
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """``instance`` is to run on ``worker``, as long as that is in ``session``, as ``metadata`` say.
-
-    ``position`` is where the log has it: ``(ledger, entry)``. Whether the instance runs or is
-    stopped stands in the metadata, which are those of this instance: the leader stops an instance
-    so before it moves or removes it.
-    """
+    """An instance that a worker runs as long as the worker is in the named session."""
 
     instance: InstanceName
     worker: str
     session: str
+    # The function's metadata, with the state of this instance alone: the leader marks an instance
+    # as stopped there before it moves or removes the instance.
     metadata: FunctionMetaData
+    # (ledger id, entry id) of the record in the log.
     position: tuple[int, int] = (-1, -1)
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the worker is not to run it at present."""
+        """Whether the worker must not run the instance at present."""
         return self.metadata.instanceStates.get(self.instance.instance) == STOPPED
 
     def stopped(self) -> Assigned:
-        """The same, stopped."""
+        """A copy in which the instance is stopped."""
         metadata = FunctionMetaData()
         metadata.CopyFrom(self.metadata)
         metadata.instanceStates[self.instance.instance] = STOPPED
@@ -53,6 +51,6 @@ class Assigned:
     def decode(
         cls, instance: InstanceName, payload: bytes, session: str, position: tuple[int, int]
     ) -> Assigned:
-        """Raises ``google.protobuf.message.DecodeError``."""
+        """Parse a message's payload. Raises ``google.protobuf.message.DecodeError``."""
         record = Assignment.FromString(payload)
         return cls(instance, record.workerId, session, record.instance.functionMetaData, position)

@@ -1,8 +1,8 @@
 """The heartbeats of a worker, which are its lease to run instances.
 
-A heartbeat is an empty message on the topic ``coordinate``. That it was stored proves that the real
-owner of the topic heard of this worker after it was sent: an owner that was paused and is none any
-more gets nothing stored. So instances may run for the time of a lease after the moment of sending.
+A heartbeat is an empty message on the topic ``coordinate``. A stored heartbeat proves that the real
+owner of the topic heard of this worker after the heartbeat was sent: a broker that was paused and
+lost the topic can store nothing. So instances may run for one lease after the moment of sending.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from geminga import Client, ClientError, Message, Producer
 from geminga_functions.cluster.sessions import Session
@@ -34,9 +35,10 @@ OnLease = Callable[[str, float], None]
 class Heartbeats(Service):
     """Publishes heartbeats as long as it is open.
 
-    ``on_lease`` is called with the session, and until when of the monotonic clock its instances may
-    run. A session begins with the first heartbeat that is stored, and ends with its lease: the next
-    heartbeat begins another one, named by ``make_session``, which repeats no name.
+    ``on_lease`` is called with the session, and the time of the monotonic clock until which its
+    instances may run. A session begins with the first heartbeat that is stored, and ends with its
+    lease: the next heartbeat begins another session, named by ``make_session``, which never returns
+    a name twice.
     """
 
     def __init__(
@@ -58,8 +60,8 @@ class Heartbeats(Service):
         self._clock = clock
         self._on_lease = on_lease
         self._make_session = make_session
-        # Whether this worker asks the leader, whichever that is, for no instances: as long as the
-        # worker lives, whose successor takes instances again.
+        # Whether this worker asks every leader for no instances. It never takes this back; a worker
+        # that is started again takes instances.
         self.is_draining = False
         self._beats_now = asyncio.Event()
         self._session = ""
@@ -67,11 +69,11 @@ class Heartbeats(Service):
 
     @property
     def session(self) -> str:
-        """The session that has a lease at this moment; empty where none has."""
+        """The session that has a lease at this moment; empty if none has."""
         return self._session if self._clock.monotonic() < self._lease_until_s else ""
 
     def drain(self) -> None:
-        """Say from now on that this worker is to be left without instances."""
+        """Ask the leader, from now on, to leave this worker without instances."""
         self.is_draining = True
         self._beats_now.set()
 
@@ -82,25 +84,27 @@ class Heartbeats(Service):
     async def _beat(self) -> None:
         while True:
             try:
-                await self._beat_on()
+                # The time-out of a send is one lease: a later receipt would renew nothing.
+                async with self._client.producer(
+                    self._topic, batching=None, send_timeout_s=self._lease_s
+                ) as producer:
+                    while True:
+                        await self._renew(producer)
             except ClientError as error:
                 log.warning("no broker takes heartbeats", extra={"reason": str(error)})
                 await asyncio.sleep(self._lease_s / BEATS_A_LEASE)
 
-    async def _beat_on(self) -> None:
-        async with self._client.producer(
-            self._topic, batching=None, send_timeout_s=self._lease_s
-        ) as producer:
-            while True:
-                sent_s = self._clock.monotonic()
-                if sent_s >= self._lease_until_s:
-                    self._session = self._make_session()
-                await self._send(producer, sent_s)
-                rest_s = sent_s + self._lease_s / BEATS_A_LEASE - self._clock.monotonic()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(max(0.0, rest_s)):
-                        await self._beats_now.wait()
-                self._beats_now.clear()
+    async def _renew(self, producer: Producer[bytes]) -> None:
+        """Send a heartbeat, then wait until the next one is due."""
+        sent_s = self._clock.monotonic()
+        if sent_s >= self._lease_until_s:
+            self._session = self._make_session()
+        await self._send(producer, sent_s)
+        rest_s = sent_s + self._lease_s / BEATS_A_LEASE - self._clock.monotonic()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, rest_s)):
+                await self._beats_now.wait()
+        self._beats_now.clear()
 
     async def _send(self, producer: Producer[bytes], sent_s: float) -> None:
         properties = {
@@ -116,15 +120,15 @@ class Heartbeats(Service):
             log.warning("heartbeat is not stored", extra={"reason": str(error)})
             return
         until_s = sent_s + self._lease_s
-        # A lease that ended before its renewal was stored stays ended, also where the heartbeat was
-        # sent in time: the leader may have given the instances of this session away meanwhile.
+        # A lease that ended before its renewal was stored stays ended, even if the heartbeat was
+        # sent in time: meanwhile the leader may have assigned the instances to other workers.
         renewable_until_s = until_s if sent_s >= self._lease_until_s else self._lease_until_s
         if self._clock.monotonic() < renewable_until_s:
             self._lease_until_s = until_s
             self._on_lease(self._session, until_s)
 
     async def leave(self) -> None:
-        """Say that nothing runs here any more, so that no worker waits for the end of the lease."""
+        """Report that no instance runs here: the leader need not wait for the lease to end."""
         properties = {
             WORKER_PROPERTY: self._worker,
             SESSION_PROPERTY: self._session,
@@ -140,20 +144,21 @@ class Heartbeats(Service):
             log.warning("others are not told that this worker ends", extra={"reason": str(error)})
 
 
+@dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A heartbeat that was received: whose, of which session, and what it says."""
+    """A heartbeat that was received."""
 
-    def __init__(
-        self, session: Session, sent_s: float | None, *, has_left: bool, is_draining: bool
-    ) -> None:
-        self.session = session
-        self.sent_s = sent_s
-        self.has_left = has_left
-        self.is_draining = is_draining
+    session: Session
+    # The sender's monotonic clock when it sent the heartbeat, in seconds; None if it did not say.
+    sent_s: float | None
+    # The worker runs nothing any more in this session.
+    has_left: bool
+    # The worker asks for no instances.
+    is_draining: bool
 
     @classmethod
     def of(cls, message: Message[bytes]) -> Heartbeat | None:
-        """None for a message that is no heartbeat."""
+        """The heartbeat in ``message``; None if the message is none."""
         properties = message.properties
         worker, session = properties.get(WORKER_PROPERTY), properties.get(SESSION_PROPERTY)
         if worker is None or session is None:

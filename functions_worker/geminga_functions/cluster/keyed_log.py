@@ -1,12 +1,13 @@
 """A compacted topic of records, followed from its beginning: the newest record of each key.
 
-Every worker follows the topics of functions and of assignments so; the leader alone writes them, by
-an exclusive producer.
+Every worker follows the topics of functions and of assignments in this way. Only the leader writes
+them, with an exclusive producer.
 
-A compaction drops a key whose newest message is empty, and a reader that has not come so far never
-hears that the key was removed; one that ends while a reader reads is enough. So what is removed is
-first marked as removed, which a compaction keeps, and dropped by an empty message an hour later: by
-then every reader has read the mark, or has lost its connection and reads all from the beginning.
+Removing a key takes two steps. A compaction drops a key whose newest message is empty; a reader
+that has not read that far yet, perhaps because the compaction ended while it read, never learns
+that the key was removed. So the leader first publishes a mark, which is not empty and survives
+compactions, and an empty message an hour later. By then every reader has read the mark, or has lost
+its connection and reads the topic from the beginning.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Generic, TypeVar
 
 from google.protobuf.message import DecodeError
 
-from geminga import EARLIEST, AccessMode, Client, ClientError, Message, Producer, Reader
+from geminga import EARLIEST, AccessMode, Client, ClientError, Message, Producer
 from geminga_functions.errors import InvalidName
 from geminga_runtime.service import Service
 
@@ -39,10 +40,10 @@ LEADERS_ACCESS = AccessMode.EXCLUSIVE_WITH_FENCING
 
 
 class KeyedLog(Service, Generic[KeyT, RecordT]):
-    """The records of ``topic``, up to date as long as it is open; opening reads all of them.
+    """The records of ``topic``, kept up to date while it is open; opening it reads all of them.
 
-    ``parse_key`` and ``decode`` raise ``InvalidName`` and ``DecodeError`` for what is no record: it
-    is left out, and logged. ``on_change`` is called after every change.
+    ``parse_key`` raises ``InvalidName``, and ``decode`` raises ``DecodeError``, for a message that
+    is no record; the log skips it and logs an error.
     """
 
     def __init__(
@@ -55,17 +56,19 @@ class KeyedLog(Service, Generic[KeyT, RecordT]):
         super().__init__()
         self.topic = topic
         self.records: Mapping[KeyT, RecordT] = {}
-        # What is marked as removed, and when that was published, in milliseconds of the wall clock.
+        # When each key that is marked as removed was marked, in milliseconds of the wall clock.
         self.removed: Mapping[KeyT, int] = {}
+        # (ledger id, entry id) up to which the topic has been read.
         self.position: tuple[int, int] = (-1, -1)
         self._client = client
         self._parse_key = parse_key
         self._decode = decode
         self._listeners: list[Callable[[], None]] = []
         self._has_moved = asyncio.Event()
-        # How many times it was begun, and finished, to read the topic from the beginning.
+        # How many reads of the whole topic have begun, and the number of the last one that ended.
         self._readings_begun = 0
         self._readings_done = 0
+        # Set to make the reader start again from the beginning.
         self._is_stale = False
 
     def listen(self, on_change: Callable[[], None]) -> None:
@@ -83,16 +86,16 @@ class KeyedLog(Service, Generic[KeyT, RecordT]):
             try:
                 await self._read_from_the_beginning()
             except ClientError as error:
-                # The broker of the topic failed, or handed it on, in the midst of a question.
+                # The broker of the topic failed, or gave the topic to another, during a request.
                 extra = {"topic": self.topic, "reason": str(error)}
                 log.warning("a topic cannot be read and is read anew", extra=extra)
                 await asyncio.sleep(READ_ANEW_S)
 
     async def _read_from_the_beginning(self) -> None:
-        """Read all, then on and on. What was read before counts until all is read again.
+        """Read the whole topic, then follow it. The former records stay visible until it is read.
 
-        It ends when the topic has to be read from the beginning again, because something may be
-        missing after a new attachment, or because a new leader wants to be sure.
+        Returns when the topic has to be read from the beginning again: after a reconnection, during
+        which a compaction may have dropped a mark, or because a new leader asked for it.
         """
         self._readings_begun += 1
         self._is_stale = False
@@ -100,7 +103,13 @@ class KeyedLog(Service, Generic[KeyT, RecordT]):
         async with reading as reader:
             attachments = reader.attachments
             records, removed = dict[KeyT, RecordT](), dict[KeyT, int]()
-            position = await self._read_to_end(reader, records, removed)
+            # A compaction may have dropped the last message: it counts as read, too.
+            (last,) = (await reader.last_message_ids()).values()
+            position = max((0, -1), last.position)
+            while await reader.has_message_available():
+                for message in await reader.read_many(READ_AT_ONCE):
+                    self._apply(records, removed, message)
+                    position = max(position, message.id.position)
             if reader.attachments != attachments:
                 return
             self.records, self.removed = records, removed
@@ -112,21 +121,6 @@ class KeyedLog(Service, Generic[KeyT, RecordT]):
                     self._apply(records, removed, message)
                 if messages:
                     self._moved(messages[-1].id.position)
-
-    async def _read_to_end(
-        self,
-        reader: Reader[bytes],
-        records: dict[KeyT, RecordT],
-        removed: dict[KeyT, int],
-    ) -> tuple[int, int]:
-        # The last message may be one that a compaction has dropped: it counts as read, too.
-        (last,) = (await reader.last_message_ids()).values()
-        position = max((0, -1), last.position)
-        while await reader.has_message_available():
-            for message in await reader.read_many(READ_AT_ONCE):
-                self._apply(records, removed, message)
-                position = max(position, message.id.position)
-        return position
 
     def _apply(
         self,
@@ -156,41 +150,41 @@ class KeyedLog(Service, Generic[KeyT, RecordT]):
             listener()
 
     async def reach(self, position: tuple[int, int]) -> None:
-        """Return when everything up to ``position`` has been read."""
+        """Return once everything up to ``position`` has been read."""
         while self.position < position:
             await self._has_moved.wait()
 
-    async def _read_again(self, writer: LogWriter) -> None:
-        """Return when the topic has been read from the beginning once more. Raises as ``writer``.
-
-        The message wakes the reader: it may have read all that was there before the flag was set,
-        and would wait for the next record, however late that comes.
-        """
-        wanted = self._readings_begun + 1
-        self._is_stale = True
-        await writer.mark()
-        while self._readings_done < wanted:
-            await self._has_moved.wait()
-
     async def writer(self, stack: AsyncExitStack, timeout_s: float) -> LogWriter:
-        """Take the topic for this leader alone, until ``stack`` is closed, and read what others
-        have written. A producer that is not there in time is closed. Raises ``ClientError`` and
-        ``TimeoutError``."""
+        """Take the topic for this leader alone, and read everything that others have written.
+
+        The producer is open until ``stack`` closes. Raises ``ClientError``, or ``TimeoutError``
+        after ``timeout_s`` seconds; the producer is closed then.
+        """
         async with asyncio.timeout(timeout_s):
             producer = await stack.enter_async_context(
                 self._client.producer(self.topic, access_mode=LEADERS_ACCESS, batching=None)
             )
             writer = LogWriter(producer)
-            # Whatever an earlier leader wrote stands before this message. A worker that was paused
-            # may have missed removals, and a leader must not bring back what was removed.
+            # Everything that an earlier leader wrote stands before this message.
             await writer.mark()
-            await self._read_again(writer)
+            # A worker that was paused may have missed marks of removals, and a leader must not
+            # bring back what was removed: so it reads the whole topic once more.
+            wanted = self._readings_begun + 1
+            self._is_stale = True
+            # This message wakes the reader. It may have read everything before the flag was set,
+            # and would then wait for the next record, however late that comes.
+            await writer.mark()
+            while self._readings_done < wanted:
+                await self._has_moved.wait()
         return writer
 
 
 class LogWriter:
-    """What a leader writes records with. Each method returns once the record is stored, and raises
-    ``ClientError``: ``ProducerFenced`` where another worker leads."""
+    """Writes records for a leader.
+
+    Each method returns once the record is stored. It raises ``ProducerFenced`` if another worker
+    leads, and other kinds of ``ClientError`` if the record could not be stored.
+    """
 
     def __init__(self, producer: Producer[bytes]) -> None:
         self._producer = producer
@@ -207,8 +201,10 @@ class LogWriter:
         return await self.put(key, REMOVED, {REMOVED_PROPERTY: "true"})
 
     async def drop(self, key: object) -> tuple[int, int]:
-        """Let nothing remain of a key that has been removed: by an empty payload, as upstream does
-        at once."""
+        """Publish an empty payload: the next compaction erases the key.
+
+        Upstream does so at once, without a mark before it.
+        """
         return await self.put(key, b"")
 
     async def mark(self) -> tuple[int, int]:

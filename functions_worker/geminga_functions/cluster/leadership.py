@@ -1,8 +1,10 @@
-"""Leads while this worker's consumer is the active one: decides what runs where, and publishes it.
+"""Takes part in the election of a leader, who decides which worker runs what and publishes it.
 
-A leader first takes the topics of functions and of assignments for itself alone. From then on
-nothing that an earlier leader still sends is stored, and what it had stored has been read. The
-first publish that fails ends the lead: if the consumer is still active, it is taken again.
+All workers consume one topic with a Failover subscription, and the worker with the active consumer
+leads. A new leader first opens exclusive producers on the topics of functions and of assignments.
+From then on the broker refuses what an earlier leader still sends, and this leader has read
+everything that the earlier one stored. The first publish that fails ends the lead. If the consumer
+is still active, the worker starts to lead again from the beginning.
 """
 
 from __future__ import annotations
@@ -30,13 +32,15 @@ from geminga_server.rates.durations import Durations
 log = logging.getLogger(__name__)
 
 SUBSCRIPTION = "participants"
-# Upstream's leader waited for its producers without end, and nothing was scheduled meanwhile.
+# Bounds how long a new leader waits for its producers: upstream's leader waited without end, and
+# nothing was scheduled meanwhile.
 TAKE_TIMEOUT_S = 10.0
 RETAKE_S = 0.5
-# How often workers are asked whether instances have ended that are to go elsewhere. All else wakes
-# the leader: changes of the logs, workers that come, go and are drained, and its own heartbeats,
-# without which no lease is known to have ended. It looks from time to time all the same.
+# How often the leader asks workers whether the instances that it stopped there have ended.
 ASK_S = 0.2
+# Every other event wakes the leader: changes of the logs; workers that join, leave or drain; and
+# its own heartbeats, without which it cannot know that a lease has ended. It decides again after
+# this time even so, in case an event was missed.
 IDLE_S = 10.0
 POLL_S = 0.1
 HEARTBEATS_AT_ONCE = 100
@@ -47,21 +51,23 @@ Assignments = KeyedLog[InstanceName, Assigned]
 
 @dataclass(frozen=True, slots=True)
 class WorkerInstances:
-    """What a worker answered: how far it has read the assignments, and what may still run there."""
+    """A worker's answer: how far it has read the assignments, and which instances may still run."""
 
+    # (ledger id, entry id) of the last assignment that it has read.
     position: tuple[int, int]
     present: frozenset[InstanceName]
 
 
-# Raises ``GemingaError`` where the worker does not answer.
+# Takes the id of a worker; None if the worker does not answer.
 Ask = Callable[[str], Awaitable[WorkerInstances | None]]
 
 
 class Leadership(Service):
-    """This worker's part in the election, and its lead while it has it.
+    """This worker's part in the election, and its work as the leader while it leads.
 
-    ``ask`` asks a worker what runs there, and gives None where it does not answer. ``own_session``
-    is the session of this worker's heartbeats.
+    ``ask`` asks a worker which instances run there. ``own_session`` returns the session of this
+    worker's heartbeats. ``lease_s`` is the duration of a lease; with ``balances`` instances move so
+    that all workers run equally many.
     """
 
     def __init__(
@@ -79,7 +85,7 @@ class Leadership(Service):
         clock: Clock,
     ) -> None:
         super().__init__()
-        # How long it took to publish what had been decided, and to decide.
+        # Milliseconds that the leader took to publish its decisions, and to decide.
         self.schedules, self.strategies = Durations(), Durations()
         self._client = client
         self._topic = coordination_topic
@@ -92,10 +98,11 @@ class Leadership(Service):
         self._balances = balances
         self._clock = clock
         self._sessions = WorkerSessions(lease_s)
-        # Of functions, and of assignments.
+        # The exclusive writers of functions and of assignments; None while this worker does not
+        # lead.
         self._writers: tuple[LogWriter, LogWriter] | None = None
         self._lead: asyncio.Task[object] | None = None
-        # The turn of its consumer in which this worker leads.
+        # How many times the consumer had become active when this worker began to lead.
         self._turn = 0
         self._changed = asyncio.Event()
         functions.listen(self.wake)
@@ -108,16 +115,18 @@ class Leadership(Service):
 
     @property
     def draining(self) -> frozenset[str]:
-        """The workers that want no instances, as far as this one has heard while it leads."""
+        """The workers that asked for no instances, as far as this worker has heard while it led."""
         return self._sessions.draining
 
     def wake(self) -> None:
-        """Decide anew: something has changed."""
+        """Have the leader decide again, because a fact has changed."""
         self._changed.set()
 
     async def put(self, name: FunctionName, metadata: FunctionMetaData) -> None:
-        """Store the metadata of a function; returns once this worker has them too. Raises
-        ``NotLeader``, and ``ClientError`` where whether they are stored is not known."""
+        """Store the metadata of a function; returns once this worker has read them back.
+
+        Raises ``NotLeader``, or ``ClientError`` if it is unknown whether they are stored.
+        """
         writers = functions, _ = self._own_writers()
         with self._leading_by(writers):
             position = await functions.put(name, metadata.SerializeToString())
@@ -131,7 +140,8 @@ class Leadership(Service):
         await self._functions.reach(position)
 
     async def drop_removed(self, before_ms: int) -> None:
-        """Let nothing remain of what was removed before that time. Raises as ``put``."""
+        """Erase the marks of functions and assignments that were removed before ``before_ms``, in
+        milliseconds of the wall clock. Raises as ``put``."""
         writers = functions, assignments = self._own_writers()
         drops = [
             writer.drop(key)
@@ -144,9 +154,11 @@ class Leadership(Service):
 
     @contextmanager
     def _leading_by(self, writers: tuple[LogWriter, LogWriter]) -> Generator[None]:
-        """One of the topics may have been taken by another leader while the other was not, also by
-        an earlier attempt of this worker's to lead: then nothing can be changed any more until both
-        are taken again."""
+        """Stop leading if a publish with ``writers`` is refused because of a newer producer.
+
+        Another leader, or an earlier attempt of this worker to lead, may have taken one of the two
+        topics and not the other. Then no change succeeds until one worker has taken both again.
+        """
         try:
             yield
         except ProducerFenced:
@@ -167,27 +179,23 @@ class Leadership(Service):
 
     async def _participate(self) -> None:
         while True:
+            candidate = self._client.consumer(
+                self._topic, SUBSCRIPTION, type="failover", name=str(self._me)
+            )
             try:
-                await self._follow_elections()
+                async with candidate as consumer:
+                    while True:
+                        await self._receive_heartbeats(consumer)
+                        self._follow_election(consumer)
             except ClientError as error:
-                # No broker accepts the consumer: they are all away, or cut off from this worker.
+                # No broker accepts the consumer: all are down, or cut off from this worker.
                 log.warning("worker is no candidate", extra={"reason": str(error)})
                 await asyncio.sleep(RETAKE_S)
+            finally:
+                self._stop_leading()
 
-    async def _follow_elections(self) -> None:
-        consumer = self._client.consumer(
-            self._topic, SUBSCRIPTION, type="failover", name=str(self._me)
-        )
-        try:
-            async with consumer as consumer_:
-                while True:
-                    await self._receive(consumer_)
-                    self._follow_election(consumer_)
-        finally:
-            self._stop_leading()
-
-    async def _receive(self, consumer: Consumer[bytes]) -> None:
-        """Take the heartbeats; only the active consumer gets some."""
+    async def _receive_heartbeats(self, consumer: Consumer[bytes]) -> None:
+        """Receive heartbeats for at most ``POLL_S``; only the active consumer gets any."""
         messages = await consumer.receive_many(HEARTBEATS_AT_ONCE, POLL_S)
         now_s = self._clock.monotonic()
         for message in messages:
@@ -204,7 +212,8 @@ class Leadership(Service):
             if heartbeat.is_draining and heartbeat.session.worker not in self.draining:
                 self._sessions.drain(heartbeat.session)
                 self.wake()
-            # Of this life alone: another one's clock says nothing here.
+            # Only this process's own heartbeats tell how far it has caught up: the ``sent_s`` of
+            # another process is a time of another clock.
             if heartbeat.sent_s is not None and heartbeat.session.session == self._own_session():
                 self._sessions.caught_up(min(heartbeat.sent_s, now_s))
                 if self._sessions.over():
@@ -215,8 +224,8 @@ class Leadership(Service):
     def _follow_election(self, consumer: Consumer[bytes]) -> None:
         is_active = consumer.is_active and consumer.is_connected
         if consumer.activations != self._turn:
-            # Whoever was active between two turns has received and acknowledged heartbeats, of
-            # which this worker will never hear: what it knows of sessions is worth nothing.
+            # Between the two turns another consumer was active. It received and acknowledged
+            # heartbeats that this worker will never see, so its knowledge of sessions is void.
             self._turn = consumer.activations
             self._stop_leading()
         if is_active and (self._lead is None or self._lead.done()):
@@ -233,6 +242,7 @@ class Leadership(Service):
     # --- leading
 
     async def _lead_on(self) -> None:
+        """Take both topics, then decide and publish until that fails or the task is cancelled."""
         writers: tuple[LogWriter, LogWriter] | None = None
         try:
             async with AsyncExitStack() as stack:
@@ -242,40 +252,42 @@ class Leadership(Service):
                 )
                 self._sessions = WorkerSessions(self._lease_s)
                 self._sessions.suppose(
-                    {Session(each.worker, each.session) for each in self._assigned().values()},
+                    {
+                        Session(each.worker, each.session)
+                        for each in self._assignments.records.values()
+                    },
                     self._clock.monotonic(),
                 )
                 self._writers = writers
                 log.info("worker leads", extra={"worker": str(self._me)})
-                # Each worker that is there is heard of once before anything is decided.
+                # Every live worker sends a heartbeat within this time. Without it the first
+                # decision would give all instances to the workers that were heard first.
                 await asyncio.sleep(self._lease_s / BEATS_A_LEASE)
                 while True:
+                    # Cleared before the step: what changes during it causes another one at once.
                     self._changed.clear()
-                    await self._pause(await self._step(writers[1]))
+                    next_s = await self._step(writers[1])
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(next_s):
+                            await self._changed.wait()
         except (ClientError, TimeoutError) as error:
             log.warning("worker leads no more", extra={"reason": str(error) or "timeout"})
             await asyncio.sleep(RETAKE_S)
         finally:
-            # One that was stopped may take its time to close its producers: the worker leads again
-            # by then, with others.
+            # A cancelled lead may take a while to close its producers. By then the worker may lead
+            # again, with other writers, which must stay.
             if self._writers is writers:
                 self._writers = None
 
-    async def _pause(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._changed.wait()
-
-    def _assigned(self) -> Mapping[InstanceName, Assigned]:
-        return self._assignments.records
-
     async def _step(self, writer: LogWriter) -> float:
-        """Decide and publish once; returns after how many seconds at the latest to do so again."""
+        """Decide and publish once; returns after how many seconds at most to do so again."""
         for session in self._sessions.forget():
             log.info("worker is gone", extra={"worker": session.worker})
         orders = self._decide({})
         is_asking = bool(orders.ask)
         if is_asking:
+            # Instances that are to move were stopped in the log. The second decision knows which of
+            # them have ended.
             found = await asyncio.gather(*[self._ask(worker) for worker in orders.ask])
             answers = dict(zip(orders.ask, found, strict=True))
             orders = self._decide(answers)
@@ -288,7 +300,7 @@ class Leadership(Service):
             return ASK_S if is_asking else IDLE_S
         began_s = self._clock.monotonic()
         positions = await asyncio.gather(*sends)
-        # The next decision knows what this one did.
+        # The next decision must see what this one published, or it would publish it again.
         await self._assignments.reach(max(positions))
         self.schedules.add((self._clock.monotonic() - began_s) * 1000)
         return 0.0
@@ -296,8 +308,9 @@ class Leadership(Service):
     def _decide(self, answers: Mapping[str, WorkerInstances | None]) -> Orders:
         began_s = self._clock.monotonic()
         ended: set[InstanceName] = set()
-        for name, each in self._assigned().items():
+        for name, each in self._assignments.records.items():
             answer = answers.get(each.worker)
+            # A worker that has not read the stop yet may not have begun to end the instance.
             if answer is None or answer.position < each.position:
                 continue
             if each.is_stopped and name not in answer.present:
@@ -305,7 +318,7 @@ class Leadership(Service):
         orders = decide(
             Facts(
                 self._functions.records,
-                self._assigned(),
+                self._assignments.records,
                 self._sessions,
                 ended,
                 self.draining,

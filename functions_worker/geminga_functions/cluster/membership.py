@@ -1,5 +1,7 @@
-"""Which workers there are, and which of them leads: what a broker says of the subscription of all
-workers. A consumer's name says of its worker ``id:host:port``, as upstream's do."""
+"""Which workers exist, and which of them leads, read from the stats of their common subscription.
+
+The name of a worker's consumer is ``id:host:port``, as upstream's are.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ STATS_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True, order=True)
 class WorkerInfo:
-    """A worker, and where its REST side is."""
+    """A worker, and the address of its REST interface."""
 
     worker_id: str
     hostname: str
@@ -24,7 +26,7 @@ class WorkerInfo:
 
     @classmethod
     def parse(cls, consumer_name: str) -> WorkerInfo | None:
-        """None for a consumer that is no worker."""
+        """The worker with that consumer; None if the consumer is no worker's."""
         worker_id, _, rest = consumer_name.partition(":")
         hostname, _, port = rest.rpartition(":")
         if not worker_id or not hostname or not port.isascii() or not port.isdecimal():
@@ -36,24 +38,24 @@ class WorkerInfo:
 
     @property
     def url(self) -> str:
-        """Of its REST side."""
+        """The URL of its REST interface."""
         return f"http://{self.hostname}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """The workers that consume, in the order of their ids, and the one whose consumer is active."""
+    """The workers that consume, sorted by id, and the leader, whose consumer is active."""
 
     workers: tuple[WorkerInfo, ...]
     leader: WorkerInfo | None
 
     def find(self, worker_id: str) -> WorkerInfo | None:
-        """The worker with this id."""
+        """The worker with this id; None if there is none."""
         return next((each for each in self.workers if each.worker_id == worker_id), None)
 
 
 class Membership:
-    """Asks brokers, whose REST side is at ``web_url``, of the subscription of a topic."""
+    """Reads the stats of a topic's subscription from the brokers' REST interface at ``web_url``."""
 
     def __init__(self, calls: RestCalls, web_url: str, topic: str, subscription: str) -> None:
         self._calls = calls

@@ -1,8 +1,8 @@
-"""Which steps the leader takes now, from what is assigned towards what is to be. Pure.
+"""Decides the leader's next steps, from the present assignments towards the wanted ones. Pure.
 
-An instance runs nowhere twice because an assignment is moved or removed only once the instance
-surely runs no more: its worker said so, or its session is over. Everything that this needs stands
-in the log of assignments, so that the next leader goes on where this one ended.
+No instance runs twice, because an assignment is moved or removed only once the instance has surely
+ended: its worker said so, or its worker's session is over. Everything that this decision needs is
+in the log of assignments, so the next leader continues where this one stopped.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from geminga_protocol.functions.functions_pb2 import FunctionMetaData
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the leader knows when it decides.
+    """What the leader knows when it decides."""
 
-    - ``functions``: what is to run, ``assigned``: where it runs now.
-    - ``ended``: instances that are stopped in the log, and of which their worker said that it has
-      read this and that they run no more.
-    - ``draining``: workers that are to be left without instances.
-    """
-
+    # What should run, and what is assigned at present.
     functions: Mapping[FunctionName, FunctionMetaData]
     assigned: Mapping[InstanceName, Assigned]
     sessions: WorkerSessions
+    # Instances that are stopped in the log, and whose worker has read this and has ended them.
     ended: Collection[InstanceName]
+    # Workers that ask for no instances.
     draining: Collection[str]
+    # Whether instances move so that all workers run equally many.
     balances: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What is to be published, and the workers that are to be asked what they still run."""
+    """What the leader does now."""
 
+    # Assignments to publish, and those to remove.
     assign: tuple[Assigned, ...]
     remove: tuple[InstanceName, ...]
+    # Workers to ask which instances still run there.
     ask: tuple[str, ...]
 
 
 def instances_of(functions: Mapping[FunctionName, FunctionMetaData]) -> Iterator[InstanceName]:
-    """All instances that are to run, in their order."""
+    """All instances that should run, in the order of their names."""
     for name in sorted(functions):
         for number in range(max(1, functions[name].functionDetails.parallelism)):
             yield InstanceName(name, number)
@@ -53,11 +53,13 @@ def instances_of(functions: Mapping[FunctionName, FunctionMetaData]) -> Iterator
 
 def decide(facts: Facts) -> Orders:
     """The steps that are safe now."""
+    # First: where should each instance run?
     wanted = list(instances_of(facts.functions))
     sessions = facts.sessions
     workers = [worker for worker in sessions.workers() if worker not in facts.draining]
-    # Where an instance may still run it stays, until that is known.
     places = {name: each.worker for name, each in facts.assigned.items()}
+    # A worker without a current session whose last one may still hold a lease is probably cut off
+    # for a moment. Its instances stay until the lease has ended: it may come back.
     kept = {
         each.worker
         for each in facts.assigned.values()
@@ -66,6 +68,7 @@ def decide(facts: Facts) -> Orders:
         and sessions.may_run(Session(each.worker, each.session))
     }
     targets = schedule(wanted, places, workers, kept=kept, balances=facts.balances)
+    # Then: which step towards that is safe?
     assign: list[Assigned] = []
     remove: list[InstanceName] = []
     ask: set[str] = set()
@@ -80,16 +83,19 @@ def decide(facts: Facts) -> Orders:
         old = facts.assigned.get(name)
         holder = None if old is None else Session(old.worker, old.session)
         if old is None or holder is None or not sessions.may_run(holder):
+            # No process can run it: it may go anywhere.
             if new is not None:
                 assign.append(new)
             elif old is not None and metadata is None:
                 remove.append(name)
         elif new is not None and holder == session:
+            # It stays, perhaps with a changed config.
             if old.metadata != new.metadata:
                 assign.append(new)
         elif (new is not None or metadata is None) and sessions.current(old.worker) == holder:
-            # It goes elsewhere, or is no more: first it must end. Of an earlier session of its
-            # worker the lease ends by itself.
+            # It moves, or its function was deleted: first it must end. (If the worker is already in
+            # a later session, nothing needs to be published: the lease of ``holder`` ends by
+            # itself.)
             if not old.is_stopped:
                 assign.append(old.stopped())
             elif name not in facts.ended:

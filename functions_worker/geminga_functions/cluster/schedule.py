@@ -1,4 +1,4 @@
-"""Which worker is to run which instance: balanced, with as few moves as that takes. Pure."""
+"""Decides which worker runs which instance: balanced, with as few moves as possible. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def schedule(
     kept: Collection[str] = (),
     balances: bool = True,
 ) -> dict[InstanceName, str]:
-    """The worker of each instance; without a worker that could take one, only those that stay.
+    """The worker of each instance.
 
-    ``assigned`` says where instances are now. Of ``workers`` each may be given instances; an
-    instance of a worker that is none of them goes elsewhere, unless that worker is in ``kept``:
-    whether its instances still run is not known yet. With ``balances`` the numbers of instances of
-    two workers then differ by one at most, and only as many instances move as that takes.
+    ``assigned`` says where instances are now. Each of ``workers`` may get instances. An instance of
+    another worker moves to one of them, unless its worker is in ``kept``: instances there may still
+    run. If ``workers`` is empty, only the instances that stay have a worker. With ``balances`` the
+    numbers of instances of any two workers differ by at most one, and no instance moves needlessly.
     """
     loads = dict.fromkeys(sorted(workers), 0)
     placed: dict[InstanceName, str] = {}
@@ -40,15 +40,12 @@ def schedule(
         worker = least_loaded(loads)
         placed[instance] = worker
         loads[worker] += 1
-    if balances:
-        _balance(placed, loads)
-    return placed
-
-
-def _balance(placed: dict[InstanceName, str], loads: dict[str, int]) -> None:
-    """Move instances from workers above their share to those below it."""
+    if not balances:
+        return placed
+    # Move instances from workers above their share to workers below it.
     share, rest = divmod(sum(loads.values()), len(loads))
-    # Those that have most may keep one more than the share: fewest moves. Ties go by name.
+    # The workers with most instances keep the ``rest`` ones beyond equal shares: so fewest move.
+    # Ties are decided by name, so that every leader decides alike.
     order = sorted(loads, key=lambda worker: (-loads[worker], worker))
     shares = {worker: share + (rank < rest) for rank, worker in enumerate(order)}
     takers = [worker for worker in sorted(loads) for _ in range(shares[worker] - loads[worker])]
@@ -58,8 +55,9 @@ def _balance(placed: dict[InstanceName, str], loads: dict[str, int]) -> None:
             loads[worker] -= 1
             placed[instance] = takers.pop(0)
             loads[placed[instance]] += 1
+    return placed
 
 
 def least_loaded(loads: Mapping[str, int]) -> str:
-    """The worker with the fewest instances, of equal ones the first by name."""
+    """The worker with the fewest instances; among equals the first by name."""
     return min(loads, key=lambda worker: (loads[worker], worker))

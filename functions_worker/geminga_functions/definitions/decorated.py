@@ -1,5 +1,8 @@
-"""What a function says of itself by ``@geminga_functions.function``: added to its config, and read
-from the text of its module, which is not run for that."""
+"""The definition that a function has in its source, by ``@geminga_functions.function``.
+
+It completes the config of the function. It is read from the text of the module, without running it:
+a client that creates a function need not have what the module imports.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +20,23 @@ PACKAGE = "geminga_functions"
 
 
 def with_definition(config: Config, definition: Definition) -> Config:
-    """``config``, and what the function says of itself where that says nothing."""
+    """Complete ``config`` with the definition; what the config has takes precedence."""
     inputs = {} if any(map(config.get, INPUTS)) else {"inputs": list(definition.inputs)}
+    # None means that the decorator does not mention the topic, an empty text that there is none.
     topics = {"output": definition.output, "logTopic": definition.log_topic}
     said = {member: topic for member, topic in topics.items() if topic is not None}
     return dict[str, Any](definition.settings) | said | inputs | config
 
 
 def read_definition(text: str, module: str, config: Config) -> Config:
-    """``config`` with what the function says of itself in the ``text`` of ``module``: the one that
-    ``className`` names (``module.function``, or the module for its ``process``); where that is not
-    said, the only one that is decorated there. Unchanged where there is none such.
+    """Complete ``config`` with the definition of a function in the ``text`` of ``module``.
 
-    Raises ``InvalidDefinition`` where several could be meant, where the text is no Python, or where
-    an argument of the decorator is no literal, whose value is known only when the module runs.
+    The function is the one that ``className`` names (``module.function``, or the module alone for
+    its ``process``); without a ``className``, the only decorated one. If there is none, the config
+    is returned unchanged.
+
+    Raises ``InvalidDefinition`` if several functions may be meant, if the text is not Python, or if
+    an argument of the decorator is not a literal, since its value would be known only at run time.
     """
     try:
         tree = ast.parse(text)
@@ -47,9 +53,11 @@ def read_definition(text: str, module: str, config: Config) -> Config:
         class_name = module if name == "process" else f"{module}.{name}"
     else:
         outer, _, name = str(class_name).rpartition(".")
+        # The name of a module alone stands for its function ``process``.
         if not outer and name == module:
             name = "process"
         elif outer != module:
+            # The class is in another module of the package, whose text is not at hand.
             return config
     if name not in found:
         return config
@@ -58,7 +66,8 @@ def read_definition(text: str, module: str, config: Config) -> Config:
 
 
 def _decorated(tree: ast.Module) -> Iterator[tuple[Defined, ast.Call]]:
-    """The functions and classes of a module with the call that decorates each."""
+    """The decorated functions and classes of a module, each with the call of the decorator."""
+    # By which names the module may call the decorator.
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -77,7 +86,10 @@ def _decorated(tree: ast.Module) -> Iterator[tuple[Defined, ast.Call]]:
 
 
 def _definition(name: str, call: ast.Call, config: Config) -> Definition:
-    """What the decorator makes of its arguments; those that ``config`` says are not looked at."""
+    """The definition that the decorator makes of its arguments.
+
+    Arguments that ``config`` overrides are left out: they need not be literals.
+    """
     said = set(config)
     if any(map(config.get, INPUTS)):
         said.add("inputs")
@@ -94,6 +106,7 @@ def _definition(name: str, call: ast.Call, config: Config) -> Definition:
                 f"{keyword.arg or 'an argument'} of the decorator of {name} is no literal, but "
                 f"{ast.unparse(keyword.value)}: write it out there, or give it as an option"
             ) from None
+    # The decorator itself checks its arguments; what it decorates here is of no importance.
     try:
         made = definition_of(function(*map(ast.unparse, call.args), **values)(lambda: None))
     except TypeError as error:

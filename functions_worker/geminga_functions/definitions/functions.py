@@ -1,7 +1,7 @@
-"""Functions: ``FunctionConfig``, as REST and the command line have it, and ``FunctionDetails``.
+"""Functions: from ``FunctionConfig``, the JSON of users, to ``FunctionDetails``, and back.
 
-Two things differ from upstream, whose Python instance cannot do them: EFFECTIVELY_ONCE and retries
-are taken. Functions of Java and Go are refused, since no worker of ours can run them.
+Unlike upstream, whose Python instance does not support them, EFFECTIVELY_ONCE and retries are
+accepted. Functions in Java and Go are refused, since workers of Geminga cannot run them.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ from geminga_protocol.functions.functions_pb2 import (
     SubscriptionType,
 )
 
+# The members of upstream's FunctionConfig.
 FUNCTION: Members = {
     "className": text,
     "inputs": texts,
@@ -89,12 +90,13 @@ FUNCTION: Members = {
     "skipToLatest": truth,
     "subscriptionPosition": one_of("Latest", "Earliest"),
 }
-# A class is named with its module: "module.Class". A name of a path would leave the package.
+# "module.Class", or a module. Nothing else: a name with separators of paths could lead out of the
+# package.
 CLASS_NAME = re.compile(r"\w+(\.\w+)*")
 
 
 def function_details(name: FunctionName, given: Config) -> FunctionDetails:
-    """What a function is to be. Raises ``InvalidDefinition``."""
+    """The details of a new function with this config. Raises ``InvalidDefinition``."""
     config = checked(given, FUNCTION)
     _check(config)
     details = FunctionDetails(
@@ -121,6 +123,7 @@ def function_details(name: FunctionName, given: Config) -> FunctionDetails:
     set_retries(details, config)
     details.source.CopyFrom(_source_of(config))
     _set_sink(details, config)
+    # Such a function would consume its own results without end.
     clash = set(details.source.inputSpecs) & {details.sink.topic}
     if clash:
         raise InvalidDefinition(
@@ -143,6 +146,7 @@ def _source_of(config: Config) -> SourceSpec:
         else LATEST,
         skipToLatest=config.get("skipToLatest", False),
         typeClassName=config.get("inputTypeClassName", ""),
+        # Upstream uses the one setting for both: an unacknowledged message and a refused one.
         timeoutMs=config.get("timeoutMs", 0),
         negativeAckRedeliveryDelayMs=config.get("timeoutMs", 0),
         cleanupSubscription=config.get("cleanupSubscription", True),
@@ -153,7 +157,8 @@ def _source_of(config: Config) -> SourceSpec:
 
 
 def inputs_of(config: Config) -> dict[str, ConsumerSpec]:
-    """All inputs, by whichever member they are given. Raises ``InvalidDefinition``."""
+    """All inputs, which several members of a config can name. Raises ``InvalidDefinition``."""
+    # Later members override earlier ones for the same topic, as upstream's do.
     inputs = {topic: ConsumerSpec() for topic in config.get("inputs", ())}
     if config.get("topicsPattern"):
         inputs[config["topicsPattern"]] = ConsumerSpec(isRegexPattern=True)
@@ -172,7 +177,8 @@ def inputs_of(config: Config) -> dict[str, ConsumerSpec]:
 
 
 def _schema(described: str, where: str) -> dict[str, Any]:
-    """A schema that a text describes, which is JSON of a consumer's config."""
+    """The fields of a schema whose description is a consumer's config, as JSON text."""
+    # Upstream serializes a ConsumerConfig into the text, and uses only its parts about schemas.
     try:
         value = json.loads(described)
         spec = consumer_of("", value)
@@ -186,7 +192,7 @@ def _schema(described: str, where: str) -> dict[str, Any]:
 
 
 def subscription_type(config: Config) -> SubscriptionType.ValueType:
-    """How instances share an input: one at a time where the order matters."""
+    """The type of the subscription; Failover, with one consumer at a time, keeps the order."""
     if config.get("retainOrdering") or config.get("processingGuarantees") == "EFFECTIVELY_ONCE":
         return FAILOVER
     return KEY_SHARED if config.get("retainKeyOrdering") else SHARED
@@ -211,7 +217,7 @@ def _set_sink(details: FunctionDetails, config: Config) -> None:
 
 
 def _check(config: Config) -> None:
-    """What does not depend on inputs. Raises ``InvalidDefinition``."""
+    """Check all members except inputs. Raises ``InvalidDefinition``."""
     if config.get("runtime", "PYTHON") != "PYTHON" or config.get("jar") or config.get("go"):
         raise InvalidDefinition(
             "This functions worker runs functions in Python only: give a package (.py, .zip or "
@@ -250,7 +256,10 @@ def _check(config: Config) -> None:
 
 
 def function_config(details: FunctionDetails) -> Config:
-    """The opposite of ``function_details``: all inputs as ``inputSpecs``, all defaults said."""
+    """The config of a function, from its details.
+
+    All inputs are in ``inputSpecs``, and defaults are filled in.
+    """
     source, sink = details.source, details.sink
     config: Config = {
         "tenant": details.tenant,
@@ -278,9 +287,10 @@ def function_config(details: FunctionDetails) -> Config:
         "customRuntimeOptions": details.customRuntimeOptions,
         "subscriptionPosition": "Earliest" if source.subscriptionPosition == EARLIEST else "Latest",
     }
-    # Upstream shows neither these two nor the next; an update would lose them then.
+    # Upstream leaves these two out, and so loses them in an update.
     config["inputTypeClassName"] = source.typeClassName
     config["outputTypeClassName"] = sink.typeClassName
+    # An empty text is what protobuf has for a field that is not set.
     config = {name: value for name, value in config.items() if value != ""}
     if source.skipToLatest:
         config["skipToLatest"] = True
@@ -301,7 +311,7 @@ def function_config(details: FunctionDetails) -> Config:
 
 # --- updates
 
-# What an update may not change, and upstream's words for it.
+# Members that an update must not change, and upstream's error texts.
 FIXED = {
     "outputSerdeClassName": "Output Serde mismatch",
     "outputSchemaType": "Output Schema mismatch",
@@ -312,7 +322,9 @@ FIXED = {
     "autoAck": "AutoAck cannot be altered",
     "subName": "Subscription Name cannot be altered",
 }
+# Members that name inputs.
 INPUTS = ("inputs", "topicsPattern", "customSerdeInputs", "customSchemaInputs", "inputSpecs")
+# Members that an update replaces if it has them.
 REPLACED = (
     "className", "logTopic", "output", "userConfig", "secrets", "maxMessageRetries",
     "deadLetterTopic", "parallelism", "timeoutMs", "cleanupSubscription", "runtimeFlags",
@@ -321,25 +333,32 @@ REPLACED = (
 
 
 def updated_config(existing: Config, given: Config) -> Config:
-    """The config of a function after an update that says ``given``: what it does not say stays.
+    """The config of a function after an update with ``given``; members that are not given stay.
 
-    ``existing`` is ``function_config``'s. Raises ``InvalidDefinition`` for what may not change.
+    ``existing`` comes from ``function_config``. Raises ``InvalidDefinition`` for a member that must
+    not change.
     """
     change = checked(given, FUNCTION)
     for name, reason in FIXED.items():
         if change.get(name, "") != "" and change[name] != existing.get(name):
             raise InvalidDefinition(reason)
+    # As upstream does, an empty text leaves a member as it is.
     merged = dict(existing)
     merged |= {name: change[name] for name in REPLACED if change.get(name, "") != ""}
     if "resources" in change:
         merged["resources"] = existing.get("resources", {}) | change["resources"]
+    # However the update names inputs, they are merged into ``inputSpecs``, where all of them are.
     if any(change.get(name) for name in INPUTS):
         inputs = {topic: consumer_config(spec) for topic, spec in inputs_of(change).items()}
-        merged["inputSpecs"] = _changed_inputs(existing["inputSpecs"], inputs)
+        merged["inputSpecs"] = changed_inputs(existing["inputSpecs"], inputs)
     return merged
 
 
-def _changed_inputs(existing: Config, inputs: Config) -> Config:
+def changed_inputs(existing: Config, inputs: Config) -> Config:
+    """The inputs after an update, which may change how topics are consumed, but not which.
+
+    Raises ``InvalidDefinition``.
+    """
     for topic, spec in inputs.items():
         if topic not in existing:
             raise InvalidDefinition("Input Topics cannot be altered")

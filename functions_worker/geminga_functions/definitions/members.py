@@ -1,8 +1,8 @@
-"""The members of configs: which there are, what they hold, and the parts that kinds of components
-share: inputs, the producer, resources, retries.
+"""The members of configs and their types, and the parts that functions, sources and sinks share.
 
-A member that is null or missing is not set. Members that no table names are left out, as upstream
-does, since configs of other versions have them.
+A table of members (``Members``) says by a predicate for each which values it takes. The docstring
+of a predicate is part of error texts. A member that is null or missing is not set. Members that no
+table has are ignored, as upstream does, since other versions may have them.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ from geminga_protocol.pulsar.topics.topic_names import TopicName
 
 Config = dict[str, Any]
 
+# The resources of an instance, as upstream's defaults.
 CPU_DEFAULT = 1.0
 RAM_BYTES_DEFAULT = 1024**3
 DISK_BYTES_DEFAULT = 10 * 1024**3
+# Java's int and long.
 INTEGER_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
 
 
@@ -84,6 +86,8 @@ def one_of(*words: str) -> Callable[[object], bool]:
 
 Members = Mapping[str, Callable[[object], bool]]
 
+# The tables of members: by name, the predicate that their values must fulfil.
+
 GUARANTEES = one_of(*ProcessingGuarantees.keys())
 
 CRYPTO: Members = {
@@ -115,7 +119,7 @@ RESOURCES: Members = {"cpu": number, "ram": long, "disk": long}
 
 
 def parse(content: bytes | str) -> Config:
-    """A config of JSON. Raises ``InvalidDefinition``."""
+    """Parse the JSON of a config. Raises ``InvalidDefinition``."""
     try:
         value = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -126,13 +130,17 @@ def parse(content: bytes | str) -> Config:
 
 
 def checked(config: Config, members: Members, within: str = "") -> Config:
-    """The members of ``config`` that are set. Raises ``InvalidDefinition`` for a wrong value."""
+    """The members of ``config`` that are set and known.
+
+    Raises ``InvalidDefinition`` for a value of the wrong type; ``within`` begins its text.
+    """
     kept: Config = {}
     for name, is_right in members.items():
         value = config.get(name)
         if value is None:
             continue
         if not is_right(value):
+            # "A list of texts." becomes "a list of texts".
             wanted = (is_right.__doc__ or "").rstrip(".")
             wanted = wanted[:1].lower() + wanted[1:]
             raise InvalidDefinition(f"{within}{name} should be {wanted}, not {json.dumps(value)}")
@@ -141,7 +149,7 @@ def checked(config: Config, members: Members, within: str = "") -> Config:
 
 
 def is_topic(name: str) -> bool:
-    """Whether a topic may have that name."""
+    """Whether this is a valid name of a topic."""
     try:
         TopicName.parse(name)
     except InvalidTopicName:
@@ -150,15 +158,17 @@ def is_topic(name: str) -> bool:
 
 
 def check_topic(config: Config, member: str, words: str) -> None:
-    """Raises ``InvalidDefinition`` where the topic in ``member`` can be none."""
+    """Check the name of a topic, if ``member`` has one. Raises ``InvalidDefinition``."""
     name = config.get(member)
     if name and not is_topic(name):
         raise InvalidDefinition(f"{words} topic {name} is invalid")
 
 
 def check_acknowledging(config: Config) -> None:
-    """Raises ``InvalidDefinition`` where messages are to be acknowledged before the code is called,
-    and by the code."""
+    """Check that messages are not to be acknowledged twice. Raises ``InvalidDefinition``.
+
+    ATMOST_ONCE acknowledges them before the code is called; without ``autoAck`` the code does.
+    """
     is_first = config.get("processingGuarantees") == "ATMOST_ONCE"
     if is_first and not config.get("autoAck", True):
         raise InvalidDefinition("When Guarantees == ATMOST_ONCE, autoAck must be equal to true")
@@ -168,10 +178,10 @@ def check_acknowledging(config: Config) -> None:
 
 
 def consumer_of(topic: str, config: object) -> ConsumerSpec:
-    """How an input is consumed. Raises ``InvalidDefinition``."""
+    """The options of the consumer of an input. Raises ``InvalidDefinition``."""
     if not isinstance(config, dict):
         raise InvalidDefinition(f"inputSpecs: the config of {topic} should be an object")
-    # Upstream's Java objects call it so.
+    # The name of the member in JSON that upstream's Java objects are serialized to.
     named = {"isRegexPattern": config.get("regexPattern"), **config}
     given = checked(named, CONSUMER, f"inputSpecs of {topic}: ")
     if given.get("schemaType") and given.get("serdeClassName"):
@@ -186,6 +196,7 @@ def consumer_of(topic: str, config: object) -> ConsumerSpec:
         consumerProperties=given.get("consumerProperties", {}),
         poolMessages=given.get("poolMessages", False),
     )
+    # A message of its own in protobuf: 0 differs from a size that is not set.
     if "receiverQueueSize" in given:
         if given["receiverQueueSize"] < 0:
             raise InvalidDefinition("Receiver queue size should be >= zero")
@@ -196,7 +207,7 @@ def consumer_of(topic: str, config: object) -> ConsumerSpec:
 
 
 def consumer_config(spec: ConsumerSpec) -> Config:
-    """The opposite of ``consumer_of``."""
+    """The config of an input; ``consumer_of`` makes the same options of it."""
     config: Config = {}
     if spec.schemaType:
         config["schemaType"] = spec.schemaType
@@ -217,7 +228,7 @@ def consumer_config(spec: ConsumerSpec) -> Config:
 
 
 def producer_of(config: Config) -> ProducerSpec:
-    """How results are sent. Raises ``InvalidDefinition``."""
+    """The options of the producer of results. Raises ``InvalidDefinition``."""
     given = checked(config, PRODUCER, "producerConfig: ")
     spec = ProducerSpec(
         maxPendingMessages=given.get("maxPendingMessages", 0),
@@ -234,7 +245,7 @@ def producer_of(config: Config) -> ProducerSpec:
 
 
 def producer_config(spec: ProducerSpec) -> Config:
-    """The opposite of ``producer_of``."""
+    """The config of the producer; ``producer_of`` makes the same options of it."""
     config: Config = {}
     if spec.maxPendingMessages:
         config["maxPendingMessages"] = spec.maxPendingMessages
@@ -249,7 +260,7 @@ def producer_config(spec: ProducerSpec) -> Config:
 
 
 def crypto_of(config: Config) -> CryptoSpec:
-    """How messages are encrypted. Raises ``InvalidDefinition``."""
+    """The keys that messages are encrypted or decrypted with. Raises ``InvalidDefinition``."""
     given = checked(config, CRYPTO, "cryptoConfig: ")
     if not given.get("cryptoKeyReaderClassName", "").strip():
         raise InvalidDefinition("CryptoKeyReader class name required")
@@ -268,7 +279,7 @@ def crypto_of(config: Config) -> CryptoSpec:
 
 
 def crypto_config(spec: CryptoSpec) -> Config:
-    """The opposite of ``crypto_of``."""
+    """The config of an encryption; ``crypto_of`` makes the same of it."""
     action = CryptoSpec.FailureAction
     return {
         "cryptoKeyReaderClassName": spec.cryptoKeyReaderClassName,
@@ -279,11 +290,11 @@ def crypto_config(spec: CryptoSpec) -> Config:
     }
 
 
-# --- what instances get
+# --- resources and retries
 
 
 def resources_of(config: Config) -> Resources:
-    """What each instance may use. Raises ``InvalidDefinition``."""
+    """The resources that each instance may use. Raises ``InvalidDefinition``."""
     given = checked(config, RESOURCES, "resources: ")
     for name, value in given.items():
         if value <= 0:
@@ -296,13 +307,17 @@ def resources_of(config: Config) -> Resources:
 
 
 def resources_config(resources: Resources) -> Config:
-    """The opposite of ``resources_of``."""
+    """The config of the resources; ``resources_of`` makes the same of it."""
     return {"cpu": resources.cpu, "ram": resources.ram, "disk": resources.disk}
 
 
 def set_retries(details: FunctionDetails, config: Config) -> None:
-    """How often a message is tried, and where it goes then. Raises ``InvalidDefinition``."""
+    """Set how often a message is redelivered, and its dead letter topic.
+
+    Raises ``InvalidDefinition``.
+    """
     retries = config.get("maxMessageRetries")
+    # A negative number means no limit.
     if retries is not None and retries >= 0:
         if config.get("processingGuarantees") == "EFFECTIVELY_ONCE":
             raise InvalidDefinition("MaxMessageRetries and Effectively once don't gel well")

@@ -1,14 +1,14 @@
-"""Sinks: ``SinkConfig``, as REST and the command line have it, and ``FunctionDetails``.
+"""Sinks: from ``SinkConfig``, the JSON of users, to ``FunctionDetails``, and back.
 
-A sink is kept as a function whose inputs are the sink's, and whose output is the sink's class.
-Pure: defaults and refusals are those of upstream's ``SinkConfigUtils``. An update differs in two
-things: upstream forgets what it says of retries, and takes the position of a subscription back to
-Latest where it says nothing of it. Java archives and transformations before a sink are refused.
+A sink is stored as a function whose inputs are the sink's, and whose output is the sink's class.
+Updates differ from upstream's in two points: upstream ignores changes of retries, and resets the
+position of the subscription to Latest if the update does not mention it. Java archives and
+transformations before a sink are refused.
 """
 
 from __future__ import annotations
 
-from geminga_functions.definitions.functions import subscription_type
+from geminga_functions.definitions.functions import changed_inputs, subscription_type
 from geminga_functions.definitions.members import (
     GUARANTEES,
     Config,
@@ -47,6 +47,7 @@ from geminga_protocol.functions.functions_pb2 import (
     SourceSpec,
 )
 
+# The members of upstream's SinkConfig.
 SINK: Members = {
     "className": text,
     "archive": text,
@@ -76,7 +77,9 @@ SINK: Members = {
     "customRuntimeOptions": text,
     "transformFunction": text,
 }
+# Members that name inputs.
 INPUTS = ("inputs", "topicsPattern", "topicToSerdeClassName", "topicToSchemaType", "inputSpecs")
+# Members that an update must not change, and upstream's error texts.
 FIXED = {
     "sourceSubscriptionName": "Subscription Name cannot be altered",
     "processingGuarantees": GUARANTEES_FIXED,
@@ -87,7 +90,7 @@ FIXED = {
 
 
 def sink_details(name: FunctionName, given: Config) -> FunctionDetails:
-    """What a sink is to be. Raises ``InvalidDefinition``."""
+    """The details of a new sink with this config. Raises ``InvalidDefinition``."""
     config = checked(given, SINK)
     set_built_in(config, "sinkType")
     check_common(config, "Sink")
@@ -135,7 +138,7 @@ def _check(config: Config) -> None:
 
 
 def inputs_of(config: Config) -> dict[str, ConsumerSpec]:
-    """All inputs, by whichever member they are given. Raises ``InvalidDefinition``."""
+    """All inputs, which several members of a config can name. Raises ``InvalidDefinition``."""
     inputs = {topic: ConsumerSpec() for topic in config.get("inputs", ())}
     if config.get("topicsPattern"):
         inputs[config["topicsPattern"]] = ConsumerSpec(isRegexPattern=True)
@@ -157,10 +160,14 @@ def inputs_of(config: Config) -> dict[str, ConsumerSpec]:
 
 
 def sink_config(details: FunctionDetails) -> Config:
-    """The opposite of ``sink_details``: all inputs as ``inputSpecs``, all defaults said."""
+    """The config of a sink, from its details.
+
+    All inputs are in ``inputSpecs``, and defaults are filled in.
+    """
     source = details.source
     config = connector_config(details, details.sink)
     config |= {
+        # Upstream shows the topics twice.
         "inputs": sorted(source.inputSpecs),
         "inputSpecs": {
             topic: consumer_config(spec) for topic, spec in sorted(source.inputSpecs.items())
@@ -185,20 +192,15 @@ def sink_config(details: FunctionDetails) -> Config:
 
 
 def updated_sink(existing: Config, given: Config) -> Config:
-    """The config of a sink after an update that says ``given``: what it does not say stays.
+    """The config of a sink after an update with ``given``; members that are not given stay.
 
-    ``existing`` is ``sink_config``'s. Raises ``InvalidDefinition`` for what may not change.
+    ``existing`` comes from ``sink_config``. Raises ``InvalidDefinition`` for a member that must not
+    change.
     """
     change = checked(given, SINK)
     set_built_in(change, "sinkType")
     if any(change.get(member) for member in INPUTS):
         specs = {topic: consumer_config(spec) for topic, spec in inputs_of(change).items()}
-        for topic, spec in specs.items():
-            if topic not in existing["inputSpecs"]:
-                raise InvalidDefinition("Input Topics cannot be altered")
-            if spec["isRegexPattern"] != existing["inputSpecs"][topic]["isRegexPattern"]:
-                reason = f"isRegexPattern for input topic {topic} cannot be altered"
-                raise InvalidDefinition(reason)
         change = {name: value for name, value in change.items() if name not in INPUTS}
-        change["inputSpecs"] = existing["inputSpecs"] | specs
+        change["inputSpecs"] = changed_inputs(existing["inputSpecs"], specs)
     return merged(existing, change, FIXED)

@@ -1,8 +1,7 @@
-"""Sources: ``SourceConfig``, as REST and the command line have it, and ``FunctionDetails``.
+"""Sources: from ``SourceConfig``, the JSON of users, to ``FunctionDetails``, and back.
 
-A source is kept as a function whose input is the source's class, and whose output its topic.
-Pure: defaults and refusals are those of upstream's ``SourceConfigUtils``. Java archives, which no
-worker of ours can run, and sources that read in batches are refused.
+A source is stored as a function whose input is the source's class, and whose output is its topic.
+Java archives, which workers of Geminga cannot run, and sources that read in batches are refused.
 """
 
 from __future__ import annotations
@@ -34,6 +33,7 @@ from geminga_protocol.functions.functions_pb2 import (
     SourceSpec,
 )
 
+# The members of upstream's SourceConfig.
 SOURCE: Members = {
     "className": text,
     "archive": text,
@@ -53,13 +53,13 @@ SOURCE: Members = {
     "runtimeFlags": text,
     "customRuntimeOptions": text,
 }
-# What runs between a source and its topic, in upstream's records; instances need not be told.
+# The function between a source and its topic, which upstream stores; instances here ignore it.
 IDENTITY = "org.apache.pulsar.functions.api.utils.IdentityFunction"
 BUILT_IN = "builtin://"
 
 
 def source_details(name: FunctionName, given: Config) -> FunctionDetails:
-    """What a source is to be. Raises ``InvalidDefinition``."""
+    """The details of a new source with this config. Raises ``InvalidDefinition``."""
     config = checked(given, SOURCE)
     set_built_in(config, "sourceType")
     if not is_topic(config.get("topicName", "")):
@@ -72,6 +72,7 @@ def source_details(name: FunctionName, given: Config) -> FunctionDetails:
             "This functions worker runs no sources in batches: leave batchSourceConfig out"
         )
     details = connector_details(name, config, FunctionDetails.SOURCE)
+    # In details, the source has the class of the user's, and the sink the topic of its records.
     set_class(details.source, config)
     sink = details.sink
     sink.topic = config["topicName"]
@@ -86,7 +87,7 @@ def source_details(name: FunctionName, given: Config) -> FunctionDetails:
 
 
 def source_config(details: FunctionDetails) -> Config:
-    """The opposite of ``source_details``, all defaults said."""
+    """The config of a source, from its details, with defaults filled in."""
     sink = details.sink
     config = connector_config(details, details.source)
     config |= {
@@ -101,9 +102,10 @@ def source_config(details: FunctionDetails) -> Config:
 
 
 def updated_source(existing: Config, given: Config) -> Config:
-    """The config of a source after an update that says ``given``: what it does not say stays.
+    """The config of a source after an update with ``given``; members that are not given stay.
 
-    ``existing`` is ``source_config``'s. Raises ``InvalidDefinition`` for what may not change.
+    ``existing`` comes from ``source_config``. Raises ``InvalidDefinition`` for a member that must
+    not change.
     """
     change = checked(given, SOURCE)
     set_built_in(change, "sourceType")
@@ -116,14 +118,14 @@ GUARANTEES_FIXED = "Processing Guarantees cannot be altered"
 
 
 def set_built_in(config: Config, member: str) -> None:
-    """Say by ``archive`` what ``member`` says: the name of what is built in."""
+    """Move the name of a built-in connector from ``member`` to ``archive``, as a ``builtin://``."""
     name = config.pop(member, None)
     if name:
         config["archive"] = f"{BUILT_IN}{name}"
 
 
 def check_common(config: Config, word: str) -> None:
-    """What does not depend on topics of data. Raises ``InvalidDefinition``."""
+    """Check the members that sources and sinks share. Raises ``InvalidDefinition``."""
     archive = config.get("archive", "")
     if archive.endswith((".jar", ".nar")):
         raise InvalidDefinition(
@@ -144,7 +146,7 @@ def check_common(config: Config, word: str) -> None:
 def connector_details(
     name: FunctionName, config: Config, component: FunctionDetails.ComponentType.ValueType
 ) -> FunctionDetails:
-    """What both are told alike. Raises ``InvalidDefinition``."""
+    """The part of the details that sources and sinks share. Raises ``InvalidDefinition``."""
     return FunctionDetails(
         tenant=name.tenant,
         namespace=name.namespace,
@@ -166,7 +168,7 @@ def connector_details(
 
 
 def set_class(spec: SourceSpec | SinkSpec, config: Config) -> None:
-    """The class of a source or sink, or the name of a built-in one, and what it is told."""
+    """Set the class of a source or sink, or the name of a built-in one, and its settings."""
     archive = config.get("archive", "")
     if archive.startswith(BUILT_IN):
         spec.builtin = archive.removeprefix(BUILT_IN)
@@ -175,7 +177,7 @@ def set_class(spec: SourceSpec | SinkSpec, config: Config) -> None:
 
 
 def connector_config(details: FunctionDetails, spec: SourceSpec | SinkSpec) -> Config:
-    """The opposite of ``connector_details`` and ``set_class``."""
+    """The part of the config that sources and sinks share, from the details."""
     config: Config = {
         "tenant": details.tenant,
         "namespace": details.namespace,
@@ -197,12 +199,17 @@ def connector_config(details: FunctionDetails, spec: SourceSpec | SinkSpec) -> C
 
 
 def merged(existing: Config, change: Config, fixed: dict[str, str]) -> Config:
-    """``existing`` with what ``change`` says of it. Raises ``InvalidDefinition`` with the words of
-    ``fixed`` for what may not change."""
+    """The config ``existing`` after an update with ``change``.
+
+    ``fixed`` has the members that must not change, and the texts of their errors. Raises
+    ``InvalidDefinition``.
+    """
+    # Clients send an empty text for a member that they do not set.
     said = {name: value for name, value in change.items() if value != ""}
     for name, reason in fixed.items():
         if name in said and said[name] != existing.get(name):
             raise InvalidDefinition(reason)
+    # Of resources, only those that the update mentions are replaced.
     if "resources" in said:
         said["resources"] = existing.get("resources", {}) | said["resources"]
     return existing | said

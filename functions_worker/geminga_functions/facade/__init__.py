@@ -1,3 +1,4 @@
-"""The folder of the ``pulsar`` module that functions for the official client import. An instance
-puts the folder on its path; no wheel installs the module.
+"""The folder of a ``pulsar`` module for functions that are written for the official client.
+
+An instance puts the folder on its path; no wheel installs the module.
 """

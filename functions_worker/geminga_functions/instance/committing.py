@@ -1,17 +1,18 @@
-"""EFFECTIVELY_ONCE with state: what inputs change, their results and their position are committed
-together, as one entry of the lane of their partition.
+"""EFFECTIVELY_ONCE with state: changes, results and position of inputs are committed together.
 
-The order of events is what makes it once:
+A commit is one entry of the lane of an input partition, a topic that the state is kept in. The
+order of events gives the guarantee:
 
-1. The partition is claimed: whoever had it before commits nothing more. What its last commit has
-   of results that are not stored is sent; inputs up to its position are done.
+1. The instance claims the partition: an earlier owner can commit nothing more. The results of the
+   last commit that are not stored yet are sent; inputs up to its position are done.
 2. Inputs are processed; nothing of it counts yet.
-3. All results that were sent before for this partition are stored.
-4. The commit is written. Now it counts.
+3. All results that were sent before for this partition become stored.
+4. The commit is written. From now on it counts.
 5. The results are sent, and inputs are acknowledged as their results are stored.
 
-A crash before 4 leaves nothing. After it, the next claim goes on with 5. So a lane needs to keep
-the results of its last commit alone, by 3, and compaction may drop what is before it.
+A crash before step 4 leaves nothing. After a later crash, the next claim repeats step 5. Because of
+step 3 only the results of the last commit can be missing: a lane need not keep those of earlier
+commits, and compaction may drop them.
 """
 
 from __future__ import annotations
@@ -29,25 +30,30 @@ from geminga_functions.state.table import Commit
 
 
 class Committer:
-    """Commits for one instance. ``failure`` is done when a result could not be stored."""
+    """Commits inputs for one instance, partition by partition."""
 
     def __init__(
         self, state: StateStore, outputs: Outputs, failure: asyncio.Future[object]
     ) -> None:
         self._state = state
         self._outputs = outputs
+        # Done once a result of this instance could not be stored: nothing may be committed then.
         self._failure = failure
         # By claimed partition: the sequence id of its last input that is committed, -1 for none.
         self._committed: dict[str, int] = {}
+        # Partitions that were claimed once, and may have been claimed by another instance since.
         self._lost: set[str] = set()
 
     def is_lost(self, partition: str) -> bool:
-        """Whether another instance may have claimed it since this one did last."""
+        """Whether another instance may have claimed the partition after this one did."""
         return partition in self._lost
 
     async def claim(self, partition: str) -> int:
-        """Be the one that commits inputs of a partition; returns up to which sequence id they are
-        committed, -1 for none. Raises ``GemingaError``."""
+        """Become the only instance that commits inputs of a partition, if this one is not yet.
+
+        Returns the sequence id of the last input that is committed, -1 for none. Raises
+        ``GemingaError``.
+        """
         if partition not in self._committed:
             commit = await self._state.claim(partition)
             if commit is not None:
@@ -57,6 +63,7 @@ class Committer:
         return self._committed[partition]
 
     async def _send_again(self, partition: str, commit: Commit) -> None:
+        """Store the results of a commit that its instance did not live to store."""
         numbered = await self._outputs.of_partition(partition)
         errors: list[Exception] = []
 
@@ -78,16 +85,17 @@ class Committer:
             raise InstanceFailed(f"a committed result could not be stored: {errors[0]}")
 
     async def commit(self, partition: str, outcomes: Sequence[Outcome], changes: Changes) -> None:
-        """Commit what came of inputs that follow each other; the last one may have failed.
+        """Commit the outcomes of inputs that follow each other; the last one may have failed.
 
-        Where nothing has used the state there is nothing to commit: what is processed again comes
-        to the same. Raises ``GemingaError``: ``ProducerFenced`` where another instance has claimed
-        the partition; then nothing counts.
+        Inputs that have not used the state need no commit: if they are processed again, their
+        results are the same, and are not stored twice. Raises ``GemingaError``: ``ProducerFenced``
+        where another instance has claimed the partition; then nothing of it counts.
         """
         good = [each for each in outcomes if each.error is None]
         if not good or not changes.is_used:
             return
-        # Inputs up to the position are not processed again: what they have published is stored.
+        # After the commit these inputs are not processed again: what they have published must be
+        # stored before.
         published = [asyncio.wrap_future(future) for each in good for future in each.published]
         await asyncio.gather(*published)
         await self._outputs.confirm(partition)
@@ -98,8 +106,9 @@ class Committer:
         try:
             await self._state.commit_inputs(partition, changes, commit)
         except geminga.ProducerFenced:
-            # Other partitions may have moved too, and their lanes have what this instance never
-            # read. Their next owners need the names of the producers.
+            # Other partitions may have moved too, and their lanes may hold commits that this
+            # instance has not read: each is claimed anew. Their producers are closed, since the
+            # next owners open producers of the same names.
             self._lost.update(self._committed)
             self._committed.clear()
             await asyncio.gather(*[self._outputs.release(each) for each in self._lost])

@@ -1,7 +1,7 @@
-"""Sources and sinks as instances run them: loaded, opened, called, closed.
+"""Sources and sinks as an instance runs them: it loads, opens, calls and closes them.
 
-A sink is a function without results. A source has no input: its records are read one after the
-other, and stored in the order in which they were read.
+A sink is run as a function without results. A source has no input: its records are read one after
+the other, and stored in that order.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from geminga_protocol.functions.functions_pb2 import SinkSpec, SourceSpec
 
 
 def load_component(loader: Loader, spec: SourceSpec | SinkSpec, method: str) -> Any:  # noqa: ANN401
-    """The source or sink that ``spec`` names. Raises ``FunctionNotLoaded``, for one without
-    ``method`` too."""
+    """Create the source or sink that ``spec`` names.
+
+    Raises ``FunctionNotLoaded``, also if it lacks ``method``.
+    """
     if spec.builtin:
         if spec.builtin not in BUILTIN:
             known = ", ".join(sorted(BUILTIN))
@@ -39,21 +41,23 @@ def load_component(loader: Loader, spec: SourceSpec | SinkSpec, method: str) -> 
 
 
 class Component:
-    """A source or a sink of the user's; ``call`` makes the calls that block."""
+    """A source or a sink of the user's. ``call`` calls a function in the thread of the code."""
 
     def __init__(self, made: Any, configs: str, call: Callable[..., Any]) -> None:  # noqa: ANN401
+        # The user's object: any class with the right methods, of which only one is required.
         self._made = made
+        # Its settings, as JSON.
         self._configs = configs
         self._call = call
 
     @property
     def runs_on_loop(self) -> bool:
-        """Whether some of its methods do."""
+        """Whether one of its methods is a coroutine function, which is called on the loop."""
         methods = (getattr(self._made, name, None) for name in ("open", "read", "write", "close"))
         return any(map(inspect.iscoroutinefunction, methods))
 
     async def open(self, context: Context) -> None:
-        """Let it open. Raises ``FunctionNotLoaded``."""
+        """Call its ``open``, if it has one. Raises ``FunctionNotLoaded``."""
         if not hasattr(self._made, "open"):
             return
         try:
@@ -62,7 +66,7 @@ class Component:
             raise FunctionNotLoaded(f"{type(self._made).__name__}.open failed") from error
 
     async def close(self) -> None:
-        """Let it close."""
+        """Call its ``close``, if it has one."""
         if hasattr(self._made, "close"):
             await self.invoke(self._made.close)
 
@@ -73,12 +77,13 @@ class Component:
         return await self._call(lambda: method(*arguments))
 
     async def read(self) -> Record | None:
-        """The next record of a source."""
+        """The next record of a source, None at its end. A bare value counts as a record of it."""
         read = await self.invoke(self._made.read)
         return read if read is None or isinstance(read, Record) else Record(read)
 
     def as_function(self) -> UserFunction:
-        """What is called for each message of a sink."""
+        """The ``write`` of a sink as a function, to be called for each message."""
+        # Looked up once, not for each message.
         write = self._made.write
         kind = CallKind.ASYNC if inspect.iscoroutinefunction(write) else CallKind.PLAIN
 
@@ -93,8 +98,11 @@ class Component:
 
 
 class SourceSender:
-    """Stores what a source reads. ``fail`` is told what could not be stored: a record cannot be
-    given back to its source, but the instance can begin anew."""
+    """Stores the records of a source in the output topic.
+
+    A record that cannot be stored cannot be given back to its source. So ``fail`` is called with
+    the error, the instance ends, and its next run reads from the source anew.
+    """
 
     def __init__(
         self,
@@ -109,10 +117,11 @@ class SourceSender:
         self._serialize = serialize
         self._counters = counters
         self._fail = fail
+        # The ``on_stored`` of records that are stored, in the order of their receipts.
         self._stored: asyncio.Queue[Callable[[], object]] = asyncio.Queue()
 
     async def send(self, record: Record) -> None:
-        """Send one record. Raises ``ValueError`` or ``TypeError`` for a value that is none."""
+        """Send one record. Raises ``ValueError`` or ``TypeError`` if it cannot be encoded."""
         options: geminga.MessageOptions = {"key": record.key, "properties": record.properties}
         if record.event_time_ms is not None:
             options["event_time"] = record.event_time_ms
@@ -127,23 +136,25 @@ class SourceSender:
                 return
             self._counters.written += 1
             if record.on_stored is not None:
-                # As many wait here as wait for receipts: the producer's room bounds them.
+                # About as many wait here as messages wait for receipts, which the producer bounds.
                 self._stored.put_nowait(record.on_stored)
 
         producer.send_nowait(value, stored, **options)
 
     async def report_stored(self) -> None:
-        """Tell the source what is stored, for ever."""
+        """Call the ``on_stored`` of records that are stored, in order, until cancelled."""
         while True:
             on_stored = await self._stored.get()
             try:
                 await self._component.invoke(on_stored)
             except Exception as error:  # noqa: BLE001 - the user's code
+                # The record is stored all the same: the instance continues.
                 self._counters.user_exception(error)
             finally:
                 self._stored.task_done()
 
     async def finish(self) -> None:
-        """Wait until all is stored, and the source knows."""
+        """Wait until all records are stored, and every ``on_stored`` has returned."""
+        # In this order: the last receipts put their callbacks into the queue.
         await self._outputs.flush()
         await self._stored.join()

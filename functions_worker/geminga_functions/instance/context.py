@@ -1,8 +1,9 @@
-"""What the user's code learns of its message and its function, and what it may do: ``Context``.
+"""The ``Context`` that the user's code is called with.
 
-The methods are those of upstream's ``pulsar.Context`` (pulsar-client 3.x) and of its instance. The
-user's code calls them in its own thread, or on the loop where it is asynchronous; what waits for a
-broker goes through ``Services``.
+It tells about the message and the function, publishes, and reads and changes the state. The methods
+are those of upstream's ``pulsar.Context`` (pulsar-client 3.x) and of its instance. The user's code
+calls them in its own thread, or on the loop where it is asynchronous; whatever needs a broker goes
+through ``Services``.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from geminga_functions.instance.status import Counters
 from geminga_functions.state.changes import Changes
 
 IDENTITY_SERDE = "serde.IdentitySerDe"
-# Bits of an entry id in the sequence ids that `get_message_sequence_id` gives, as upstream's.
+# Bits of the entry id in what `get_message_sequence_id` returns, as upstream's.
 ENTRY_BITS = 28
 
 
 class Result(IntEnum):
-    """What the callback of ``Context.publish`` is told; upstream's client has more kinds."""
+    """The outcome that the callback of ``Context.publish`` gets; upstream's client has more."""
 
     Ok = 0
     UnknownError = 1
 
 
 class FunctionMessageId:
-    """A message id with the methods of the official client's."""
+    """A message id with the methods that it has in the official client."""
 
     def __init__(self, message_id: geminga.MessageId) -> None:
         self.id = message_id
@@ -73,7 +74,7 @@ PublishCallback = Callable[[Result, FunctionMessageId | None], object]
 
 
 class Services(Protocol):
-    """What a context needs of its instance."""
+    """What a context needs of its instance; called in the thread of the user's code."""
 
     def publish(
         self,
@@ -83,20 +84,27 @@ class Services(Protocol):
         compression: str,
         callback: PublishCallback | None,
     ) -> Future[geminga.MessageId]:
-        """Publish; called in the user's thread, it waits where too much waits for receipts."""
+        """Publish a message; blocks where too many messages wait for receipts.
+
+        ``compression`` is the name of a compression type, or "none".
+        """
         ...
 
     def acknowledge(self, message_id: geminga.MessageId, topic: str) -> None:
-        """Acknowledge a message of an input. Raises ``ValueError`` for another topic's."""
+        """Acknowledge a message of an input. Raises ``ValueError`` for another topic."""
         ...
 
     def sync_client(self) -> object:
-        """A client for the user's code, that waits."""
+        """A client for the user's code, whose calls block."""
         ...
 
 
 class Context:
-    """The message that is being processed, the function, and what can be done."""
+    """The message that is being processed, the function, and what the code may do.
+
+    One context serves all messages of a plain function, one after the other: ``begin`` makes it
+    that of the next message. Asynchronous code gets a copy for each message.
+    """
 
     def __init__(
         self,
@@ -115,24 +123,28 @@ class Context:
         self._counters = counters
         self._logger = logger
         self._secrets = secrets
+        # None before the first message, as in the ``open`` of a source or a sink.
         self._message: geminga.Message[Any] | None = None
+        # By the names of their classes; copies of the context share them.
         self._serdes: dict[str, SerDe] = {}
         self._user_config: dict[str, Any] = json.loads(details.userConfig or "{}")
+        # By the name of a secret: its path or value, which only the provider of secrets reads.
         self._secrets_map: dict[str, Any] = json.loads(details.secretsMap or "{}")
-        # What was published for this message: it is acknowledged after these are stored.
+        # What the code published for this message, which is acknowledged once these are stored.
         self.published: list[Future[geminga.MessageId]] = []
-        # What was changed in the state for it: it counts when the message has succeeded.
+        # What the code changed in the state: applied once the message is processed successfully.
         self.changes = changes
 
     def begin(self, message: geminga.Message[Any], changes: Changes) -> None:
-        """From now on ``message`` is the one that is processed; it makes ``changes``."""
+        """Begin with a message; the code records in ``changes`` what it changes in the state."""
         self._message = message
         self.changes = changes
+        # A new list, not an empty one: the outcome of the message before keeps the old one.
         self.published = []
 
     @property
     def current(self) -> geminga.Message[Any]:
-        """The message that is processed, as Geminga's client has it. Raises ``RuntimeError``."""
+        """The message that is being processed. Raises ``RuntimeError`` outside of processing."""
         if self._message is None:
             raise RuntimeError("no message is being processed")
         return self._message
@@ -168,7 +180,7 @@ class Context:
         return self.current.topic
 
     def get_message_sequence_id(self) -> int:
-        """A number made of its ledger and entry, as upstream makes it."""
+        """A number made of the ledger and entry of the message, as upstream makes it."""
         ledger_id, entry_id = self.current.position
         return ledger_id << ENTRY_BITS | entry_id
 
@@ -199,7 +211,7 @@ class Context:
         return self._spec.number
 
     def get_function_version(self) -> str:
-        """The version of the function: each update makes a higher one."""
+        """The version of the function, which grows with each update."""
         return str(self._spec.version)
 
     def get_input_topics(self) -> list[str]:
@@ -215,12 +227,14 @@ class Context:
         return self._spec.details.sink.serDeClassName
 
     def get_logger(self) -> logging.Logger:
-        """The function's logger. What it logs goes to the output of the instance, and to the log
-        topic if the function has one."""
+        """The function's logger.
+
+        Its records go to the output of the instance, and to the log topic if the function has one.
+        """
         return self._logger
 
     def get_user_config_value(self, key: str) -> Any:  # noqa: ANN401 - any JSON
-        """A value of the user's configuration, None if it is not there."""
+        """A value of the user's configuration, None if it is missing."""
         return self._user_config.get(key)
 
     def get_user_config_map(self) -> dict[str, Any]:
@@ -229,22 +243,23 @@ class Context:
 
     def get_secret(self, secret_name: str) -> str | None:
         """A secret, None if the function has none of this name."""
+        # A function gets only the secrets that its own config names.
         if secret_name not in self._secrets_map:
             return None
         return self._secrets(secret_name, self._secrets_map[secret_name])
 
     def get_pulsar_client(self) -> Any:  # noqa: ANN401 - which one depends on the environment
-        """A client of the cluster, whose calls wait: that of ``geminga.sync``."""
+        """A client of the cluster whose calls block: that of ``geminga.sync``."""
         return self._services.sync_client()
 
-    # ---- what can be done
+    # ---- what the code may do
 
     def record_metric(self, metric_name: str, metric_value: float) -> None:
-        """Count in a metric of the function's own."""
+        """Add a value to a metric of the function."""
         self._counters.record_metric(metric_name, float(metric_value))
 
     def get_metrics(self) -> dict[str, float]:
-        """The sum and the count of each metric of the function's own."""
+        """The sum and the count of each metric of the function."""
         return dict(self._counters.status().user_metrics)
 
     def publish(
@@ -257,13 +272,18 @@ class Context:
         callback: PublishCallback | None = None,
         message_conf: Mapping[str, Any] | None = None,
     ) -> None:
-        """Publish ``message`` to a topic; the message that is being processed is acknowledged
-        after it is stored. ``callback(result, message_id)`` is called in another thread."""
+        """Publish ``message`` to a topic.
+
+        The message that is being processed is acknowledged only after this one is stored.
+        ``callback(result, message_id)`` is called in another thread.
+        """
+        # The class is named with each message, and created once.
         serde = self._serdes.get(serde_class_name)
         if serde is None:
             serde = instantiate(self._loader.find(serde_class_name))
             self._serdes[serde_class_name] = serde
         options = message_options({**(message_conf or {})}, properties)
+        # The official client passes an enum; its names are those of Geminga's client in capitals.
         compression = str(getattr(compression_type, "name", compression_type) or "none").lower()
         payload = bytes(serde.serialize(message))
         self.published.append(
@@ -271,9 +291,9 @@ class Context:
         )
 
     def ack(self, msgid: FunctionMessageId | geminga.MessageId, topic: str) -> None:
-        """Acknowledge a message, where the function does that itself (MANUAL)."""
-        known = msgid.id if isinstance(msgid, FunctionMessageId) else msgid
-        self._services.acknowledge(known, topic)
+        """Acknowledge a message, for functions that do that themselves (MANUAL)."""
+        message_id = msgid.id if isinstance(msgid, FunctionMessageId) else msgid
+        self._services.acknowledge(message_id, topic)
 
     # ---- state
 
@@ -282,7 +302,7 @@ class Context:
         self.changes.increment(key, amount)
 
     def get_counter(self, key: str) -> int:
-        """A counter of the function's state, 0 if it is not there."""
+        """The value of a counter of the function's state, 0 if there is no such counter."""
         return self.changes.counter(key)
 
     def del_counter(self, key: str) -> None:
@@ -290,7 +310,7 @@ class Context:
         self.changes.delete(key)
 
     def put_state(self, key: str, value: bytes | str) -> None:
-        """Set a value of the function's state; text is kept as UTF-8."""
+        """Set a value of the function's state; text is stored as UTF-8."""
         self.changes.put(key, value.encode() if isinstance(value, str) else bytes(value))
 
     def get_state(self, key: str) -> bytes | None:
@@ -298,7 +318,7 @@ class Context:
         return self.changes.get(key)
 
 
-# What the official client calls the options of a message, and Geminga's client.
+# The names that options of a message have in the official client, and in Geminga's client.
 OPTIONS = {
     "properties": "properties",
     "partition_key": "key",
@@ -314,17 +334,19 @@ OPTIONS = {
 def message_options(
     conf: dict[str, Any], properties: Mapping[str, str] | None
 ) -> geminga.MessageOptions:
-    """What ``message_conf`` says, as Geminga's producers have it; what is empty is not said.
+    """Translate ``message_conf`` into options of Geminga's producers, without empty values.
 
-    Raises ``ValueError`` for a word that the official client's producers do not know.
+    Raises ``ValueError`` for an option that producers of the official client do not have.
     """
     if properties:
         conf["properties"] = properties
+    # An empty list of clusters to replicate to is how a producer disables replication.
     options: dict[str, Any] = {"replicate_to": []} if conf.pop("disable_replication", False) else {}
     for name, value in conf.items():
         if name not in OPTIONS:
             raise ValueError(f"message_conf has no {name!r}")
         if value is not None and value != "":
+            # Geminga's client takes bytes as an ordering key, the official client also text.
             is_text = name == "ordering_key" and isinstance(value, str)
             options[OPTIONS[name]] = value.encode() if is_text else value
     return cast(geminga.MessageOptions, options)

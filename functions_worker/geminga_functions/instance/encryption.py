@@ -1,4 +1,4 @@
-"""The keys of functions that encrypt their results, or read what others encrypted."""
+"""The keys of functions that encrypt their results, or consume encrypted messages."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from geminga_functions.errors import FunctionNotLoaded
 from geminga_functions.instance.loading import Loader
 from geminga_protocol.functions.functions_pb2 import CryptoSpec
 
-# The official client's, which upstream's instance makes with the paths of two files.
+# The official client's key reader, which upstream's instance creates with the paths of two files.
 OFFICIAL = "pulsar.CryptoKeyReader"
 
 
 class KeyFiles:
-    """One public and one private key in PEM, each in a file, whatever name is asked for."""
+    """A key reader with one public and one private key, PEM files, for keys of any name."""
 
     def __init__(self, public_key_path: str, private_key_path: str) -> None:
         self._public = Path(public_key_path).read_bytes()
@@ -33,7 +33,7 @@ class KeyFiles:
 
 
 def encryption_of(loader: Loader, spec: CryptoSpec) -> geminga.Encryption:
-    """How results are encrypted. Raises ``FunctionNotLoaded``."""
+    """The encryption of a function's results. Raises ``FunctionNotLoaded``."""
     names = list(spec.producerEncryptionKeyName)
     if not names:
         raise FunctionNotLoaded("results are to be encrypted, and no encryption key is named")
@@ -41,7 +41,7 @@ def encryption_of(loader: Loader, spec: CryptoSpec) -> geminga.Encryption:
 
 
 def decryption_of(loader: Loader, spec: CryptoSpec) -> geminga.ConsumerOptions:
-    """How a consumer reads what is encrypted. Raises ``FunctionNotLoaded``."""
+    """The options of a consumer of encrypted messages. Raises ``FunctionNotLoaded``."""
     action = CryptoSpec.FailureAction.Name(spec.consumerCryptoFailureAction).lower()
     return {
         "decryption": _keys_of(loader, spec, "private_key"),
@@ -50,6 +50,7 @@ def decryption_of(loader: Loader, spec: CryptoSpec) -> geminga.ConsumerOptions:
 
 
 def _keys_of(loader: Loader, spec: CryptoSpec, method: str) -> Any:  # noqa: ANN401 - the user's
+    """Create the key reader that ``spec`` names. Raises ``FunctionNotLoaded``."""
     name = spec.cryptoKeyReaderClassName
     made_by = KeyFiles if name == OFFICIAL else loader.find(name)
     try:

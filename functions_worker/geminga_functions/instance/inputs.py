@@ -1,6 +1,6 @@
-"""Which topics an instance consumes, and how: from the metadata of its function, and nothing else.
+"""The inputs of an instance: topics and options of consumers, read from the function's metadata.
 
-Values are turned into objects by a serde, or by a schema where the input has one.
+Payloads are turned into objects by a schema, where the input has one, and by a serde otherwise.
 """
 
 from __future__ import annotations
@@ -24,16 +24,19 @@ from geminga_protocol.functions.functions_pb2 import (
 from geminga_protocol.functions.functions_pb2 import SubscriptionPosition as Position
 from geminga_protocol.functions.functions_pb2 import SubscriptionType as Type
 
-# Upstream's instance leaves the client's default: a refused message comes again after a minute.
+# The default of the official client, which upstream's instance leaves: a message that is negatively
+# acknowledged is delivered again after a minute.
 NACK_DELAY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One input: ``topics`` is a name, or a pattern; ``options`` are those of its consumer."""
+    """One input of a function, which gets a consumer of its own."""
 
+    # The name of a topic, or a pattern of names.
     topics: str | re.Pattern[str]
     options: geminga.ConsumerOptions
+    # Either the consumer decodes payloads with a schema, or a serde's ``deserialize`` does.
     schema: geminga.Schema[Any] | None
     deserialize: Callable[[bytes], Any] | None
 
@@ -43,13 +46,13 @@ class Input:
 
 
 def subscription_of(details: FunctionDetails) -> str:
-    """The subscription of all instances of a function: its whole name, if none was chosen."""
+    """The subscription that all instances of a function share: its full name, if none is chosen."""
     chosen = details.source.subscriptionName.strip()
     return chosen or f"{details.tenant}/{details.namespace}/{details.name}"
 
 
 def properties_of(name: InstanceName) -> dict[str, str]:
-    """What brokers show of the consumers and producers of an instance, as upstream's."""
+    """The properties of consumers and producers that brokers show in statistics, as upstream's."""
     return {
         "application": "pulsar-function",
         "id": str(name.function),
@@ -58,49 +61,47 @@ def properties_of(name: InstanceName) -> dict[str, str]:
 
 
 def inputs_of(loader: Loader, details: FunctionDetails, name: InstanceName) -> list[Input]:
-    """The inputs of a function. Raises ``FunctionNotLoaded`` for a serde or schema that is not
-    there."""
+    """The inputs of a function, ordered by topic.
+
+    Raises ``FunctionNotLoaded`` for a serde or schema that cannot be loaded.
+    """
     specs = dict(details.source.inputSpecs)
-    # Deprecated fields: what older clients and tools create has them still.
+    # Deprecated fields, which older clients and tools still set.
     serdes = details.source.topicsToSerDeClassName  # pyright: ignore[reportDeprecated]  # see above
-    for topic, serde in serdes.items():
-        specs.setdefault(topic, ConsumerSpec(serdeClassName=serde))
+    for topic, class_name in serdes.items():
+        specs.setdefault(topic, ConsumerSpec(serdeClassName=class_name))
     pattern = details.source.topicsPattern  # pyright: ignore[reportDeprecated]  # see above
     if pattern:
         specs.setdefault(pattern, ConsumerSpec(isRegexPattern=True))
-    return [_input_of(loader, topic, specs[topic], details, name) for topic in sorted(specs)]
-
-
-def _input_of(
-    loader: Loader, topic: str, spec: ConsumerSpec, details: FunctionDetails, name: InstanceName
-) -> Input:
-    schema = schema_of(
-        loader, spec.schemaType, details.source.typeClassName, dict(spec.schemaProperties)
-    )
-    serde = None if schema is not None else serde_of(loader, spec.serdeClassName)
-    options = consumer_options(details, spec, name)
-    if spec.HasField("cryptoSpec"):
-        options.update(decryption_of(loader, spec.cryptoSpec))
-    return Input(
-        re.compile(topic) if spec.isRegexPattern else topic,
-        options,
-        schema,
-        serde and serde.deserialize,
-    )
+    inputs: list[Input] = []
+    for topic in sorted(specs):
+        spec = specs[topic]
+        schema = schema_of(
+            loader, spec.schemaType, details.source.typeClassName, dict(spec.schemaProperties)
+        )
+        serde = None if schema is not None else serde_of(loader, spec.serdeClassName)
+        options = consumer_options(details, spec, name)
+        if spec.HasField("cryptoSpec"):
+            options.update(decryption_of(loader, spec.cryptoSpec))
+        topics = re.compile(topic) if spec.isRegexPattern else topic
+        inputs.append(Input(topics, options, schema, serde and serde.deserialize))
+    return inputs
 
 
 def consumer_options(
     details: FunctionDetails, spec: ConsumerSpec, name: InstanceName
 ) -> geminga.ConsumerOptions:
-    """How the consumer of an input subscribes. Pure."""
+    """The options of the consumer of an input. Pure."""
     source = details.source
+    # Clients set the one or the other of the two fields.
+    positions = (details.subscriptionPosition, source.subscriptionPosition)
     options: geminga.ConsumerOptions = {
         "type": subscription_type(details),
-        "initial_position": "earliest" if _begins_first(details) else "latest",
+        "initial_position": "earliest" if Position.EARLIEST in positions else "latest",
         "properties": properties_of(name),
         "nack_delay_s": source.negativeAckRedeliveryDelayMs / 1000 or NACK_DELAY_S,
-        # Messages of a batch are acknowledged as their results are stored: what of a batch is
-        # done is not done again after a restart, where the broker keeps it.
+        # Each message of a batch is acknowledged once its results are stored. Brokers that record
+        # acknowledgements within batches do not deliver it again after a restart.
         "batch_index_acks": True,
     }
     if source.timeoutMs:
@@ -108,8 +109,9 @@ def consumer_options(
     if spec.HasField("receiverQueueSize") and spec.receiverQueueSize.value > 0:
         options["receiver_queue_size"] = spec.receiverQueueSize.value
     retry = details.retryDetails
-    tracks_entries = options["type"] in ("shared", "key_shared")
-    if retry.maxMessageRetries > 0 and tracks_entries:
+    # With the other types brokers do not count how often they have delivered a message.
+    counts_deliveries = options["type"] in ("shared", "key_shared")
+    if retry.maxMessageRetries > 0 and counts_deliveries:
         options["dead_letters"] = geminga.DeadLetterPolicy(
             retry.maxMessageRetries, retry.deadLetterTopic or None
         )
@@ -117,7 +119,7 @@ def consumer_options(
 
 
 def subscription_type(details: FunctionDetails) -> geminga.SubscriptionTypeName:
-    """Failover where the order of a partition is to be kept, as upstream decides."""
+    """The type of the subscription, as upstream chooses it: Failover keeps a partition's order."""
     if details.retainOrdering or details.processingGuarantees == EFFECTIVELY_ONCE:
         return "failover"
     if details.retainKeyOrdering or details.source.subscriptionType == Type.KEY_SHARED:
@@ -125,22 +127,19 @@ def subscription_type(details: FunctionDetails) -> geminga.SubscriptionTypeName:
     return "failover" if details.source.subscriptionType == Type.FAILOVER else "shared"
 
 
-def _begins_first(details: FunctionDetails) -> bool:
-    return Position.EARLIEST in (details.subscriptionPosition, details.source.subscriptionPosition)
-
-
 def serde_of(loader: Loader, class_name: str) -> Any:  # noqa: ANN401 - duck-typed, the user's
-    """A serde; the default one without a name. Raises ``FunctionNotLoaded``."""
+    """An object of a serde class, the default one without a name. Raises ``FunctionNotLoaded``."""
     return instantiate(loader.find(class_name)) if class_name else IdentitySerDe()
 
 
 def schema_of(
     loader: Loader, kind: str, type_class_name: str, properties: dict[str, str]
 ) -> geminga.Schema[Any] | None:
-    """The schema of an input or of the output; None where a serde does it.
+    """The schema of an input or of the output; None where a serde converts payloads.
 
-    ``string``, ``json`` and ``avro`` are ours, the latter two of the class ``type_class_name``; any
-    other word names a class of the user's. Raises ``FunctionNotLoaded``.
+    ``string``, ``json`` and ``avro`` are built in, the latter two with records of the class
+    ``type_class_name``; any other ``kind`` is the name of a class of the user's, which is called
+    with ``properties`` if there are some. Raises ``FunctionNotLoaded``.
     """
     match kind.lower():
         case "" | "bytes" | "none":

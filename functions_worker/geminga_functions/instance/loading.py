@@ -1,4 +1,4 @@
-"""Finds the user's code: functions, serdes and classes by the names that their metadata have."""
+"""Loads the user's code: functions, serdes and classes, by the names that the metadata give."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ import geminga_functions.api
 from geminga_functions.api import SecretsProvider
 from geminga_functions.errors import FunctionNotLoaded
 
-# The `pulsar` module of functions that are written for the official client. It stands last: where
-# the environment of the function has the official client, that one is imported.
+# The `pulsar` module for functions that are written for the official client. It comes last on the
+# path: if the environment of the function has the official client, that one is imported.
 FACADE = Path(geminga_functions.api.__file__).parent / "facade"
-# Modules of upstream's instance, by which serdes and providers of secrets are named.
+# Modules of upstream's instance, which metadata name for built-in serdes and secrets providers.
 UPSTREAM_MODULES = {
     "serde": geminga_functions.api,
     "secretsprovider": geminga_functions.api,
-    # As workers of upstream's have them in their configuration.
+    # The name in the configuration of upstream's workers.
     "org.apache.pulsar.functions.secretsprovider": geminga_functions.api,
 }
 
@@ -41,7 +41,7 @@ class CallKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class UserFunction:
-    """The function as an instance calls it: with the input, and the context if it takes one."""
+    """The function as an instance calls it: with the input, and with the context if it takes it."""
 
     call: Callable[..., Any]
     kind: CallKind
@@ -51,18 +51,19 @@ class UserFunction:
 class Loader:
     """Imports the modules of one function.
 
-    In a process of its own they are modules like any other. In a worker that runs several functions
-    in threads each has its own modules, though their names be the same: they are known to the
-    interpreter only while this loader imports, and code that imports one of them later, when it is
-    called, does not find it.
+    ``is_alone`` says that the process belongs to this function: its modules are then imported like
+    any others. In a worker that runs several functions in threads, two of them may have different
+    modules of the same name. So the interpreter knows a function's modules only while its loader
+    imports; code that imports one of them later, when it is called, does not find it.
     """
 
-    # Imports of several functions must not see each other's modules.
+    # Held while a module is imported: imports of several functions must not see each other's.
     _turn: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self, import_paths: Sequence[Path], *, is_alone: bool) -> None:
         self._paths = [str(path) for path in import_paths]
         self._is_alone = is_alone
+        # The function's modules by name, taken out of sys.modules; unused if it is alone.
         self._modules: dict[str, ModuleType] = {}
         if str(FACADE) not in sys.path:
             sys.path.append(str(FACADE))
@@ -70,9 +71,9 @@ class Loader:
             sys.path[:0] = self._paths
 
     def find(self, name: str) -> Any:  # noqa: ANN401 - the user's
-        """What ``module.name`` names; a module, where there is no dot.
+        """The object with the dotted name ``module.name``; without a dot it is a module.
 
-        Raises ``FunctionNotLoaded``, with what the user's module raised as the cause.
+        Raises ``FunctionNotLoaded``; its cause is the error that the user's module raised.
         """
         module_name, _, attribute = name.rpartition(".")
         if not module_name:
@@ -89,12 +90,13 @@ class Loader:
             with self._turn:
                 return self._import_apart(name)
         except BaseException as error:
-            # SystemExit too: a module may call sys.exit while it is imported.
+            # SystemExit is caught too: a module may call sys.exit while it is imported.
             if isinstance(error, KeyboardInterrupt):
                 raise
             raise FunctionNotLoaded(f"the module {name} cannot be imported") from error
 
     def _import_apart(self, name: str) -> ModuleType:
+        """Import a module so that other functions do not find it, nor what it imports."""
         known = set(sys.modules)
         sys.modules.update(self._modules)
         sys.path[:0] = self._paths
@@ -104,6 +106,8 @@ class Loader:
         finally:
             for path in self._paths:
                 sys.path.remove(path)
+            # Only what came from the function's folders: modules of the worker's environment that
+            # were imported besides are shared by all.
             for added in set(sys.modules) - known:
                 file = getattr(sys.modules[added], "__file__", None) or ""
                 if any(file.startswith(path + os.sep) for path in self._paths):
@@ -111,9 +115,10 @@ class Loader:
 
 
 def load_function(loader: Loader, class_name: str) -> UserFunction:
-    """The function with this name: a class, a function, or a module with ``process``.
+    """Load the function with this name: a class, a function, or a module with ``process``.
 
-    A class is instantiated. Raises ``FunctionNotLoaded``.
+    A class is instantiated, and its method ``process`` is the function. Raises
+    ``FunctionNotLoaded``.
     """
     found = loader.find(class_name)
     if isinstance(found, ModuleType):
@@ -130,12 +135,14 @@ def load_function(loader: Loader, class_name: str) -> UserFunction:
         kind = CallKind.ASYNC_GENERATOR
     elif inspect.iscoroutinefunction(call):
         kind = CallKind.ASYNC
-    return UserFunction(call, kind, takes_context=_positional(call) >= 2)
+    return UserFunction(call, kind, takes_context=_takes_context(call))
 
 
 def load_secrets(loader: Loader, class_name: str, config: str) -> SecretsProvider:
-    """The provider of secrets with this name, initialized with JSON. Raises
-    ``FunctionNotLoaded``."""
+    """Load the secrets provider with this name, and initialize it with the JSON ``config``.
+
+    Raises ``FunctionNotLoaded``.
+    """
     provider: SecretsProvider = instantiate(loader.find(class_name))
     try:
         provider.init(json.loads(config or "{}"))
@@ -145,21 +152,20 @@ def load_secrets(loader: Loader, class_name: str, config: str) -> SecretsProvide
 
 
 def instantiate(found: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401 - user's
-    """An object of the user's class. Raises ``FunctionNotLoaded``."""
+    """Create an object of the user's class. Raises ``FunctionNotLoaded``."""
     try:
         return found(*arguments)
     except Exception as error:
         raise FunctionNotLoaded(f"{found!r} cannot be instantiated") from error
 
 
-def _positional(call: Callable[..., Any]) -> int:
-    """How many positional arguments may be given."""
+def _takes_context(call: Callable[..., Any]) -> bool:
+    """Whether a function takes two positional arguments: the input and the context."""
     try:
         parameters = inspect.signature(call).parameters.values()
     except (TypeError, ValueError):  # of a builtin, which has no signature
-        return 1
+        return False
     if any(each.kind is each.VAR_POSITIONAL for each in parameters):
-        return 2
-    return sum(
-        each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) for each in parameters
-    )
+        return True
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(each.kind in positional for each in parameters) >= 2

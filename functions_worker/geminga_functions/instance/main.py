@@ -1,8 +1,8 @@
 """An instance in a process of its own: ``python -m geminga_functions.instance DESCRIPTOR PARENT``.
 
-``DESCRIPTOR`` is its end of a socket pair, over which its worker tells it what to run, and how
-long it may; ``PARENT`` is the worker's process id. Without a lease, or without its worker, the
-process ends at once, and all that it started with it.
+``DESCRIPTOR`` is the process's end of a socket pair, over which the worker sends what to run and
+for how long; ``PARENT`` is the worker's process id. When its lease or its worker ends, the process
+ends at once, together with all that it started.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from geminga_functions.instance.serving import (
 from geminga_runtime.clock import SystemClock
 
 IS_LINUX = sys.platform == "linux"
+# <sys/prctl.h>: which signal the process gets when its parent ends.
 PR_SET_PDEATHSIG = 1
 # <time.h> and <signal.h> of Linux.
 CLOCK_MONOTONIC = 1
@@ -34,7 +35,8 @@ NANOSECONDS = 1_000_000_000
 
 
 def main() -> None:
-    """Run one instance; exits with 1 where it failed."""
+    """Run one instance; exits with 1 if it failed."""
+    # First of all: from here on the process cannot outlive its worker.
     end_with(int(sys.argv[2]))
     arm = DeathTimer().arm if IS_LINUX else ignore_lease
     sock = socket.socket(fileno=int(sys.argv[1]))
@@ -42,27 +44,29 @@ def main() -> None:
     try:
         with loop_runner() as runner:
             runner.run(run_alone(channel))
-    except BaseException as error:  # noqa: BLE001 - whatever it is, the worker is told
+    except BaseException as error:  # noqa: BLE001 - reported, whatever it is
         channel.fail(error)
         code = 1
     else:
         channel.send(Stopped())
         code = 0
     sys.stdout.flush()
-    # Not sys.exit: threads of the user's would be waited for.
+    # Not sys.exit, which waits for threads that the user's code has started.
     os._exit(code)
 
 
 async def run_alone(channel: WorkerChannel) -> None:
-    """Run the instance that the worker asks for. Raises what it fails with."""
+    """Run the instance that the worker sends. Raises what it fails with."""
     stop = asyncio.get_running_loop().create_future()
     await run(channel.receive_start(), channel, stop, is_alone=True)
 
 
 def end_group(reason: str) -> None:
-    """End this process and all that it started, at once."""
+    """Kill this process and all that it started, at once."""
     with suppress(OSError):
         os.write(2, f"instance ends: {reason}\n".encode())
+    # The worker starts the process as the leader of a group. Started in another way, it would kill
+    # the group of whatever has started it.
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -80,7 +84,7 @@ class SignalEvent(ctypes.Structure):
 
 
 class TimerTimes(ctypes.Structure):
-    """``struct itimerspec``: how often, and when first."""
+    """``struct itimerspec``: the interval, and the first time."""
 
     _fields_ = tuple(
         (name, ctypes.c_long) for name in ("every_s", "every_ns", "first_s", "first_ns")
@@ -88,10 +92,13 @@ class TimerTimes(ctypes.Structure):
 
 
 class DeathTimer:
-    """A timer by which the kernel kills this process. Code that holds the interpreter's lock, an
-    endless regular expression say, keeps every thread of Python's from looking at the lease; and
-    where the worker stands still at the same time, nothing else would end the instance. The
-    function may use ``signal.alarm`` and ``setitimer``: this is none of those."""
+    """A timer with which the kernel kills this process at the end of its lease.
+
+    Code that holds the interpreter's lock, such as an endless regular expression, keeps every
+    Python thread from checking the lease. If the worker is paused at the same time, nothing else
+    ends the instance. The function may use ``signal.alarm`` and ``setitimer``, so this is a POSIX
+    timer of its own.
+    """
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -102,7 +109,7 @@ class DeathTimer:
         )
 
     def arm(self, until_s: float) -> None:
-        """Let it go off at ``until_s`` of the monotonic clock, and not before."""
+        """Set the timer to ``until_s`` of the monotonic clock, in place of any earlier setting."""
         first_s, first_ns = divmod(int(until_s * NANOSECONDS), NANOSECONDS)
         times = TimerTimes(0, 0, first_s, first_ns)
         self._check(self._libc.timer_settime(self._timer, TIMER_ABSTIME, ctypes.byref(times), None))
@@ -114,8 +121,9 @@ class DeathTimer:
 
 
 def end_with(parent: int) -> None:
-    """Have the kernel end this process when its worker ends."""
+    """Let the kernel kill this process when its worker ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before the kernel was asked
+    # The worker may have ended before prctl, which then never sends the signal.
+    if os.getppid() != parent:
         end_group("the worker is gone")

@@ -1,8 +1,8 @@
-"""What a worker and an instance in a process of its own tell each other: msgpack in frames.
+"""The messages between a worker and its instance: msgpack in frames (``control_codec``).
 
-Worker to instance: ``Start`` first of all, then ``Lease`` every so often, ``StatusRequest``,
-``Stop``. Instance to worker: ``Started`` or ``Failed``, ``StatusAnswer``, ``Stopped``, ``Expired``.
-Either side takes the end of the channel as the end of the other.
+The worker sends ``Start`` first, then ``Lease`` with each new lease, ``StatusRequest`` and
+``Stop``. The instance sends ``Started``, ``StatusAnswer``, and at its end one of ``Failed``,
+``Stopped`` and ``Expired``. Either side takes the end of the channel for the end of the other.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from geminga_runtime.control_codec import MessageCodec
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Worker to instance, first of all: an ``InstanceSpec``, ``details`` as a FunctionDetails."""
+    """Worker to instance, first of all: the fields of an ``InstanceSpec``, and the first lease."""
 
+    # An encoded FunctionDetails.
     details: bytes
     number: int
     version: int
@@ -23,14 +24,18 @@ class Start:
     cluster: str
     service_url: str
     web_url: str
+    # Paths; empty for a function that is built in.
     package: str
+    # Paths with colons between them.
     import_paths: str
     state_directory: str
+    # As in ``Lease``.
     lease_until_s: float
     functions_namespace: str = "public/functions"
     async_messages_max: int = 100
     secrets_provider: str = ""
     secrets_config: str = ""
+    # Of ``geminga.Tls``, with empty texts for what is not set.
     tls_trust_file: str = ""
     tls_certificate_file: str = ""
     tls_key_file: str = ""
@@ -39,22 +44,24 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Worker to instance: it may run until ``until_s`` of the machine's monotonic clock. Without
-    another lease by then it ends at once: from then on it may run elsewhere."""
+    """Worker to instance: it may run until ``until_s`` of the machine's monotonic clock.
+
+    Without another lease by then the instance ends at once: from then on it may run elsewhere.
+    """
 
     until_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class StatusRequest:
-    """Worker to instance: how is it?"""
+    """Worker to instance: send a ``StatusAnswer`` with this number."""
 
     request_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class StatusAnswer:
-    """Instance to worker: ``status`` is JSON, the fields of ``InstanceStatus``."""
+    """Instance to worker: an ``InstanceStatus`` as JSON, empty while the code is being loaded."""
 
     request_id: int
     status: str
@@ -62,7 +69,7 @@ class StatusAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Worker to instance: finish the messages that are begun within ``deadline_s``, then end."""
+    """Worker to instance: finish the messages in progress in ``deadline_s`` seconds, then end."""
 
     deadline_s: float
 
@@ -74,26 +81,29 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Instance to worker, last of all: it cannot go on. ``trace`` is the traceback that helps the
-    author; ``is_user_error`` says whose fault it is."""
+    """Instance to worker, last of all: an error has ended it."""
 
+    # The traceback, or what else helps the author of the function.
     trace: str
+    # Whether the function is to blame, not the system.
     is_user_error: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """Instance to worker, last of all: what was begun is acknowledged, and everything closed."""
+    """Instance to worker, last of all: it has finished its messages and closed everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """Instance to worker, last of all: its lease ended, and it with it. No failure of the function:
-    the worker starts it again once there is a lease."""
+    """Instance to worker, last of all: its lease has ended.
+
+    This is no failure of the function. The worker starts the instance again once there is a lease.
+    """
 
 
-# Details with a long user config, and statuses with tracebacks, take more than other messages; a
-# channel leaves no more than this unread.
+# More than other channels allow: ``Start`` may have a long user config, and ``StatusAnswer`` many
+# tracebacks.
 INSTANCE_MESSAGE_BYTES_MAX = 256 * 1024
 
 INSTANCE_CHANNEL = MessageCodec(

@@ -1,9 +1,9 @@
-"""Where the results of an instance go, and what its code publishes besides.
+"""The producers of an instance: for its results, and for what its code publishes besides.
 
-Producers are opened when the first message goes to their topic. With EFFECTIVELY_ONCE the results
-of each input partition have a producer of their own, whose name is made of the function and that
-partition, and sequence ids made of the input's positions: a topic that deduplicates stores the
-result of an input once, whichever instance sends it, and however often.
+A producer is opened by the first message to its topic. With EFFECTIVELY_ONCE the results of each
+input partition have a producer of their own. Its name is made of the function and the partition,
+and its sequence ids of the positions of inputs: a topic that deduplicates then stores the result of
+an input once, whichever instance sends it, and however often.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ from geminga_protocol.functions.functions_pb2 import CompressionType
 ENTRY_BITS, BATCH_BITS = 24, 11
 LEDGER_BITS = 63 - ENTRY_BITS - BATCH_BITS
 assert LEDGER_BITS == 28
-# A partition's producer that has sent nothing for so long closes: the partition may be another
-# instance's by now, which needs the producer's name, and waits for it.
+# The producer of an input partition is closed after it has sent nothing for so long: the partition
+# may have moved to another instance, which waits until the name of the producer is free.
 IDLE_S = 3.0
+# How often, and for how long, an instance tries to open a producer whose name is taken.
 NAME_RETRY_S = 0.25
 NAME_TIMEOUT_S = 30.0
 assert NAME_TIMEOUT_S > 4 * IDLE_S
-# Topics that the code of one function publishes to; with more, the one not used for longest closes.
+# Producers for what the code of one function publishes; with more, the oldest is closed.
 PRODUCERS_MAX = 1000
 
 
 def sequence_id_of(message_id: geminga.MessageId) -> int:
-    """A number that grows along the positions of a partition.
+    """A number that grows with the position in a partition.
 
-    Raises ``InstanceFailed`` for a position that does not fit: a result that was not numbered
-    right could be taken for one that is stored already.
+    Raises ``InstanceFailed`` for a position that does not fit: with a wrong number the topic could
+    take a new result for one that is stored already.
     """
     ledger_id, entry_id = message_id.position
     batch_index = max(message_id.batch_index, 0)
@@ -50,16 +51,15 @@ def sequence_id_of(message_id: geminga.MessageId) -> int:
 
 
 @dataclass(slots=True)
-class Numbered:
-    """The producer of the results of one input partition. ``stored`` is the last sequence id that
-    the topic knew when it was opened: results up to it are stored already.
-
-    They are not sent again: a batch of stored and new results would be refused, since the broker
-    compares batches as a whole.
-    """
+class NumberedProducer:
+    """The producer of the results of one input partition, which numbers them by their inputs."""
 
     producer: geminga.Producer[Any]
+    # The last sequence id that the topic knew when the producer was opened: results up to it are
+    # stored, and must not be sent again. The broker compares whole batches, and would refuse one
+    # that holds both stored and new results.
     stored: int
+    # When it was used last, in the loop's time.
     used_s: float
 
 
@@ -69,34 +69,59 @@ class Outputs:
     def __init__(self, spec: InstanceSpec, client: geminga.Client) -> None:
         self._spec = spec
         self._client = client
-        self.schema: geminga.Schema[Any] | None = None  # of results
-        self.encryption: geminga.Encryption | None = None  # of results
+        # The schema and the encryption of results: set before the first result is sent.
+        self.schema: geminga.Schema[Any] | None = None
+        self.encryption: geminga.Encryption | None = None
         self._results: geminga.Producer[Any] | None = None
+        # Of what the user's code publishes, by topic and compression.
         self._producers: dict[tuple[str, str], geminga.Producer[Any]] = {}
-        self._numbered: dict[str, Numbered] = {}
+        # Of results with EFFECTIVELY_ONCE, by input partition.
+        self._numbered: dict[str, NumberedProducer] = {}
+        # Held while a producer is opened or closed. The keys are those of ``_producers``, (input
+        # partition, "") for a numbered producer, and ("", "") for the one of results.
         self._locks: dict[tuple[str, str], asyncio.Lock] = {}
 
     async def of_results(self) -> geminga.Producer[Any]:
-        """The producer of results, which stays open as long as the instance."""
+        """The producer of results, which stays open until the instance ends."""
         async with self._locks.setdefault(("", ""), asyncio.Lock()):
             if self._results is None:
                 self._results = await self._open(self._spec.details.sink.topic, {})
             return self._results
 
-    async def of_partition(self, input_topic: str) -> Numbered:
-        """The producer of the results of one input partition, for EFFECTIVELY_ONCE."""
+    async def of_partition(self, input_topic: str) -> NumberedProducer:
+        """The producer of the results of one input partition, for EFFECTIVELY_ONCE.
+
+        Raises ``ProducerBusy`` if another instance keeps it open for ``NAME_TIMEOUT_S``.
+        """
         loop = asyncio.get_running_loop()
         async with self._locks.setdefault((input_topic, ""), asyncio.Lock()):
             numbered = self._numbered.get(input_topic)
             if numbered is None:
-                producer = await self._open_named(input_topic)
-                numbered = Numbered(producer, producer.last_sequence_id, loop.time())
+                # Results of an input partition go to one partition of the output, always the same:
+                # another one would not know that they are stored.
+                number = zlib.crc32(input_topic.encode())
+                options: geminga.ProducerOptions = {
+                    "name": f"{self._spec.name.function}-{input_topic}",
+                    "router": lambda _, partitions: number % partitions,
+                }
+                deadline_s = loop.time() + NAME_TIMEOUT_S
+                while numbered is None:
+                    try:
+                        producer = await self._open(self._spec.details.sink.topic, options)
+                    except geminga.ProducerBusy:
+                        if loop.time() > deadline_s:
+                            raise
+                        await asyncio.sleep(NAME_RETRY_S)
+                    else:
+                        numbered = NumberedProducer(
+                            producer, producer.last_sequence_id, loop.time()
+                        )
                 self._numbered[input_topic] = numbered
             numbered.used_s = loop.time()
             return numbered
 
     async def confirm(self, input_topic: str) -> None:
-        """Wait until the results of an input partition that were sent are stored or failed."""
+        """Wait until all sent results of an input partition are stored, or have failed."""
         numbered = self._numbered.get(input_topic)
         if numbered is not None:
             await numbered.producer.flush()
@@ -109,10 +134,11 @@ class Outputs:
                 await numbered.producer.close()
 
     async def close_idle(self) -> None:
-        """Close the producers of input partitions that nothing came from for a while."""
+        """Close the producers of input partitions that have sent nothing for ``IDLE_S``."""
         now_s = asyncio.get_running_loop().time()
         for input_topic, numbered in list(self._numbered.items()):
             async with self._locks[input_topic, ""]:
+                # While this waited for the lock, the producer may have been used, or replaced.
                 is_idle = now_s - numbered.used_s > IDLE_S
                 is_current = self._numbered.get(input_topic) is numbered
                 if is_current and is_idle and not numbered.producer.pending_messages:
@@ -124,7 +150,7 @@ class Outputs:
         key = topic, compression
         if key in self._producers:
             return self._producers[key]
-        # The lock is fair: messages that wait for the same producer keep their order.
+        # asyncio's locks are fair: messages that wait for the same producer keep their order.
         async with self._locks.setdefault(key, asyncio.Lock()):
             if key not in self._producers:
                 if len(self._producers) >= PRODUCERS_MAX:
@@ -139,41 +165,24 @@ class Outputs:
 
     async def flush(self) -> None:
         """Wait until all that was sent is stored, or has failed."""
-        await asyncio.gather(*[each.flush() for each in self._opened()])
+        await asyncio.gather(*[each.flush() for each in self._unnumbered()])
 
     async def close(self) -> None:
-        """Close all, after what they hold is stored."""
+        """Close all producers; each first waits a while for the receipts of what it has sent."""
         numbered = [each.producer for each in self._numbered.values()]
-        await asyncio.gather(*[each.close() for each in [*self._opened(), *numbered]])
+        await asyncio.gather(*[each.close() for each in [*self._unnumbered(), *numbered]])
 
-    def _opened(self) -> list[geminga.Producer[Any]]:
+    def _unnumbered(self) -> list[geminga.Producer[Any]]:
         return [*self._producers.values(), *([self._results] if self._results else [])]
 
-    async def _open_named(self, input_topic: str) -> geminga.Producer[Any]:
-        """Results of an input partition go to one partition of the output, always the same: another
-        one would not know that they are stored."""
-        number = zlib.crc32(input_topic.encode())
-        options: geminga.ProducerOptions = {
-            "name": f"{self._spec.name.function}-{input_topic}",
-            "router": lambda _, partitions: number % partitions,
-        }
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + NAME_TIMEOUT_S
-        while True:
-            try:
-                return await self._open(self._spec.details.sink.topic, options)
-            except geminga.ProducerBusy:
-                if loop.time() > deadline_s:
-                    raise
-                await asyncio.sleep(NAME_RETRY_S)
-
     async def _open(self, topic: str, more: geminga.ProducerOptions) -> geminga.Producer[Any]:
+        """Open a producer of results, with ``more`` options than those of the function."""
         spec = self._spec.details.sink.producerSpec
         compression = CompressionType.Name(spec.compressionType).lower()
         options: geminga.ProducerOptions = {
             "properties": properties_of(self._spec.name),
             "batching": geminga.Batching(by_key=spec.batchBuilder == "KEY_BASED"),
-            # A result must not fail for a broker that is away: inputs wait for it meanwhile.
+            # No time-out: while the broker cannot be reached results wait, and inputs with them.
             "send_timeout_s": None,
             "compression": compression,  # type: ignore[typeddict-item]  # the names are the same
             "encryption": self.encryption,
@@ -184,6 +193,7 @@ class Outputs:
         try:
             return await self._client.producer(topic, schema=self.schema, **options)
         except geminga.MissingExtra:
-            # The environment of the function may have no compressor; any consumer reads this too.
+            # The environment of the function may lack the compressor. Consumers read uncompressed
+            # messages just as well.
             options["compression"] = "none"
             return await self._client.producer(topic, schema=self.schema, **options)

@@ -1,4 +1,8 @@
-"""What the user's code does by way of its context that needs a broker: ``Services`` of contexts."""
+"""Does for the user's code what needs a broker: the ``Services`` of its context.
+
+The code calls from its own thread, or from the loop where it is asynchronous; the producers belong
+to the loop.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +21,19 @@ from geminga_functions.instance.outputs import Outputs
 from geminga_functions.instance.spec import InstanceSpec
 from geminga_functions.instance.status import Counters
 
-# What the user's code may have published without receipts, before `Context.publish` waits.
+# Messages of the user's code that may wait for their receipts before `Context.publish` blocks.
 PUBLISHES_MAX = 1000
 
-# How long an instance that has failed waits for receipts of what it published last.
-LAST_WORDS_S = 2.0
+# How long an instance that ends waits for the receipts of what it published last, such as the error
+# in its log topic.
+CLOSE_TIMEOUT_S = 2.0
 
 
 class Publisher:
-    """Publishes for the code of one instance, whose ``consumers`` it acknowledges at."""
+    """Publishes messages for the code of one instance, and acknowledges those it names.
+
+    ``consumers`` are those of the instance; there may be more of them later.
+    """
 
     def __init__(
         self,
@@ -41,7 +49,9 @@ class Publisher:
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._room = threading.BoundedSemaphore(PUBLISHES_MAX)
+        # Messages without a receipt. Threads change it too, so it is copied before it is iterated.
         self._publishes: set[Future[geminga.MessageId]] = set()
+        # Opened when the user's code asks for it: few do.
         self._sync: geminga.sync.Client | None = None
 
     def publish(
@@ -53,14 +63,13 @@ class Publisher:
         callback: PublishCallback | None,
     ) -> Future[geminga.MessageId]:
         """As ``Services.publish``."""
-        # Asynchronous code cannot wait here: it would hold up the loop that makes room.
+        # Asynchronous code must not block here: the receipts that make room come on its own loop.
         is_bounded = threading.get_ident() != self._loop_thread
         if is_bounded:
             self._room.acquire()
         future = asyncio.run_coroutine_threadsafe(
             self._publish(topic, payload, options, compression), self._loop
         )
-
         self._publishes.add(future)
 
         def report(future: Future[geminga.MessageId]) -> None:
@@ -68,7 +77,7 @@ class Publisher:
             if is_bounded:
                 self._room.release()
             if future.cancelled():
-                return  # the instance ends: whether it is stored is not known
+                return  # the instance ends, and it is unknown whether the message is stored
             error = future.exception()
             if error is not None:
                 self._counters.system_exception(error)
@@ -92,6 +101,7 @@ class Publisher:
         """As ``Services.acknowledge``."""
         for consumer in self._consumers:
             if topic in consumer.topics or message_id.topic in consumer.topics:
+                # Consumers belong to the loop, and this is called in the thread of the code.
                 self._loop.call_soon_threadsafe(consumer.ack, message_id)
                 return
         raise ValueError(f"{topic} is no topic that the function consumes")
@@ -103,15 +113,17 @@ class Publisher:
         return self._sync
 
     async def finish(self) -> None:
-        """Wait until what was published is stored, or has failed."""
+        """Wait until all that was published is stored, or has failed."""
         futures = [asyncio.wrap_future(each) for each in self._publishes.copy()]
         await asyncio.gather(*futures, return_exceptions=True)
 
     async def close(self) -> None:
-        """Let what ended the instance reach the log topic, and close the client of the user's
-        code."""
+        """Wait a while for receipts, then close the client of the user's code.
+
+        The log record that says why the instance ended is often the last message.
+        """
         with suppress(TimeoutError):
-            async with asyncio.timeout(LAST_WORDS_S):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self.finish()
         if self._sync is not None:
             await asyncio.to_thread(self._sync.close)
@@ -119,7 +131,7 @@ class Publisher:
 
 @contextmanager
 def logging_to(topic: str, publisher: Publisher, logger: logging.Logger) -> Generator[None]:
-    """Publish what ``logger`` logs to ``topic``, until the block ends."""
+    """Publish the records of ``logger`` to ``topic``, until the block ends."""
     handler = LogTopic(publisher, topic)
     logger.addHandler(handler)
     try:
@@ -129,7 +141,7 @@ def logging_to(topic: str, publisher: Publisher, logger: logging.Logger) -> Gene
 
 
 class LogTopic(logging.Handler):
-    """Publishes what a function logs to its log topic."""
+    """A handler that publishes log records of a function to its log topic."""
 
     def __init__(self, publisher: Publisher, topic: str) -> None:
         super().__init__()

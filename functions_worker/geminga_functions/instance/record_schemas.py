@@ -10,49 +10,48 @@ import geminga
 
 
 def is_record_class(found: object) -> bool:
-    """Whether it is a class of records that are declared as in the official client."""
+    """Whether ``found`` is a record class, declared as in the official client."""
     return isinstance(found, type) and hasattr(found, "schema") and hasattr(found, "_fields")
 
 
 class JsonRecords:
-    """Records as JSON."""
+    """A schema of records that are encoded as JSON."""
 
     def __init__(self, record: Any) -> None:  # noqa: ANN401 - a class of the user's
         self._record = record
+        # Converts dicts, by the definition that the class of records makes of its fields.
         self._inner: Any = geminga.JsonSchema(dict, definition=record.schema())
         self.schema_info: geminga.SchemaInfo = self._inner.schema_info
 
     def encode(self, value: Any, /) -> bytes:  # noqa: ANN401 - a record
-        """Raises ``TypeError`` for what is no such record."""
+        """Encode a record. Raises ``TypeError`` for a value of another class."""
         if not isinstance(value, self._record):
             raise TypeError(f"the value is a {self._record.__name__}, not {type(value).__name__}")
         encoded: bytes = self._inner.encode(plain(value))
         return encoded
 
     def decode(self, payload: bytes, /) -> Any:  # noqa: ANN401 - a record
-        """Raises ``ValueError`` for what is no such record."""
-        return self._made(self._inner.decode(payload))
-
-    def _made(self, fields: Any) -> Any:  # noqa: ANN401 - a record
-        return self._record(**fields)
+        """Decode a record. Raises ``ValueError`` for another payload."""
+        return self._record(**self._inner.decode(payload))
 
 
 class AvroRecords(JsonRecords):
-    """Records as Avro, read by the schema that they were written with."""
+    """A schema of records that are encoded as Avro, and decoded by their writer's schema."""
 
     def __init__(self, record: Any) -> None:  # noqa: ANN401 - a class of the user's
         super().__init__(record)
+        # The definition is the same, the encoding and the type of the schema are Avro's.
         self._inner = geminga.AvroSchema(dict, definition=record.schema())
         self.schema_info = self._inner.schema_info
 
     def reader_of(self, writer: geminga.SchemaInfo, /) -> Callable[[bytes], Any]:
-        """Reads what was written with another schema. Raises ``ValueError``."""
+        """A decoder of payloads that were written with another schema. Raises ``ValueError``."""
         read = self._inner.reader_of(writer)
-        return lambda payload: self._made(read(payload))
+        return lambda payload: self._record(**read(payload))
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401 - what records hold
-    """What JSON and Avro have for a value of a record."""
+    """Turn a value of a record into what JSON and Avro encode: enums to names, records to dicts."""
     match value:
         case Enum():
             return value.name

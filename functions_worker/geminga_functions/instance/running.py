@@ -1,41 +1,53 @@
 """Runs one instance of a function: consumes its inputs, calls the user's code, sends results.
 
-A message is acknowledged when everything that came of it is stored: its result, and what the code
-published meanwhile. With ATMOST_ONCE it is acknowledged before the code sees it; with MANUAL by the
-code itself. What raises is refused and comes again; with EFFECTIVELY_ONCE it ends the instance,
-since a later result that is stored would make the topic take the earlier for a duplicate.
+A message is acknowledged once everything that came of it is stored: its results, and what the code
+published meanwhile. With ATMOST_ONCE it is acknowledged before the code is called; with MANUAL the
+code acknowledges it. A message whose processing raises is negatively acknowledged and delivered
+again. With EFFECTIVELY_ONCE a failure ends the instance: if a later result were stored first, the
+topic would take the earlier one for a duplicate.
 
-The user's code runs in one thread of its own, which is handed a few messages at a time: the way
-there and back costs more than a small function does. Asynchronous code runs on the loop.
+The user's code runs in one thread of its own (``processing``); asynchronous code runs on the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from copy import copy
 from functools import partial
 from typing import Any
 
 import geminga
 from geminga_functions.api import ClearTextSecretsProvider, SecretsProvider
 from geminga_functions.errors import FunctionNotLoaded, InstanceFailed
-from geminga_functions.instance.calling import Caller, InOrder
+from geminga_functions.instance.calling import Caller, OrderedTasks
 from geminga_functions.instance.committing import Committer
 from geminga_functions.instance.components import Component, SourceSender, load_component
 from geminga_functions.instance.context import Context
 from geminga_functions.instance.encryption import encryption_of
 from geminga_functions.instance.inputs import Input, inputs_of, schema_of, serde_of, subscription_of
-from geminga_functions.instance.loading import CallKind, Loader, load_function, load_secrets
+from geminga_functions.instance.loading import (
+    CallKind,
+    Loader,
+    UserFunction,
+    load_function,
+    load_secrets,
+)
 from geminga_functions.instance.outputs import IDLE_S, Outputs, sequence_id_of
+from geminga_functions.instance.processing import SLICE_MESSAGES_MAX, Processor
 from geminga_functions.instance.publishing import Publisher, logging_to
-from geminga_functions.instance.settling import Ahead, Outcome, Settler, guarantee_of, users_failure
+from geminga_functions.instance.settling import (
+    EarlyAcknowledger,
+    Outcome,
+    Settler,
+    guarantee_of,
+    users_failure,
+)
 from geminga_functions.instance.spec import InstanceSpec
 from geminga_functions.instance.state import StateStore
 from geminga_functions.instance.status import Counters, InstanceStatus
-from geminga_functions.state.changes import Changes, State
+from geminga_functions.state.changes import Changes
 from geminga_protocol.functions.functions_pb2 import ATMOST_ONCE, EFFECTIVELY_ONCE, FunctionDetails
 from geminga_runtime.clock import Clock
 from geminga_runtime.service import Service
@@ -43,21 +55,17 @@ from geminga_runtime.threads import Threads
 
 log = logging.getLogger(__name__)
 
-# Messages that the thread of the user's code is handed at once; it hands back what it has done
-# after SLICE_S, so that results of slow code do not wait for each other.
-SLICE_MESSAGES_MAX = 200
-SLICE_S = 0.005
-# Where each partition's messages are committed by themselves, each should have some.
+# With EFFECTIVELY_ONCE messages are committed partition by partition: more are received at once, so
+# that each partition has some.
 COMMITTED_MESSAGES_MAX = 1000
-# What came of so many bytes is committed without further messages: with those of one more message
-# they make the entry of a commit, of which brokers take 5 MiB.
-SLICE_BYTES = 1024 * 1024
 
 
 class Instance(Service):
-    """One instance. Opened it has loaded the user's code, and consumes; ``failure`` is done
-    with an error when it fails. ``may_run``, asked before each message, says whether its lease
-    goes on.
+    """One instance of a function, source or sink.
+
+    Opening it loads the user's code and begins to consume. ``failure`` is done with an error when
+    the instance fails. ``may_run`` says whether the instance still has its lease; it is called
+    before each message. A ``processor_class`` of its own lets a caller see each outcome.
     """
 
     def __init__(
@@ -70,6 +78,7 @@ class Instance(Service):
         *,
         threads: Caller | None = None,
         may_run: Callable[[], bool] = lambda: True,
+        processor_class: type[Processor] = Processor,
     ) -> None:
         super().__init__()
         self.spec = spec
@@ -79,12 +88,11 @@ class Instance(Service):
         self._loader = loader
         self._clock = clock
         self._may_run = may_run
+        self._processor_class = processor_class
         self._guarantee = guarantee_of(spec.details)
-        self._has_output = bool(spec.details.sink.topic)
-        is_exact = self._guarantee == EFFECTIVELY_ONCE
-        self._receive_max = COMMITTED_MESSAGES_MAX if is_exact else SLICE_MESSAGES_MAX
         self._consumers: list[geminga.Consumer[Any]] = []
-        # Messages of partitions that have moved: as many as a consumer's queue, of each once.
+        # By partition: messages that were received before the partition moved to another instance.
+        # At most as many as a consumer's queue holds, each once.
         self._held: dict[str, list[geminga.Message[Any]]] = {}
         self._outputs = Outputs(spec, client)
         self._settler = Settler(self._outputs, self.counters, self._guarantee, self._fail)
@@ -100,24 +108,30 @@ class Instance(Service):
             self.logger,
             lambda name, path: self._secrets.provide_secret(name, path),
         )
-        self._loop = asyncio.get_running_loop()
-        self.failure: asyncio.Future[Any] = self._loop.create_future()
+        self.failure: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._committer = Committer(state, self._outputs, self.failure)
         self._threads: Caller = threads or Threads(1, f"function {spec.name}")
+        # The tasks that consume inputs, and those of them that only wait for a message or a record:
+        # ``stop`` cancels the waiting ones and lets the others finish. (A dict keeps their order.)
         self._pumps: list[asyncio.Task[Any]] = []
         self._idle: dict[asyncio.Task[Any], None] = {}
-        # What asynchronous code has begun of each input, with the task that settles it.
-        self._begun: dict[InOrder, asyncio.Task[object]] = {}
-        self._now_s = clock.monotonic()  # after the last call of a plain function
-        # Makes payloads of results; None where the schema makes keys and payloads of them.
-        self._serialize: Callable[[Any], Any] | None = None
-        self._turn = asyncio.Lock()  # the user's code runs for one input at a time
+        # For each input of asynchronous code: the calls that are running, and the task that settles
+        # their outcomes.
+        self._running: dict[OrderedTasks, asyncio.Task[object]] = {}
+        # Held while a slice is processed and its changes are committed: the user's code runs for
+        # one input at a time.
+        self._turn = asyncio.Lock()
         self._async_room = asyncio.Semaphore(spec.async_messages_max)
         self._is_stopping = False
+        # Of a source only; and of a function or a sink only. Set while the instance opens.
         self._sender: SourceSender | None = None
+        self._processor: Processor
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        stack.push_async_callback(self._end_thread)
+        stack.callback(self._threads.close)
+        # The instance has not ended before the user's code has returned: an empty call comes after
+        # all others in the one thread.
+        stack.push_async_callback(self._threads.run, lambda: None)
         stack.push_async_callback(self._outputs.close)
         stack.push_async_callback(self._publisher.close)
         self.logger.setLevel(logging.INFO)
@@ -130,22 +144,31 @@ class Instance(Service):
             raise
 
     async def _begin(self, stack: AsyncExitStack) -> None:
+        """Load the code, prepare where results go, and start the tasks that consume."""
         spec, loader = self.spec, self._loader
         details, sink = spec.details, spec.details.sink
-        # In the thread that will run it: code may keep what belongs to a thread.
-        component = await self._load()
-        if self._may_use_state_on_loop(component):
+        # In the thread that will run it, as all code of the user's: it may create things that
+        # belong to a thread.
+        component, function = await self._load()
+        if component is not None:
+            uses_state_on_loop = component.runs_on_loop
+        else:
+            assert function is not None
+            uses_state_on_loop = function.kind is not CallKind.PLAIN and function.takes_context
+        if uses_state_on_loop:
             await self._state.begin_use()
         if spec.secrets_provider:
             load = partial(load_secrets, loader, spec.secrets_provider, spec.secrets_config)
             self._secrets = await self._threads.run(load)
-        inputs = await self._threads.run(partial(inputs_of, loader, details, self.spec.name))
+        inputs = await self._threads.run(partial(inputs_of, loader, details, spec.name))
+        serialize: Callable[[Any], Any] | None = None
         schema = schema_of(loader, sink.schemaType, sink.typeClassName, dict(sink.schemaProperties))
         if schema is None:
-            self._serialize = serde_of(loader, sink.serDeClassName).serialize
+            serialize = serde_of(loader, sink.serDeClassName).serialize
         elif not hasattr(schema, "encode_parts"):
-            # Encoded here, so that a result which cannot be encoded is a failure of its message.
-            self._serialize, schema = schema.encode, geminga.BytesSchema(schema.schema_info)
+            # Encoded here, not by the producer: a result that cannot be encoded is then a failure
+            # of its message.
+            serialize, schema = schema.encode, geminga.BytesSchema(schema.schema_info)
         self._outputs.schema = schema
         if sink.producerSpec.HasField("cryptoSpec"):
             crypto = partial(encryption_of, loader, sink.producerSpec.cryptoSpec)
@@ -156,31 +179,29 @@ class Instance(Service):
             stack.push_async_callback(component.close)
             await component.open(self._context)
             self._take_changes()
-        if component is not None and details.componentType == FunctionDetails.SOURCE:
+        if function is not None:
+            self._processor = self._processor_class(
+                function,
+                self._context,
+                self.counters,
+                self._clock,
+                self.logger,
+                self._guarantee,
+                has_output=bool(sink.topic),
+                serialize=serialize,
+                may_run=self._may_run,
+            )
+            await self._consume(stack, inputs)
+        elif component is not None:
             self._sender = SourceSender(
-                component, self._outputs, self._serialize, self.counters, self._fail
+                component, self._outputs, serialize, self.counters, self._fail
             )
             self.spawn(self._sender.report_stored(), name="stored records")
-            self._pumps.append(self.spawn(self._pump_source(component), name="source"))
-            return
-        for each in inputs:
-            consumer: geminga.Consumer[Any] = await stack.enter_async_context(
-                self._client.consumer(
-                    each.topics, subscription_of(details), schema=each.schema, **each.options
-                )
-            )
-            if details.source.skipToLatest:
-                await consumer.seek(geminga.LATEST)
-            self._consumers.append(consumer)
-            begun = InOrder(spec.async_messages_max)
-            if self._function.kind is not CallKind.PLAIN:
-                work = self._settle_in_order(consumer, begun)
-                self._begun[begun] = self.spawn(work, name=f"results of {each.topics}")
-            pump = self.spawn(self._pump(each, consumer, begun), name=f"input {each.topics}")
+            pump = self.spawn(self._pump_source(component, self._sender), name="source")
             self._pumps.append(pump)
 
-    async def _load(self) -> Component | None:
-        """Load the user's code; a component where it is a source or a sink.
+    async def _load(self) -> tuple[Component | None, UserFunction | None]:
+        """Load the user's code: a source is a component, a sink a component with a function.
 
         Raises ``FunctionNotLoaded``, and ``InstanceFailed`` for guarantees that cannot be given.
         """
@@ -197,85 +218,113 @@ class Instance(Service):
             spec, method = (details.source, "read") if is_source else (details.sink, "write")
             made = await self._threads.run(partial(load_component, self._loader, spec, method))
             component = Component(made, spec.configs, self._threads.run)
-            if not is_source:
-                self._function = component.as_function()
-            return component
-        self._function = await self._threads.run(
-            partial(load_function, self._loader, details.className)
-        )
-        if is_exact and self._function.kind is not CallKind.PLAIN:
+            return component, None if is_source else component.as_function()
+        function = await self._threads.run(partial(load_function, self._loader, details.className))
+        if is_exact and function.kind is not CallKind.PLAIN:
             raise InstanceFailed(
                 "EFFECTIVELY_ONCE needs a function that gives one result for each message, "
                 "one after the other: neither 'async def' nor a generator",
                 is_user_error=True,
             )
-        return None
+        return None, function
 
-    def _may_use_state_on_loop(self, component: Component | None) -> bool:
-        if component is not None:
-            return component.runs_on_loop
-        return self._function.kind is not CallKind.PLAIN and self._function.takes_context
-
-    async def _end_thread(self) -> None:
-        # Not before the user's code has returned: until then the instance has not ended.
-        await self._threads.run(lambda: None)
-        self._threads.close()
+    async def _consume(self, stack: AsyncExitStack, inputs: list[Input]) -> None:
+        """Subscribe to each input, and start the tasks that process its messages."""
+        details = self.spec.details
+        for each in inputs:
+            consumer: geminga.Consumer[Any] = await stack.enter_async_context(
+                self._client.consumer(
+                    each.topics, subscription_of(details), schema=each.schema, **each.options
+                )
+            )
+            if details.source.skipToLatest:
+                await consumer.seek(geminga.LATEST)
+            self._consumers.append(consumer)
+            running = OrderedTasks(self.spec.async_messages_max)
+            if self._processor.function.kind is not CallKind.PLAIN:
+                work = self._settle_in_order(consumer, running)
+                self._running[running] = self.spawn(work, name=f"results of {each.topics}")
+            pump = self.spawn(self._pump(each, consumer, running), name=f"input {each.topics}")
+            self._pumps.append(pump)
 
     async def stop(self) -> None:
-        """Consume nothing more, and finish what is begun; what is not stays for another run."""
+        """Receive nothing more, and finish the messages that are being processed.
+
+        Messages that were received and not begun are delivered to the next run of the instance.
+        """
         self._is_stopping = True
         for task in list(self._idle):
             task.cancel()
         await asyncio.gather(*self._pumps, return_exceptions=True)
-        for begun, settling in self._begun.items():
-            await begun.end()
+        # Only now, since a pump may have begun one more call: then all of them are settled.
+        for running, settling in self._running.items():
+            await running.end()
             await settling
         await self._publisher.finish()
         if self._sender is not None:
             await self._sender.finish()
 
     def status(self) -> InstanceStatus:
-        """What it counted; any thread may ask."""
+        """The counts of the instance; any thread may call this."""
         return self.counters.status()
 
     # ---- consuming
 
-    async def _pump(self, source: Input, consumer: geminga.Consumer[Any], begun: InOrder) -> None:
+    async def _pump(
+        self, source: Input, consumer: geminga.Consumer[Any], running: OrderedTasks
+    ) -> None:
         """Process what one consumer receives, until the instance stops."""
-        is_ahead = self._guarantee == ATMOST_ONCE
-        ahead = Ahead(SLICE_MESSAGES_MAX, self.counters, self._clock) if is_ahead else None
+        early: EarlyAcknowledger | None = None
+        receive_max = SLICE_MESSAGES_MAX
+        if self._guarantee == ATMOST_ONCE:
+            early = EarlyAcknowledger(SLICE_MESSAGES_MAX, self.counters, self._clock)
+        elif self._guarantee == EFFECTIVELY_ONCE:
+            receive_max = COMMITTED_MESSAGES_MAX
         task = asyncio.current_task()
         assert task is not None
         try:
             while not self._is_stopping and not self.failure.done():
+                # Only this wait may be cancelled by ``stop``: nothing has been taken yet.
                 self._idle[task] = None
                 messages = [await consumer.receive()]
                 del self._idle[task]
-                count = self._receive_max if ahead is None else ahead.messages_max
+                count = receive_max if early is None else early.messages_max
                 if count > 1:
                     messages += await consumer.receive_many(count - 1, 0)
-                if ahead is not None and not await ahead.acknowledge(consumer, messages):
+                if early is not None and not await early.acknowledge(consumer, messages):
                     continue
                 if self._guarantee == EFFECTIVELY_ONCE:
                     await self._run_exactly(source, consumer, messages)
-                elif self._function.kind is CallKind.PLAIN:
+                elif self._processor.function.kind is CallKind.PLAIN:
                     await self._run_in_thread(source, consumer, messages)
                 else:
-                    await self._run_on_loop(source, begun, messages)
-                if ahead is not None:
-                    ahead.adapt()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the worker is told
+                    await self._run_on_loop(source, running, messages)
+                if early is not None:
+                    early.adapt()
+        except Exception as error:  # noqa: BLE001 - any error ends the instance
             self._fail(error)
         finally:
             self._idle.pop(task, None)
 
-    async def _pump_source(self, component: Component) -> None:
+    async def _pump_source(self, component: Component, sender: SourceSender) -> None:
         """Store what a source reads, until the instance stops or the source has no more."""
         task = asyncio.current_task()
         assert task is not None
         try:
-            while not self._is_stopping and await self._pass_record(component, task):
-                pass
+            while not self._is_stopping:
+                self._check_lease()
+                self._idle[task] = None
+                record = await component.read()
+                del self._idle[task]
+                if record is None:
+                    break
+                self.counters.received += 1
+                self.counters.last_invocation_ms = self._clock.wall_ms()
+                # State first, as for messages: a record that is stored has changed the state.
+                self._take_changes()
+                await self._state.commit()
+                await sender.send(record)
+                self.counters.processed += 1
         except Exception as error:
             self.counters.user_exception(error)
             self.logger.error("the source failed", exc_info=error)  # noqa: TRY400 - not ours
@@ -283,53 +332,43 @@ class Instance(Service):
         finally:
             self._idle.pop(task, None)
 
-    async def _pass_record(self, component: Component, task: asyncio.Task[Any]) -> bool:
-        """Read and send one record; says whether there was one."""
-        assert self._sender is not None
-        if not self._may_run():
-            raise InstanceFailed("the lease of the instance has ended")
-        self._idle[task] = None
-        record = await component.read()
-        del self._idle[task]
-        if record is None:
-            return False
-        self.counters.received += 1
-        self.counters.last_invocation_ms = self._clock.wall_ms()
-        self._take_changes()
-        await self._state.commit()
-        await self._sender.send(record)
-        self.counters.processed += 1
-        return True
-
     async def _run_in_thread(
         self, source: Input, consumer: geminga.Consumer[Any], messages: list[geminga.Message[Any]]
     ) -> None:
+        """Process messages with a plain function, slice by slice."""
         done = 0
-        # Messages that are acknowledged already are not left for another run.
+        # With ATMOST_ONCE the messages are acknowledged already: no other run would receive them,
+        # so a stop waits for all of them.
         while done < len(messages) and (not self._is_stopping or self._guarantee == ATMOST_ONCE):
             async with self._turn:
-                call = partial(self._process_slice, source, messages[done:], self._state)
+                call = partial(self._processor.process_slice, source, messages[done:], self._state)
                 outcomes = await self._threads.run(call)
             if not outcomes:
                 raise InstanceFailed("the lease of the instance has ended")
             done += len(outcomes)
-            # State first: what came of a message is not acknowledged before all of it is stored.
+            # State first: a message is acknowledged only after everything that came of it is
+            # stored.
             await self._state.commit()
             await self._settler.settle(consumer, outcomes)
 
     async def _run_exactly(
         self, source: Input, consumer: geminga.Consumer[Any], messages: list[geminga.Message[Any]]
     ) -> None:
-        """Process messages partition by partition, of which a commit has one; in order there."""
+        """Process messages with EFFECTIVELY_ONCE: partition by partition, in order within each.
+
+        A commit holds inputs of one partition, whose lane it is written to.
+        """
         for partition in dict.fromkeys(message.topic for message in messages):
-            # What is delivered again may follow what it should come before, in any delivery.
+            # A delivery may repeat messages, and bring earlier ones after later ones: they are
+            # sorted by position, together with those that were held back.
             ids = {sequence_id_of(each.id): each for each in self._held.pop(partition, [])}
             ids |= {sequence_id_of(each.id): each for each in messages if each.topic == partition}
             left = [ids[each] for each in sorted(ids)]
             while left and not self._is_stopping and not self.failure.done():
                 if self._committer.is_lost(partition) and not consumer.is_active_in(partition):
-                    # The new owner is delivered these too. If the partition comes back, though,
-                    # without them a later message would be committed before its time.
+                    # The new owner of the partition is delivered these messages too. They are held
+                    # back in case the partition returns: without them a later message would be
+                    # committed before an earlier one.
                     self._held[partition] = left
                     break
                 committed = await self._committer.claim(partition)
@@ -343,11 +382,15 @@ class Instance(Service):
     async def _commit_slice(
         self, source: Input, consumer: geminga.Consumer[Any], messages: list[geminga.Message[Any]]
     ) -> int:
-        """Process and settle the first of these messages of one partition; returns how many."""
+        """Process, commit and settle the first of these messages of one partition.
+
+        Returns how many: 0 where another instance has claimed the partition.
+        """
         changes = Changes(self._state)
-        # Until they are committed: what stands on changes must not be stored before them.
+        # The turn is held until the commit: another input must not build on changes, and store
+        # what it made of them, before they are stored themselves.
         async with self._turn:
-            call = partial(self._process_slice, source, messages, changes)
+            call = partial(self._processor.process_slice, source, messages, changes)
             outcomes = await self._threads.run(call)
             if not outcomes:
                 raise InstanceFailed("the lease of the instance has ended")
@@ -360,20 +403,21 @@ class Instance(Service):
         return len(outcomes)
 
     async def _run_on_loop(
-        self, source: Input, begun: InOrder, messages: list[geminga.Message[Any]]
+        self, source: Input, running: OrderedTasks, messages: list[geminga.Message[Any]]
     ) -> None:
-        """Begin all messages, as many at a time as there is room."""
+        """Begin to process messages with asynchronous code, as fast as there is room."""
         for message in messages:
-            # Messages that are acknowledged already are not left for another run.
+            # With ATMOST_ONCE the messages are acknowledged already: all of them are processed.
             if self._is_stopping and self._guarantee != ATMOST_ONCE:
                 return
             await self._async_room.acquire()
-            if not self._may_run():
-                raise InstanceFailed("the lease of the instance has ended")
-            task = await begun.begin(self._process_async(source, message))
+            self._check_lease()
+            task = await running.begin(self._processor.process_async(source, message, self._state))
             task.add_done_callback(lambda _: self._async_room.release())
 
-    async def _settle_in_order(self, consumer: geminga.Consumer[Any], begun: InOrder) -> None:
+    async def _settle_in_order(
+        self, consumer: geminga.Consumer[Any], running: OrderedTasks
+    ) -> None:
         async def settle(outcome: Outcome) -> None:
             # An asynchronous sink may use the context that it was opened with.
             self._take_changes()
@@ -381,110 +425,18 @@ class Instance(Service):
             await self._settler.settle(consumer, [outcome])
 
         try:
-            await begun.run(settle)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the worker is told
+            await running.run(settle)
+        except Exception as error:  # noqa: BLE001 - any error ends the instance
             self._fail(error)
 
-    def _process_slice(
-        self, source: Input, messages: Sequence[geminga.Message[Any]], state: State
-    ) -> list[Outcome]:
-        """Process the first of these messages, in the thread of the user's code."""
-        is_exact = self._guarantee == EFFECTIVELY_ONCE
-        outcomes: list[Outcome] = []
-        size, began_s = 0, self._clock.monotonic()
-        self.counters.last_invocation_ms = self._clock.wall_ms()  # as precise as a slice is long
-        for message in messages:
-            if not self._may_run():
-                break
-            outcome = self._process(source, message, state)
-            outcomes.append(outcome)
-            size += outcome.size
-            is_long = self._now_s - began_s >= SLICE_S or size >= SLICE_BYTES
-            # A later message would be processed without what the failed one changes.
-            if is_long or (is_exact and outcome.error is not None):
-                break
-        return outcomes
-
-    def _process(self, source: Input, message: geminga.Message[Any], state: State) -> Outcome:
-        counters, context, function = self.counters, self._context, self._function
-        outcome = Outcome(message)
-        counters.received += 1
-        try:
-            value = source.value(message)
-        except Exception as error:  # noqa: BLE001 - the user's code
-            return self._refused(outcome, error, is_user_error=False)
-        context.begin(message, Changes(state))
-        began_s = self._clock.monotonic()
-        try:
-            result = (
-                function.call(value, context) if function.takes_context else function.call(value)
-            )
-        except BaseException as error:  # noqa: BLE001 - SystemExit too ends more than this thread
-            return self._refused(outcome, error, is_user_error=True)
-        finally:
-            self._now_s = self._clock.monotonic()
-        counters.latency_s += self._now_s - began_s
-        return self._with_results(outcome, context, [] if result is None else [result], state)
-
-    async def _process_async(self, source: Input, message: geminga.Message[Any]) -> Outcome:
-        counters, function = self.counters, self._function
-        outcome = Outcome(message)
-        counters.received += 1
-        context = copy(self._context)
-        try:
-            value = source.value(message)
-        except Exception as error:  # noqa: BLE001 - the user's code
-            return self._refused(outcome, error, is_user_error=False)
-        context.begin(message, Changes(self._state))
-        counters.last_invocation_ms = self._clock.wall_ms()
-        began_s = self._clock.monotonic()
-        results: list[Any] = []
-        try:
-            arguments = (value, context) if function.takes_context else (value,)
-            if function.kind is CallKind.ASYNC:
-                results.append(await function.call(*arguments))
-            else:
-                results += [each async for each in function.call(*arguments)]
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # noqa: BLE001 - the user's code
-            return self._refused(outcome, error, is_user_error=True)
-        counters.latency_s += self._clock.monotonic() - began_s
-        results = [each for each in results if each is not None]
-        return self._with_results(outcome, context, results, self._state)
-
-    def _with_results(
-        self, outcome: Outcome, context: Context, results: list[Any], state: State
-    ) -> Outcome:
-        try:
-            if results and self._has_output and self._serialize is not None:
-                results = [bytes(self._serialize(each)) for each in results]
-            # Not before: what fails changes nothing.
-            state.apply(context.changes)
-        except Exception as error:  # noqa: BLE001 - the user's code
-            return self._refused(outcome, error, is_user_error=False)
-        outcome.published = context.published
-        outcome.size = context.changes.size
-        if results and self._has_output:
-            outcome.results = results
-            outcome.size += sum(len(each) for each in results if isinstance(each, bytes))
-        self.counters.processed += 1
-        return outcome
+    def _check_lease(self) -> None:
+        if not self._may_run():
+            raise InstanceFailed("the lease of the instance has ended")
 
     def _take_changes(self) -> None:
         """Apply what a source or a sink has changed by the context that it was opened with."""
         self._state.apply(self._context.changes)
         self._context.changes = Changes(self._state)
-
-    def _refused(self, outcome: Outcome, error: BaseException, *, is_user_error: bool) -> Outcome:
-        outcome.error = error
-        if is_user_error:
-            self.counters.user_exception(error)
-            self.logger.error("the function failed", exc_info=error)
-        else:
-            self.counters.system_exception(error)
-            self.logger.warning("message not converted", exc_info=error)
-        return outcome
 
     def _fail(self, error: Exception) -> None:
         if not self.failure.done() and not self._is_stopping:

@@ -1,8 +1,8 @@
-"""Serves one worker: runs the instance that it asks for, and speaks with it meanwhile.
+"""Runs an instance for its worker, and answers the worker's messages meanwhile.
 
-The worker is at the other end of a socket: of a process's own (``main``), or of a thread's in the
-worker itself (``serve``). A thread reads the channel and looks after the lease, so that no code of
-the user's, however long it computes, keeps either waiting.
+The worker is at the other end of a socket, whether the instance has a process of its own (``main``)
+or a thread of the worker (``serve``). A separate thread reads the channel and checks the lease:
+user code that computes for long can then delay neither.
 """
 
 from __future__ import annotations
@@ -43,22 +43,23 @@ from geminga_runtime.clock import Clock, SystemClock
 from geminga_runtime.control_codec import MessageReader
 
 RECEIVED_BYTES_MAX = 64 * 1024
-# What an instance that has failed may take to close its producers and consumers.
+# How long an instance that has failed may take to close its producers and consumers.
 CLOSE_TIMEOUT_S = 2.0
-# The thread ends an instance in time, with all that it has started; the kernel, which ends an
-# instance whose code holds the interpreter, knows only the process: it comes second.
+# The thread of the channel ends the instance so much before the end of the lease, and kills with it
+# what the instance has started. The kernel's timer, which goes off at the end of the lease where
+# code holds the interpreter, kills the process alone: it must come second.
 LEAVES_EARLIER_S = 0.05
 
 
 def ignore_lease(until_s: float) -> None:
-    """Of an instance in a thread the lease is looked at before each message."""
+    """Arm no timer: an instance in a thread checks its lease before each message instead."""
 
 
 class WorkerChannel:
-    """The channel to the worker, and the lease, in a thread of its own.
+    """The instance's end of the channel to its worker, read by a thread of its own.
 
-    ``leave`` is called there when the lease or the channel has ended; then the thread ends.
-    ``on_lease`` is told until when of the monotonic clock the instance may run.
+    The thread calls ``leave`` with the reason when the lease or the channel has ended, and ends.
+    ``on_lease`` is called with each new end of the lease, in seconds of the monotonic clock.
     """
 
     def __init__(
@@ -74,15 +75,19 @@ class WorkerChannel:
         self._on_lease = on_lease
         self._clock = clock
         self._reader = MessageReader(INSTANCE_CHANNEL)
+        # Guards the socket's sending side: the thread of the channel and the loop both send.
         self._sending = threading.Lock()
+        # Messages that came before the thread was started.
         self._early: list[object] = []
         self._lease_until_s = float("inf")
+        # Set by ``serve``: the loop of the instance, and a future of it for the time-out of a stop.
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._instance: Instance | None = None
-        self.stop_within_s: asyncio.Future[Any] | None = None
+        self._stop: asyncio.Future[Any] | None = None
+        # The instance once it runs: until then there is no status to answer with.
+        self.instance: Instance | None = None
 
     def may_run(self) -> bool:
-        """Whether the lease goes on."""
+        """Whether the instance still has its lease; any thread may call this."""
         return self._clock.monotonic() < self._lease_until_s
 
     def _set_lease(self, until_s: float) -> None:
@@ -90,7 +95,10 @@ class WorkerChannel:
         self._on_lease(until_s)
 
     def receive_start(self) -> Start:
-        """What is to run: the first message. Raises ``InstanceFailed`` where the worker is gone."""
+        """Wait for the first message: what is to run. Blocks.
+
+        Raises ``InstanceFailed`` if the worker has closed the channel.
+        """
         while not self._early:
             chunk = self._socket.recv(RECEIVED_BYTES_MAX)
             if not chunk:
@@ -98,52 +106,39 @@ class WorkerChannel:
             self._early += self._reader.feed(chunk)
         start = self._early.pop(0)
         assert isinstance(start, Start), f"a worker begins with Start, and not with {start!r}"
-        # A process may take long to begin, and its lease was extended meanwhile: only the newest
-        # counts, since the kernel would end the instance at once by one that is over.
-        self._early += self._reader.feed(self._waiting_bytes())
+        # The process may have taken so long to start that the lease in ``Start`` has ended, and was
+        # extended meanwhile. A timer armed with an end in the past would kill the process at once,
+        # so the extensions that have arrived are read first.
+        with suppress(OSError):  # nothing has arrived, or the worker is gone: the thread sees that
+            self._early += self._reader.feed(
+                self._socket.recv(RECEIVED_BYTES_MAX, socket.MSG_DONTWAIT)
+            )
         extended = [each.until_s for each in self._early if isinstance(each, Lease)]
         self._set_lease(max([start.lease_until_s, *extended]))
         return start
 
-    def _waiting_bytes(self) -> bytes:
-        try:
-            return self._socket.recv(RECEIVED_BYTES_MAX, socket.MSG_DONTWAIT)
-        except OSError:  # nothing is waiting, or the worker is gone: the thread will see that
-            return b""
-
-    def serve(self, loop: asyncio.AbstractEventLoop, stop_within_s: asyncio.Future[Any]) -> None:
-        """Follow the worker from now on."""
-        self._loop, self.stop_within_s = loop, stop_within_s
+    def serve(self, loop: asyncio.AbstractEventLoop, stop: asyncio.Future[Any]) -> None:
+        """Start the thread. ``stop`` is done in ``loop`` with the time-out of a ``Stop``."""
+        self._loop, self._stop = loop, stop
         threading.Thread(target=self._follow, name="worker channel", daemon=True).start()
 
-    def serve_status_of(self, instance: Instance) -> None:
-        """Answer questions about ``instance``."""
-        self._instance = instance
-
     def send(self, message: object) -> None:
-        """Tell the worker, if it is still there."""
+        """Send a message, if the worker is still there."""
         with self._sending, suppress(OSError):
             self._socket.sendall(INSTANCE_CHANNEL.encode(message))
 
     def fail(self, error: BaseException) -> None:
-        """Tell the worker why the instance ends. Whatever is raised after the end of the lease, the
-        lease is the reason."""
+        """Report why the instance ends.
+
+        An error that is raised after the end of the lease is taken for its consequence.
+        """
         self.send(failure_of(error) if self.may_run() else Expired())
 
-    def _expire(self) -> None:
-        # Nothing here may wait, for a worker that stands still and reads nothing, say: the kernel
-        # ends the process in a moment, and knows nothing of what it has started.
-        if self._sending.acquire(blocking=False):
-            try:
-                with suppress(OSError):
-                    self._socket.send(INSTANCE_CHANNEL.encode(Expired()), socket.MSG_DONTWAIT)
-            finally:
-                self._sending.release()
-
     def _follow(self) -> None:
+        """In the thread: take messages until the lease or the channel ends, then leave."""
         for message in self._early:
             self._take(message)
-        # Not select(2), which knows no descriptors above 1023: workers with hundreds of instances
+        # Not select(2), which fails for descriptors above 1023: workers with hundreds of instances
         # in threads have them.
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
@@ -157,7 +152,14 @@ class WorkerChannel:
                     continue
             self._leave("the worker is gone")
             return
-        self._expire()
+        # Nothing here may block, not even where the worker is paused and reads nothing: in a moment
+        # the kernel kills the process, and not what it has started, which ``leave`` kills.
+        if self._sending.acquire(blocking=False):
+            try:
+                with suppress(OSError):
+                    self._socket.send(INSTANCE_CHANNEL.encode(Expired()), socket.MSG_DONTWAIT)
+            finally:
+                self._sending.release()
         self._leave("the lease has ended")
 
     def _take(self, message: object) -> None:
@@ -165,24 +167,30 @@ class WorkerChannel:
             case Lease(until_s):
                 self._set_lease(max(self._lease_until_s, until_s))
             case StatusRequest(request_id):
-                status = "" if self._instance is None else self._instance.status().to_json()
+                status = "" if self.instance is None else self.instance.status().to_json()
                 self.send(StatusAnswer(request_id, status))
             case Stop(deadline_s):
                 assert self._loop is not None
-                self._loop.call_soon_threadsafe(self._stop, deadline_s)
+                assert self._stop is not None
+                self._loop.call_soon_threadsafe(_set, self._stop, deadline_s)
             case _:
-                pass  # of a newer worker
+                pass  # a message of a newer worker
 
-    def _stop(self, deadline_s: float) -> None:
-        assert self.stop_within_s is not None
-        if not self.stop_within_s.done():
-            self.stop_within_s.set_result(deadline_s)
+
+def _set(future: asyncio.Future[Any], outcome: float | Exception) -> None:
+    """Set the result or the error of a future, unless it is done."""
+    if future.done():
+        return
+    if isinstance(outcome, Exception):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)
 
 
 def loop_runner() -> asyncio.Runner:
-    """Runs an instance on uvloop's event loop, where there is one; on Python's own otherwise.
+    """A runner with uvloop's event loop if it can be imported, and with Python's otherwise.
 
-    The worker's environment has uvloop. That of a function need not have one that can be imported.
+    The worker's environment has uvloop; that of a function may lack it.
     """
     try:
         import uvloop  # noqa: PLC0415 - see above
@@ -192,24 +200,25 @@ def loop_runner() -> asyncio.Runner:
 
 
 async def serve(sock: socket.socket) -> None:
-    """Run an instance in a thread that has this loop, until the worker stops it.
+    """Run an instance on this loop, in a thread of the worker, until the worker stops it.
 
-    Returns once no code of the user's runs any more. Without lease or worker the instance takes no
-    further message, and ends when the code has returned.
+    Returns once no user code runs any more. When the lease ends, or the worker closes the channel,
+    the instance begins no further message, and ends when the code has returned.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[Any] = loop.create_future()
 
     def leave(reason: str) -> None:
         with suppress(RuntimeError):  # the loop has ended: so has the instance
-            loop.call_soon_threadsafe(_settle, ended, InstanceFailed(reason))
+            loop.call_soon_threadsafe(_set, ended, InstanceFailed(reason))
 
     channel = WorkerChannel(sock, SystemClock(), leave)
-    # It blocks this loop, which has nothing else to do yet: a thread for it would stay for ever.
+    # This blocks the loop, which has nothing else to do yet: a thread for it would never end where
+    # no message comes.
     start = channel.receive_start()
     try:
         await run(start, channel, ended, is_alone=False)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the worker is told
+    except Exception as error:  # noqa: BLE001 - reported, whatever it is
         channel.fail(error)
     else:
         channel.send(Stopped())
@@ -218,9 +227,9 @@ async def serve(sock: socket.socket) -> None:
 async def run(
     start: Start, channel: WorkerChannel, stop: asyncio.Future[Any], *, is_alone: bool
 ) -> None:
-    """Run the instance until ``stop`` is done: with a time-out, when the worker has said so.
+    """Run the instance until ``stop`` is done, with the time-out for the messages in progress.
 
-    Raises what the instance fails with.
+    ``is_alone`` says that the instance has a process of its own. Raises what it fails with.
     """
     loop = asyncio.get_running_loop()
     channel.serve(loop, stop)
@@ -239,27 +248,23 @@ async def run(
         ) as state,
         Instance(spec, client, SystemClock(), loader, state, may_run=channel.may_run) as instance,
     ):
-        channel.serve_status_of(instance)
+        channel.instance = instance
         channel.send(Started())
         failures = (instance.failure, state.failure)
         await asyncio.wait([stop, *failures], return_when=asyncio.FIRST_COMPLETED)
         for failure in failures:
             if failure.done():
                 if is_alone:
-                    # Code that does not return would keep the process from ending.
+                    # Closing waits for user code, and code that does not return would keep the
+                    # process from ending.
                     closing.reschedule(loop.time() + CLOSE_TIMEOUT_S)
                 await failure
         async with asyncio.timeout(stop.result()):
             await instance.stop()
 
 
-def _settle(future: asyncio.Future[Any], error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)
-
-
 def spec_of(start: Start) -> InstanceSpec:
-    """What the worker tells, as an instance has it."""
+    """The description of the instance that a ``Start`` message carries."""
     return InstanceSpec(
         FunctionDetails.FromString(start.details),
         start.number,
@@ -285,7 +290,7 @@ def spec_of(start: Start) -> InstanceSpec:
 
 
 def failure_of(error: BaseException) -> Failed:
-    """What the worker is told of an error that ended the instance."""
+    """The message that reports an error which ended the instance."""
     match error:
         case FunctionNotLoaded():
             cause = error.__cause__

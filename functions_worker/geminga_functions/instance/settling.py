@@ -1,5 +1,8 @@
-"""What becomes of a message that the user's code has seen: its results are sent, and it is
-acknowledged once all that came of it is stored; or it is delivered again.
+"""Settles messages that the user's code has processed.
+
+The results of a message are sent, and it is acknowledged once all of them are stored, with what the
+code published meanwhile; where something is not stored, the message is negatively acknowledged and
+delivered again.
 """
 
 from __future__ import annotations
@@ -33,39 +36,46 @@ log = logging.getLogger(__name__)
 
 # Characters of up to four bytes each, in a message of 64 KiB.
 TRACE_CHARACTERS_MAX = 12 * 1024
-# What is acknowledged ahead is processed within about so long: a round trip to the broker is little
-# beside it.
+# About how long the messages that are acknowledged early take to be processed. Long beside a round
+# trip to the broker, so that waiting for its confirmation costs little; short enough that few
+# messages are lost in a crash.
 AHEAD_S = 0.1
-# The property of a result that names the message it came of; the names are upstream's.
+# Properties of a result that name the message which it is made of; the names are upstream's.
 INPUT_TOPIC = "__pfn_input_topic__"
 INPUT_MESSAGE_ID = "__pfn_input_msg_id__"
 
-# Fields of MessageIdData (PulsarApi.proto), as numbers follow them.
+# The tags of two integer fields of MessageIdData (PulsarApi.proto).
 BATCH_INDEX, BATCH_SIZE = b"\x20", b"\x30"
 
 
 def guarantee_of(details: FunctionDetails) -> ProcessingGuarantees.ValueType:
-    """What is guaranteed. Before there was MANUAL, functions that acknowledge by themselves were
-    created with ``autoAck`` false, which upstream still heeds with ATLEAST_ONCE."""
+    """The processing guarantee of a function.
+
+    Before there was MANUAL, functions that acknowledge their messages themselves were created with
+    ``autoAck`` false; like upstream, this counts as MANUAL where the guarantee is ATLEAST_ONCE.
+    """
     said = details.processingGuarantees
     is_automatic = details.autoAck  # pyright: ignore[reportDeprecated]  # see above
     return MANUAL if said == ATLEAST_ONCE and not is_automatic else said
 
 
 def users_failure(error: BaseException) -> InstanceFailed:
-    """What ends an instance where the user's code raised ``error``."""
+    """The error that ends an instance whose code raised ``error``."""
     return InstanceFailed(trace_of(error, TRACE_CHARACTERS_MAX), is_user_error=True)
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of one message, of about ``size`` bytes. ``results`` are serialized, unless the
-    output's schema makes keys of them too."""
+    """What came of processing one message."""
 
     message: geminga.Message[Any]
+    # Payloads; or objects, where the output's schema makes both keys and payloads of them.
     results: list[Any] = field(default_factory=list[Any])
+    # What the code published by way of its context: the receipts that are still awaited.
     published: Sequence[Future[geminga.MessageId]] = ()
+    # What the code raised, or what failed while its input or its results were converted.
     error: BaseException | None = None
+    # About how many bytes the results and the changes of the state take.
     size: int = 0
 
 
@@ -82,23 +92,31 @@ class Settler:
         self._outputs = outputs
         self._counters = counters
         self._guarantee = guarantee
+        # ATMOST_ONCE acknowledges before processing, with MANUAL the user's code does it.
         self._is_acknowledged_here = guarantee not in (ATMOST_ONCE, MANUAL)
+        # With EFFECTIVELY_ONCE a result that is not stored ends the instance.
         self._fail = fail if guarantee == EFFECTIVELY_ONCE else None
         self._loop = asyncio.get_running_loop()
 
     async def settle(self, consumer: geminga.Consumer[Any], outcomes: Sequence[Outcome]) -> None:
-        """Send the results of messages, and acknowledge each once all of its is stored.
+        """Send the results of messages, and acknowledge each message once they are stored.
 
-        Raises ``InstanceFailed`` for what ends the instance; what came before it is settled.
+        Returns when they are sent. Raises ``InstanceFailed`` for an outcome that ends the instance;
+        the outcomes before it are settled.
         """
         producer: geminga.Producer[Any] | None = None
         for outcome in outcomes:
-            if outcome.error is not None:
-                self._refuse(consumer, outcome.message, outcome.error)
+            message, error = outcome.message, outcome.error
+            if error is not None:
+                # An error that is no Exception, such as SystemExit, asks for the end of the code.
+                if self._guarantee == EFFECTIVELY_ONCE or not isinstance(error, Exception):
+                    raise users_failure(error)
+                if self._guarantee != ATMOST_ONCE:
+                    consumer.nack(message)
                 continue
             results, published = outcome.results, outcome.published
-            done = Pending(
-                outcome.message,
+            done = PendingMessage(
+                message,
                 consumer,
                 self._counters,
                 len(results) + len(published),
@@ -106,48 +124,34 @@ class Settler:
                 self._fail,
             )
             for future in published:
+                # The callback may come in the thread of the user's code.
                 future.add_done_callback(partial(self._published, done))
             if not results and not published:
                 done.end()
             elif self._guarantee == EFFECTIVELY_ONCE:
                 for result in results:
-                    await self._send_numbered(done, result)
+                    numbered = await self._outputs.of_partition(message.topic)
+                    sequence_id = sequence_id_of(message.id)
+                    if sequence_id <= numbered.stored:
+                        # An earlier run, of this instance or another, had the result stored.
+                        done.stored(None, None)
+                        continue
+                    await numbered.producer.ready()
+                    self._send(numbered.producer, done, result, {"sequence_id": sequence_id})
             else:
                 producer = producer or await self._outputs.of_results()
                 for result in results:
                     await producer.ready()
                     self._send(producer, done, result, {})
 
-    def _refuse(
-        self,
-        consumer: geminga.Consumer[Any],
-        message: geminga.Message[Any],
-        error: BaseException,
-    ) -> None:
-        if self._guarantee == EFFECTIVELY_ONCE or not isinstance(error, Exception):
-            raise users_failure(error)
-        if self._guarantee != ATMOST_ONCE:
-            consumer.nack(message)
-
-    async def _send_numbered(self, done: Pending, result: Any) -> None:  # noqa: ANN401 - the user's
-        message = done.message
-        numbered = await self._outputs.of_partition(message.topic)
-        sequence_id = sequence_id_of(message.id)
-        if sequence_id <= numbered.stored:
-            done.stored(None, None)
-            return
-        await numbered.producer.ready()
-        self._send(numbered.producer, done, result, {"sequence_id": sequence_id})
-
     def _send(
         self,
         producer: geminga.Producer[Any],
-        done: Pending,
+        done: PendingMessage,
         result: Any,  # noqa: ANN401 - the user's
         options: geminga.MessageOptions,
     ) -> None:
-        message = done.message
-        options["properties"] = properties_of_result(message)
+        options["properties"] = properties_of_result(done.message)
         try:
             producer.send_nowait(result, done.stored, **options)
         except (ValueError, TypeError, geminga.MessageTooLarge) as error:
@@ -156,16 +160,19 @@ class Settler:
                 raise InstanceFailed(str(error), is_user_error=True) from error
             done.stored(None, error)
 
-    def _published(self, done: Pending, future: Future[geminga.MessageId]) -> None:
+    def _published(self, done: PendingMessage, future: Future[geminga.MessageId]) -> None:
+        # A future is cancelled only when the instance ends: whether the message is stored is not
+        # known then, and its input is neither acknowledged nor refused.
         if not future.cancelled():
             self._loop.call_soon_threadsafe(done.published, future.exception())
 
 
-class Ahead:
-    """Acknowledges before the code is called (ATMOST_ONCE).
+class EarlyAcknowledger:
+    """Acknowledges messages before the user's code is called (ATMOST_ONCE).
 
-    Messages that were acknowledged and not processed are lost when the instance ends. So there are
-    ``messages_max`` at a time, of ``limit`` at most: what is processed in about ``AHEAD_S``.
+    Messages that are acknowledged and not yet processed are lost when the instance crashes. So at
+    most ``messages_max`` are acknowledged at a time: it starts with one, and grows up to ``limit``
+    as long as they are processed within about ``AHEAD_S``.
     """
 
     def __init__(self, limit: int, counters: Counters, clock: Clock) -> None:
@@ -178,8 +185,11 @@ class Ahead:
     async def acknowledge(
         self, consumer: geminga.Consumer[Any], messages: Sequence[geminga.Message[Any]]
     ) -> bool:
-        """Whether the broker has noted it. Where that is not known, messages come again or are
-        lost; were they processed now, they could be so twice."""
+        """Acknowledge ``messages``; returns whether the broker has confirmed it.
+
+        Without a confirmation the messages must not be processed: the broker may deliver them
+        again, and they would be processed twice. If it did note the acknowledgement, they are lost.
+        """
         try:
             await consumer.ack_confirmed(*messages)
         except (geminga.ConnectionLost, geminga.RequestTimedOut, geminga.BrokerRefused) as error:
@@ -189,17 +199,20 @@ class Ahead:
         return True
 
     def adapt(self) -> None:
-        """What was acknowledged last is processed."""
+        """Set how many messages are acknowledged next, by how long the last ones took."""
         is_quick = self._clock.monotonic() - self._began_s < AHEAD_S / 2
         wanted = self.messages_max * 2 if is_quick else self.messages_max // 2
         self.messages_max = max(1, min(wanted, self._limit))
 
 
-class Pending:
-    """A message with ``left`` results that are not stored yet; it is acknowledged after the last.
+class PendingMessage:
+    """A message with ``left`` results and publishes that are not stored yet.
 
-    One that could not be stored has the message come again; but where ``fail`` is told, no later
-    message may overtake it: its instance begins anew.
+    It is acknowledged once the last of them is stored. If one of them is not stored, the message is
+    negatively acknowledged and delivered again; but where ``fail`` is given, ``fail`` is called and
+    ends the instance, since no later message may overtake this one.
+
+    HOT: there is one for each message.
     """
 
     __slots__ = (
@@ -225,12 +238,13 @@ class Pending:
         self._consumer = consumer
         self._counters = counters
         self._left = left
+        # The first error: a later result that is stored must not hide it.
         self._error: BaseException | None = None
         self._is_acknowledged_here = is_acknowledged_here
         self._fail = fail
 
     def stored(self, _: geminga.MessageId | None, error: Exception | None) -> None:
-        """A result is stored, or is not for ``error``: the callback of its producer."""
+        """Note that a result is stored, or that it is not and why: a producer's callback."""
         if error is None:
             self._counters.written += 1
         else:
@@ -245,7 +259,7 @@ class Pending:
             self.end()
 
     def end(self) -> None:
-        """Acknowledge the message, or have it delivered again."""
+        """Acknowledge the message, or let the broker deliver it again."""
         try:
             if self._error is not None and self._fail is not None:
                 self._fail(InstanceFailed(f"a result could not be stored: {self._error}"))
@@ -254,14 +268,16 @@ class Pending:
             elif self._is_acknowledged_here:
                 self._consumer.ack(self.message)
         except geminga.ClientError:
+            # The broker delivers the message again: at least once is kept.
             log.info("message not acknowledged: the consumer has ended", exc_info=True)
 
 
 def id_text(message: geminga.Message[Any]) -> str:
-    """The id of a message as properties have it: Base64, as upstream's."""
+    """The id of a message as a property: a MessageIdData in URL-safe Base64, as upstream's."""
     if message.chunks:
         encoded = message.id.to_bytes()
     else:
+        # The fields of the batch are appended by hand to the encoded entry, which is cached.
         encoded = _encoded_entry(*message.position, message.partition)
         if message.batch_acks is not None:
             index, size = encode_varint(message.batch_index), encode_varint(message.batch_acks.size)
@@ -269,19 +285,19 @@ def id_text(message: geminga.Message[Any]) -> str:
     return base64.urlsafe_b64encode(encoded).decode()
 
 
-# What a batch has in common is encoded once: 0.9 us for an id instead of 2.7.
+# The part of an id that all messages of a batch share is encoded once: 0.9 us instead of 2.7.
 @lru_cache(maxsize=1024)
 def _encoded_entry(ledger_id: int, entry_id: int, partition: int) -> bytes:
     return geminga.MessageId(ledger_id, entry_id, partition=partition).to_bytes()
 
 
 def properties_of_result(message: geminga.Message[Any]) -> dict[str, str]:
-    """What a result says of the message that it came of."""
+    """The properties of a result, which name the message that it is made of."""
     return {INPUT_TOPIC: message.topic, INPUT_MESSAGE_ID: id_text(message)}
 
 
 def result_of(message: geminga.Message[Any], payload: Any) -> Result:  # noqa: ANN401 - checked
-    """A result as it is committed, before it is sent. Raises ``InstanceFailed``."""
+    """A result as a commit holds it, before it is sent. Raises ``InstanceFailed``."""
     if not isinstance(payload, bytes):
         raise InstanceFailed(
             "EFFECTIVELY_ONCE with state needs an output schema without pairs of key and value",

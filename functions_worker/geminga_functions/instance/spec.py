@@ -1,4 +1,4 @@
-"""What an instance is told when it starts."""
+"""The description of the instance to run: ``InstanceSpec``."""
 
 from __future__ import annotations
 
@@ -9,45 +9,46 @@ from geminga import Tls
 from geminga_functions.names import FunctionName, InstanceName
 from geminga_protocol.functions.functions_pb2 import FunctionDetails
 
+# The schemes of service URLs that ask for TLS.
 SECURED = ("pulsar+ssl://", "https://")
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceSpec:
-    """One instance to run: instance ``number`` of the function that ``details`` describe.
-
-    - ``version``: the version of the function's metadata; each update makes a higher one.
-    - ``package``: the file of the function (``.py``, ``.zip``, ``.whl``), already on this disk;
-      None for what is built in.
-    - ``import_paths``: folders that stand first on the path of modules, unpacked from the package.
-    - ``state_directory``: a folder that belongs to this instance alone, as long as it runs. What
-      it has of an earlier run is there again, on the same worker.
-    - ``async_messages_max``: messages that asynchronous code processes at a time.
-    - ``secrets_provider``: the class that gives secrets, empty for what the metadata say;
-      ``secrets_config`` is JSON for it.
-    - ``functions_namespace``: where the topics of the workers are, those of state among them.
-    - ``tls``: how connections to brokers are secured, where the URL asks for it.
-    """
+    """One instance to run: instance ``number`` of the function that ``details`` describe."""
 
     details: FunctionDetails
+    # From 0 up to the parallelism of the function.
     number: int
+    # The version of the function's metadata, which grows with each update.
     version: int
     worker_id: str
     cluster: str
+    # Of the brokers: their binary protocol, and REST.
     service_url: str
     web_url: str
+    # The file of the function (``.py``, ``.zip``, ``.whl``), already on this disk; None for a
+    # function that is built in.
     package: Path | None
+    # Folders that come first on the path of modules: the unpacked package.
     import_paths: tuple[Path, ...]
+    # Used by this instance alone as long as it runs. The next run on the same worker finds there
+    # what this one has left.
     state_directory: Path
+    # The namespace of the workers' own topics, those of state among them.
     functions_namespace: str = "public/functions"
+    # How many messages asynchronous code processes at a time.
     async_messages_max: int = 100
+    # The class that provides secrets, and JSON to initialize it with; empty: the secrets stand in
+    # the metadata in plain text.
     secrets_provider: str = ""
     secrets_config: str = ""
+    # How connections to brokers are secured, where the service URL asks for it.
     tls: Tls = field(default_factory=Tls)
 
     @property
     def client_tls(self) -> Tls | None:
-        """What a client is told; None where the URL asks for no TLS."""
+        """The TLS settings of a client; None where the service URL asks for no TLS."""
         return self.tls if self.service_url.startswith(SECURED) else None
 
     @property

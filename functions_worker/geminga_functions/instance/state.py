@@ -9,40 +9,43 @@ from geminga_functions.state.table import Commit
 
 
 class StateStore(State, Protocol):
-    """The state as one instance sees it. Reading and applying take no time, and are done in the
-    thread of the user's code too."""
+    """The state of a function as one instance sees it.
+
+    Reading and applying changes do not wait for a broker; both may be done in the thread of the
+    user's code.
+    """
 
     async def begin_use(self) -> None:
-        """Have what all instances have stored by now, and look for what they store from now on.
+        """Read what all instances have stored by now, and follow what they store from now on.
 
-        The first use in another thread than the loop's waits for that by itself; code on the loop
-        cannot wait: this is called before it. Raises ``GemingaError``.
+        The first use in the thread of the user's code does that by itself. Code on the loop cannot
+        wait for it, so this must be called before. Raises ``GemingaError``.
         """
         ...
 
     async def commit(self) -> None:
-        """Store what was applied, all together. Raises ``GemingaError``."""
+        """Store all applied changes: all of them or none. Raises ``GemingaError``."""
         ...
 
     async def claim(self, partition: str) -> Commit | None:
-        """Be the one that commits inputs of a partition; returns the last commit of its inputs,
-        whichever instance made it, None if there is none.
+        """Become the only instance that commits inputs of a partition.
 
-        The state then has all that any instance had stored. Raises ``GemingaError``.
+        Returns the last commit of its inputs, whichever instance made it, None if there is none.
+        After that the state has all that any instance had stored. Raises ``GemingaError``.
         """
         ...
 
     async def commit_inputs(self, partition: str, changes: Changes, commit: Commit) -> None:
-        """Store and apply what inputs of a partition have changed, together with ``commit``.
+        """Store and apply the changes of inputs of a partition, together with ``commit``.
 
         Raises ``GemingaError``: ``ProducerFenced`` where another instance has claimed the
-        partition, and nothing is changed.
+        partition; then nothing is changed.
         """
         ...
 
 
 class MemoryState:
-    """State that ends with its process: for tests of functions."""
+    """A ``StateStore`` that ends with its process: for tests of functions."""
 
     def __init__(self) -> None:
         self._values: dict[str, bytes] = {}
@@ -67,6 +70,7 @@ class MemoryState:
                 self._values.pop(key, None)
             else:
                 self._values[key] = value
+        # A removal comes before what was added: see ``CounterChange``.
         for key, change in changes.counters.items():
             if change.is_removed:
                 self._counters.pop(key, None)
@@ -74,13 +78,13 @@ class MemoryState:
                 self._counters[key] = self.counter(key) + change.added
 
     async def begin_use(self) -> None:
-        """There are no other instances."""
+        """Do nothing: there are no other instances."""
 
     async def commit(self) -> None:
-        """There is nothing that it could be stored in."""
+        """Do nothing: the state is in memory alone."""
 
     async def claim(self, partition: str) -> Commit | None:  # noqa: ARG002 - as StateStore
-        """There is no commit."""
+        """As ``StateStore.claim``: no other run has committed anything."""
         return None
 
     async def commit_inputs(self, partition: str, changes: Changes, commit: Commit) -> None:  # noqa: ARG002

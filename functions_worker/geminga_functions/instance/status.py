@@ -1,7 +1,7 @@
-"""What an instance counts, and what it says of itself when its worker asks.
+"""The counts of an instance, and the status that it reports to its worker.
 
 The numbers are those of upstream's ``FunctionStatus`` and ``MetricsData``
-(InstanceCommunication.proto): what REST and the metrics show of a function.
+(InstanceCommunication.proto), which REST and the metrics show.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from typing import Any
 
 from geminga_runtime.clock import Clock
 
-# As upstream keeps: enough to see a pattern, and a status stays small.
+# Of the user's code, and as many of the system, as upstream keeps: enough to see a pattern, while a
+# status stays small.
 EXCEPTIONS_KEPT = 10
-# A status travels in one message of the channel, with up to twenty of these.
+# A status, with up to twenty exceptions, is one message of the channel to the worker.
 EXCEPTION_CHARACTERS_MAX = 1500
-# Names of a function's own metrics; further and longer names are not recorded.
+# Metrics of a function, and the length of their names; others are not recorded.
 USER_METRICS_MAX = 100
 METRIC_NAME_BYTES_MAX = 100
-# A message of the channel has 64 KiB; JSON makes six bytes of a character that is not ASCII.
+# A longer status leaves out its exceptions. In JSON a character that is not ASCII takes six bytes,
+# so twenty exceptions may take more.
 STATUS_BYTES_MAX = 60 * 1024
 MINUTE_S = 60.0
 
@@ -37,21 +39,22 @@ class ExceptionReport:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """What happened in a period. ``latency_s`` is the sum for all that were processed."""
+    """The counts of a period."""
 
     received: int = 0
     processed: int = 0
     user_exceptions: int = 0
     system_exceptions: int = 0
+    # The sum of the times that the processed messages took.
     latency_s: float = 0.0
 
     @property
     def average_latency_ms(self) -> float:
-        """Of one message; 0 where none was processed."""
+        """The average time that a message took; 0 if none was processed."""
         return self.latency_s / self.processed * 1000 if self.processed else 0.0
 
     def since(self, earlier: Numbers) -> Numbers:
-        """What happened after ``earlier``."""
+        """The counts of the period from ``earlier`` to these."""
         return Numbers(
             self.received - earlier.received,
             self.processed - earlier.processed,
@@ -63,25 +66,23 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class InstanceStatus:
-    """What an instance says of itself.
+    """The counts of an instance at one moment, as it reports them."""
 
-    - ``total`` since it started, ``last_minute`` in the last minute that is over.
-    - ``written``: how many results were stored in the output topic (by a sink: were written).
-    - ``last_invocation_ms``: when the function was last called, since 1970; 0 if it never was.
-    - ``user_metrics``: for each name of ``Context.record_metric`` the sum (``NAME_sum``) and how
-      often it was recorded (``NAME_count``).
-    """
-
+    # Since the instance started, and in the last minute that has ended.
     total: Numbers = field(default_factory=Numbers)
     last_minute: Numbers = field(default_factory=Numbers)
+    # How many results were stored in the output topic; of a sink, how many messages it has written.
     written: int = 0
+    # When the function was last called, in milliseconds since 1970; 0 if it never was.
     last_invocation_ms: int = 0
     latest_user_exceptions: tuple[ExceptionReport, ...] = ()
     latest_system_exceptions: tuple[ExceptionReport, ...] = ()
+    # For each name of ``Context.record_metric`` the sum of the values (``NAME_sum``), and how many
+    # there were (``NAME_count``).
     user_metrics: Mapping[str, float] = field(default_factory=dict[str, float])
 
     def to_json(self) -> str:
-        """As ``StatusAnswer`` carries it; without exceptions that would not fit."""
+        """Encode the status for a ``StatusAnswer``, without its exceptions if it is too long."""
         text = json.dumps(asdict(self), separators=(",", ":"))
         if len(text) > STATUS_BYTES_MAX:
             short = replace(self, latest_user_exceptions=(), latest_system_exceptions=())
@@ -90,7 +91,7 @@ class InstanceStatus:
 
     @classmethod
     def from_json(cls, text: str) -> InstanceStatus:
-        """The opposite of ``to_json``. Raises ``ValueError``, ``TypeError`` or ``KeyError``."""
+        """Decode what ``to_json`` made. Raises ``ValueError``, ``TypeError`` or ``KeyError``."""
         fields: dict[str, Any] = json.loads(text)
         return cls(
             Numbers(**fields["total"]),
@@ -104,7 +105,11 @@ class InstanceStatus:
 
 
 class Counters:
-    """Counts, for one instance. One thread at a time counts what it does itself."""
+    """The running counts of one instance.
+
+    There are no locks: each count is changed by one thread at a time, and a status may be a little
+    behind.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self.received = 0
@@ -117,22 +122,24 @@ class Counters:
         self._clock = clock
         self._latest_user: deque[ExceptionReport] = deque(maxlen=EXCEPTIONS_KEPT)
         self._latest_system: deque[ExceptionReport] = deque(maxlen=EXCEPTIONS_KEPT)
+        # The sum and the number of recorded values, by the name of the metric.
         self._metrics: dict[str, tuple[float, int]] = {}
+        # When the current minute began, the counts at that moment, and those of the minute before.
         self._minute_began_s = clock.monotonic()
         self._minute_began_with = self._last_minute = Numbers()
 
     def user_exception(self, error: BaseException) -> None:
-        """The user's code raised ``error``."""
+        """Count an exception that the user's code raised."""
         self.user_exceptions += 1
         self._latest_user.append(self._report(error))
 
     def system_exception(self, error: BaseException) -> None:
-        """Something failed that is not the user's code: a publish, say."""
+        """Count a failure outside of the user's code, such as that of a publish."""
         self.system_exceptions += 1
         self._latest_system.append(self._report(error))
 
     def record_metric(self, name: str, value: float) -> None:
-        """Add ``value`` to a metric of the function's own."""
+        """Add ``value`` to a metric of the function."""
         sum_, count = self._metrics.get(name, (0.0, 0))
         if len(name.encode()) > METRIC_NAME_BYTES_MAX:
             return
@@ -140,7 +147,10 @@ class Counters:
             self._metrics[name] = (sum_ + value, count + 1)
 
     def status(self) -> InstanceStatus:
-        """The numbers at this moment. Minutes end when they are asked for after their end."""
+        """The counts at this moment.
+
+        A minute ends with the first call after its time: it may be longer than a minute.
+        """
         total = Numbers(
             self.received,
             self.processed,
@@ -169,7 +179,7 @@ class Counters:
 
 
 def trace_of(error: BaseException, characters_max: int) -> str:
-    """The traceback of ``error``; where it is long, its last lines, which say most."""
+    """The traceback of ``error``, of which a long one loses its beginning: its end says most."""
     text = "".join(traceback.format_exception(error)).rstrip()[-characters_max:]
-    # Half characters (surrogates) may stand in texts of Python's, and not in messages.
+    # A Python string may hold half a surrogate pair, which UTF-8 cannot encode.
     return text.encode(errors="replace").decode()

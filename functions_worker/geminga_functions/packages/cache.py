@@ -1,5 +1,7 @@
-"""Packages on a worker's disk: fetched, unpacked and given an environment once for all instances
-that use them, and removed when none does any more.
+"""Packages on a worker's disk, which all instances of a version share.
+
+A package is fetched, unpacked and given an environment when the first instance uses it, and removed
+when no instance uses it any more.
 """
 
 from __future__ import annotations
@@ -27,11 +29,13 @@ BUILT_IN = "builtin://"
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A package on this disk: its file (None for what is built in), where its modules lie, and the
-    interpreter that has what it requires."""
+    """A package that is ready to run."""
 
+    # The file of the package; None for a function that is built in.
     package: Path | None
+    # The folders of its modules.
     import_paths: tuple[Path, ...]
+    # The interpreter of an environment with what the package requires.
     python: Path
 
 
@@ -39,16 +43,18 @@ class PackageSource(Protocol):
     """Where packages come from; ``PackageStore`` is one."""
 
     def read(self, path: str) -> AsyncIterator[bytes]:
-        """The bytes of a package; right only if no error comes before their end."""
+        """The bytes of a package; they are right only if no error comes before their end."""
         ...
 
 
 @dataclass(slots=True)
 class _Shared:
-    """A package that instances use: where it lies, the task that prepares it, and how many."""
+    """A package that instances use."""
 
     folder: Path
+    # Its result is a ``Prepared``, or the error that all users of the package get.
     preparing: asyncio.Task[object]
+    # Instances that use it or wait for it.
     users: int = 0
 
 
@@ -60,16 +66,18 @@ class PackageCache(Service):
         self._directory = directory.resolve()
         self._source = source
         self._environments = environments
+        # By the paths of packages.
         self._shared: dict[str, _Shared] = {}
+        # Folders that were used so far; their numbers are their names.
         self._folders = 0
 
     async def _open(self, stack: AsyncExitStack) -> None:  # noqa: ARG002 - nothing stays open
-        # What an earlier life of the worker left: it may not be whole.
+        # Packages that an earlier run of the worker left may be incomplete.
         await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
 
     @asynccontextmanager
     async def use(self, metadata: FunctionMetaData) -> AsyncGenerator[Prepared]:
-        """The package of a function, which stays on the disk until the block ends.
+        """Prepare the package of a function; it stays on the disk until the block ends.
 
         Raises ``PackageError``, ``ClientError``, ``ServerUnreachable``, ``OSError``.
         """
@@ -80,7 +88,7 @@ class PackageCache(Service):
             return
         shared = self._shared.get(path)
         if shared is None:
-            # A folder of its own: the one of before may still be being removed.
+            # A new folder, since an earlier one of this package may still be being removed.
             self._folders += 1
             folder = self._directory / str(self._folders)
             work = self._outcome(path, location.originalFileName, folder)
@@ -88,7 +96,7 @@ class PackageCache(Service):
             self._shared[path] = shared
         shared.users += 1
         try:
-            # Shielded: an instance that is stopped meanwhile leaves it to the others.
+            # Shielded: if this instance is stopped meanwhile, others still wait for the package.
             outcome = await asyncio.shield(shared.preparing)
             if isinstance(outcome, Exception):
                 raise outcome
@@ -100,6 +108,7 @@ class PackageCache(Service):
                 await self._remove(path, shared)
 
     async def _remove(self, path: str, shared: _Shared) -> None:
+        # At once: an instance that comes now must prepare the package anew.
         if self._shared.get(path) is shared:
             del self._shared[path]
         shared.preparing.cancel()
@@ -111,26 +120,20 @@ class PackageCache(Service):
         await asyncio.to_thread(shutil.rmtree, shared.folder, ignore_errors=True)
 
     async def _outcome(self, path: str, file_name: str, folder: Path) -> Prepared | Exception:
-        """What all that wait for a package get: itself, or why there is none."""
+        """Prepare a package; an error is returned, for all instances that wait for the package."""
         try:
-            return await self._prepare(path, file_name, folder)
+            check_file_name(file_name)
+            (folder / "file").mkdir(parents=True)
+            file = folder / "file" / file_name
+            opened = await asyncio.to_thread(file.open, "wb")
+            try:
+                async for part in self._source.read(path):
+                    await asyncio.to_thread(opened.write, part)
+            finally:
+                await asyncio.to_thread(opened.close)
+            unpacked = await asyncio.to_thread(unpack, file, folder / "unpacked")
+            python = await self._environments.python_for(unpacked)
         except (GemingaError, OSError) as error:
             return error
-
-    async def _prepare(self, path: str, file_name: str, folder: Path) -> Prepared:
-        check_file_name(file_name)
-        (folder / "file").mkdir(parents=True)
-        file = folder / "file" / file_name
-        await self._fetch(path, file)
-        unpacked = await asyncio.to_thread(unpack, file, folder / "unpacked")
-        python = await self._environments.python_for(unpacked)
         log.info("package prepared", extra={"package": path, "python": str(python)})
         return Prepared(file, unpacked.import_paths, python)
-
-    async def _fetch(self, path: str, file: Path) -> None:
-        opened = await asyncio.to_thread(file.open, "wb")
-        try:
-            async for part in self._source.read(path):
-                await asyncio.to_thread(opened.write, part)
-        finally:
-            await asyncio.to_thread(opened.close)

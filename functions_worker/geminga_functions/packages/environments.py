@@ -1,9 +1,9 @@
 """Virtual environments with what packages require: one for each set of requirements.
 
-An environment is made in its place and finished with a file that says so: what a crash left without
-that file is made anew. It has the worker's interpreter, and installs with the worker's pip, which
-takes its index from where pip always takes it. The worker's own packages stand behind those of the
-environment: a function that requires another version of one gets its own.
+An environment is built in its final place, and a file marks it as finished: one without that file,
+as after a crash, is built anew. It has the worker's interpreter. The worker's pip installs into it,
+configured as pip is on this machine. The worker's own distributions come last on its path: a
+function that requires another version of one of them gets that version.
 """
 
 from __future__ import annotations
@@ -29,47 +29,48 @@ from geminga_functions.packages.unpacking import Unpacked
 log = logging.getLogger(__name__)
 
 FINISHED: Final = "finished"
-# What pip wrote last, for the author of the function: its errors stand at the end.
+# The end of pip's output, where its errors are, is kept for the author of the function.
 OUTPUT_CHARACTERS_MAX: Final = 8 * 1024
 READ_BYTES: Final = 64 * 1024
-# Environments that no function here uses any more are kept for the next that requires the same;
-# each takes some dozens of MB.
+# Environments that are kept without a user, for the next function that requires the same. Each
+# takes some dozens of MB.
 UNUSED_MAX: Final = 10
 
-# Each takes a processor, and the network: the instances that wait for others would win nothing.
+# Builds compete for processors and the network: more of them at once would not end earlier.
 BUILDS_AT_ONCE_MAX: Final = 2
 
 
 class Environments:
     """Builds environments below ``directory``, which belongs to this worker alone.
 
-    ``variables`` are the environment variables that pip sees. Building takes ``timeout_s`` at most.
+    ``variables`` are the environment variables of pip. A build takes at most ``timeout_s``.
     """
 
     def __init__(self, directory: Path, variables: Mapping[str, str], timeout_s: float) -> None:
         self._directory = directory
         self._variables = dict(variables)
         self._timeout_s = timeout_s
+        # By the digests of environments, which are also the names of their folders: locks that are
+        # held while one is built or waited for, and the number of packages that use it.
         self._locks: dict[str, asyncio.Lock] = {}
         self._used: Counter[str] = Counter()
         self._builds = asyncio.Semaphore(BUILDS_AT_ONCE_MAX)
 
     async def python_for(self, package: Unpacked) -> Path:
-        """The interpreter for a package: the worker's own where it requires nothing. It stays until
-        ``release``.
+        """The interpreter for a package: the worker's own if the package requires nothing.
 
-        Raises ``EnvironmentNotBuilt``, ``OSError``.
+        Its environment stays until ``release``. Raises ``EnvironmentNotBuilt``, ``OSError``.
         """
         if not package.requirements.strip() and not package.wheels:
             return Path(sys.executable)
         digest = await asyncio.to_thread(digest_of, package)
         place = self._directory / digest
         python = place / "bin" / "python"
-        # Instances of one function come at the same time: the first builds, the others wait.
+        # Several packages may require the same at the same time: the first builds, the others wait.
         async with self._locks.setdefault(digest, asyncio.Lock()):
             if not (place / FINISHED).exists():
                 async with self._builds:
-                    # Neither what is used nor what is being built makes room.
+                    # Environments that are in use or being built are not removed.
                     built = (each for each, lock in self._locks.items() if lock.locked())
                     await asyncio.to_thread(self._make_room, place, {*self._used, *built})
                     try:
@@ -82,13 +83,15 @@ class Environments:
         return python
 
     def release(self, python: Path) -> None:
-        """A package that got this interpreter needs it no more."""
+        """End one use of an interpreter that ``python_for`` returned."""
+        # Of the worker's own interpreter too, whose use is not counted: this changes nothing then.
         digest = python.parent.parent.name
         self._used[digest] -= 1
         if self._used[digest] <= 0:
             del self._used[digest]
 
     def _make_room(self, place: Path, kept: Collection[str]) -> None:
+        """Remove an unfinished build in ``place``, and environments beyond ``UNUSED_MAX``."""
         shutil.rmtree(place, ignore_errors=True)
         self._directory.mkdir(parents=True, exist_ok=True)
         unused = [each for each in self._directory.iterdir() if each.name not in kept]
@@ -97,13 +100,17 @@ class Environments:
             shutil.rmtree(each, ignore_errors=True)
 
     async def _build(self, place: Path, python: Path, package: Unpacked) -> None:
+        """Create an environment, with the worker's distributions, and install a package's."""
         await self._run("-m", "venv", "--without-pip", str(place))
         paths = {"base": str(place), "platbase": str(place)}
         modules = Path(sysconfig.get_path("purelib", "venv", vars=paths))
-        # ``addsitedir``, since the worker's folders may name others in files of this kind.
+        # ``addsitedir``, not a bare path: the worker's folders may have .pth files, too.
         lines = [f"import site; site.addsitedir({folder!r})\n" for folder in own_modules()]
         (modules / "geminga_worker.pth").write_text("".join(lines), encoding="utf-8")
-        options = [option for wheel in package.wheels[:1] for option in _links(wheel)]
+        options: list[str] = []
+        if package.wheels:
+            # All wheels are in one folder; those that requirements name are found there.
+            options += ["--find-links", str(package.wheels[0].parent)]
         if package.requirements.strip():
             file = place / "requirements.txt"
             file.write_text(package.requirements, encoding="utf-8")
@@ -132,7 +139,7 @@ class Environments:
                 output = (output + chunk.decode(errors="replace"))[-OUTPUT_CHARACTERS_MAX:]
             code = await process.wait()
         except BaseException:
-            # pip builds what comes as source with processes of its own: all of them end.
+            # pip builds packages that come as source in other processes: the whole group is killed.
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
@@ -142,7 +149,7 @@ class Environments:
 
 
 def digest_of(package: Unpacked) -> str:
-    """What an environment depends on, as one word. Blocks."""
+    """The digest of everything that an environment depends on. Blocks."""
     digest = hashlib.sha256()
     for part in (sys.version, sys.executable, package.requirements):
         digest.update(part.encode() + b"\0")
@@ -156,7 +163,3 @@ def digest_of(package: Unpacked) -> str:
 def own_modules() -> list[str]:
     """The folders of the distributions that the worker runs with."""
     return [path for path in sys.path if Path(path).name in {"site-packages", "dist-packages"}]
-
-
-def _links(wheel: Path) -> tuple[str, str]:
-    return "--find-links", str(wheel.parent)

@@ -1,10 +1,10 @@
-"""Packages in topics: a topic of its own for each, which its ledgers keep as they keep messages.
+"""Packages in topics: each has a topic of its own, and is as durable as its messages.
 
-A package is cut into parts of at most ``PART_BYTES``, a message each, and ends with a message that
-says how many bytes and parts there are and their SHA-256: neither side holds a whole package in
-memory. A durable subscription without consumers, made before the first part, keeps the messages.
-A package without its last message was never stored. Packages are never changed: one that is stored
-again under its path gets a new topic.
+A package is cut into parts of at most ``PART_BYTES``, one message each, so that neither the writer
+nor a reader holds a whole package in memory. The last message has the number of bytes and parts and
+the SHA-256 of the package; without it the package was not stored. A durable subscription without
+consumers, created before the first part, keeps the messages from being deleted. Packages are never
+changed: storing one again under the same path deletes the topic and creates it anew.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from geminga_server.http.rest_calls import RestCall, RestCalls
 
 log = logging.getLogger(__name__)
 
-# Below the 5 MiB that brokers take in one message, and small enough for many uploads at once.
+# Below the 5 MiB that brokers take as one message, and small enough for many uploads at once.
 PART_BYTES: Final = 1024 * 1024
-# Parts on their way to the broker, or from it: what a transfer holds in memory.
+# Parts of one transfer that are in memory, on their way to the broker or from it.
 PARTS_AHEAD: Final = 4
 PART_TIMEOUT_S: Final = 30.0
 SUBSCRIPTION: Final = "package"
@@ -33,19 +33,21 @@ SUBSCRIPTION: Final = "package"
 
 @dataclass(frozen=True, slots=True)
 class StoredPackage:
-    """A package as it was stored: its path, the name of its file, its size and SHA-256 in hex."""
+    """A package as it was stored."""
 
     path: str
+    # The name of its file, which tells what kind of package it is.
     file_name: str
     size_bytes: int
+    # In hexadecimal digits.
     sha256: str
 
 
 class PackageStore:
     """Stores, reads and removes packages, by paths such as ``tenant/namespace/name/ID-file.zip``.
 
-    ``namespace`` is the one of the functions workers' own topics; ``web_url`` is of brokers. No
-    package has more than ``bytes_max`` bytes.
+    ``namespace`` is that of the workers' own topics; ``web_url`` is the brokers' REST interface.
+    A package with more than ``bytes_max`` bytes is refused.
     """
 
     def __init__(
@@ -68,7 +70,7 @@ class PackageStore:
         return f"persistent://{self._namespace}/package-{slug}-{digest_of(path)}"
 
     async def store(self, path: str, file_name: str, chunks: AsyncIterable[bytes]) -> StoredPackage:
-        """Store a package; one that has this path is replaced.
+        """Store a package, in place of an earlier one with this path.
 
         Raises ``PackageTooLarge``, ``ClientError``, ``ServerUnreachable``; nothing is stored then.
         """
@@ -77,7 +79,12 @@ class PackageStore:
         try:
             return await self._write(topic, path, file_name, chunks)
         except BaseException:
-            await self._discard(path)
+            try:
+                await self.remove(path)
+            except Exception:
+                # It takes space, and is no package without its last message.
+                extra = {"path": path}
+                log.exception("a package that was not stored leaves its topic", extra=extra)
             raise
 
     async def _write(
@@ -99,27 +106,21 @@ class PackageStore:
                 await producer.ready()
                 producer.send_nowait(part)
             package = StoredPackage(path, file_name, size_bytes, digest.hexdigest())
-            # Before the last message: what makes the package a whole one must be the last stored.
+            # All parts are stored before the last message, which says that they are.
             await producer.flush()
             await producer.send(b"", properties=_properties(package, parts))
         return package
 
-    async def _discard(self, path: str) -> None:
-        try:
-            await self.remove(path)
-        except Exception:
-            log.exception("a package that was not stored leaves its topic", extra={"path": path})
-
     async def read(self, path: str) -> AsyncIterator[bytes]:
-        """The bytes of a package, part by part. The caller must read to the end: what was read
-        is right only if no error comes.
+        """The bytes of a package, part by part.
 
-        Raises ``PackageNotFound``, ``PackageDamaged``, ``ClientError``.
+        The parts are right only if no error comes before their end, so the caller must read to the
+        end. Raises ``PackageNotFound``, ``PackageDamaged``, ``ClientError``.
         """
         topic = self.topic(path)
         digest, size_bytes, parts = hashlib.sha256(), 0, 0
-        # A reader would make the topic of a path that does not exist.
-        if not await self._exists(topic):
+        # A reader would create the topic.
+        if await self._call("GET", topic, "/stats") == 404:
             raise PackageNotFound(path)
         async with self._client.reader(topic, receiver_queue_size=PARTS_AHEAD) as reader:
             while await reader.has_message_available():
@@ -139,20 +140,20 @@ class PackageStore:
         raise PackageDamaged(path, "its last message is missing")
 
     async def remove(self, path: str) -> None:
-        """Remove a package; nothing happens where there is none. Raises ``ServerUnreachable``."""
+        """Remove a package, if there is one. Raises ``ServerUnreachable``, ``PackageDamaged``."""
+        # By force, since the subscription of the package is still there.
         answer = await self._call("DELETE", self.topic(path), "?force=true")
         if answer not in {204, 404}:
             raise PackageDamaged(path, f"the broker answered {answer} to its removal")
 
-    async def _exists(self, topic: str) -> bool:
-        return await self._call("GET", topic, "/stats") != 404
-
     async def _call(self, method: str, topic: str, rest: str) -> int:
+        """Send a request about a topic to a broker; returns the status of the answer."""
         url = topic_url(self._web_url, topic, rest)
         return (await self._calls.call(RestCall(method, url))).status
 
 
 def _properties(package: StoredPackage, parts: int) -> dict[str, str]:
+    """The properties of the last message."""
     return {
         "file": package.file_name,
         "parts": str(parts),
@@ -162,7 +163,7 @@ def _properties(package: StoredPackage, parts: int) -> dict[str, str]:
 
 
 async def _parts(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """The same bytes in parts of ``PART_BYTES``, of which the last is shorter."""
+    """The same bytes in parts of ``PART_BYTES``, of which the last may be shorter."""
     held = bytearray()
     async for chunk in chunks:
         held += chunk

@@ -1,9 +1,10 @@
-"""Makes folders of modules of the files of packages, as Apache Pulsar's Python instance does.
+"""Unpacks the files of packages into folders of modules, as Apache Pulsar's Python instance does.
 
-- ``.py`` is a module, found beside itself.
-- ``.whl`` is unpacked; what its metadata require is to be installed.
-- ``.zip`` holds a folder with the name of the file, or with any name, or just its content: ``src``
-  with modules (without it modules lie at the top), ``requirements.txt``, and wheels in ``deps``.
+- A ``.py`` file is a module; its folder is the folder of modules.
+- A ``.whl`` file is unpacked, and what its metadata require is installed.
+- A ``.zip`` file has a folder with the name of the file, or with any name, or has the content of
+  that folder: ``src`` with modules (without it, modules are at the top), ``requirements.txt``, and
+  wheels in ``deps``.
 """
 
 from __future__ import annotations
@@ -16,23 +17,25 @@ from typing import Final
 
 from geminga_functions.errors import PackageRefused
 
-# A package that becomes more than this on the disk is broken, or made to fill it.
+# A package that unpacks to more than this is broken, or meant to fill the disk.
 UNPACKED_BYTES_MAX: Final = 8 * 1024 * 1024 * 1024
 UNPACKED_FILES_MAX: Final = 200_000
 
 PACKAGES: Final = {".py", ".zip", ".whl"}
 JAVA: Final = {".jar", ".nar"}
-# As file systems have it.
+# The limit of file systems.
 NAME_BYTES_MAX: Final = 255
 
 
 @dataclass(frozen=True, slots=True)
 class Unpacked:
-    """The folders that modules are imported from, and what is to be installed: ``requirements`` as
-    lines of a requirements file, and ``wheels``, which may also fulfil them."""
+    """An unpacked package."""
 
+    # The folders that its modules are imported from.
     import_paths: tuple[Path, ...]
+    # What is to be installed: the text of a requirements file.
     requirements: str = ""
+    # Also to be installed; they may be what the requirements name.
     wheels: tuple[Path, ...] = ()
 
 
@@ -54,7 +57,8 @@ def unpack(file: Path, target: Path) -> Unpacked:
 
 
 def check_file_name(name: str) -> None:
-    """Raises ``PackageRefused`` where a file with that name is no package."""
+    """Check that a file with this name can be a package. Raises ``PackageRefused``."""
+    # The name must be no path: the file is created by this name.
     if not name or Path(name).name != name or len(name.encode(errors="replace")) > NAME_BYTES_MAX:
         raise PackageRefused(
             f"{name!r} is no name of a file, or has more than {NAME_BYTES_MAX} bytes"
@@ -77,23 +81,25 @@ def _extract(file: Path, target: Path) -> None:
                     f"{file.name} becomes {len(members)} files of {size_bytes} bytes: "
                     f"at most {UNPACKED_FILES_MAX} of {UNPACKED_BYTES_MAX} are unpacked"
                 )
-            # It takes ".." and a leading "/" out of names: nothing gets out of ``target``.
+            # It removes ".." and a leading "/" from names: all files end below ``target``.
             archive.extractall(target)
     except (zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
         raise PackageRefused(f"{file.name} cannot be unpacked: {error}") from error
 
 
 def _required_by_wheel(target: Path) -> str:
+    """The requirements in the metadata of an unpacked wheel. Raises ``PackageRefused``."""
     found = sorted(target.glob("*.dist-info/METADATA"))
     if len(found) != 1:
         raise PackageRefused("the wheel has no METADATA file, or several of them")
     headers = HeaderParser().parsestr(found[0].read_text(encoding="utf-8"))
-    # What extras add is installed with none: a function's package is not asked for any.
+    # A package is installed without extras, so their requirements are left out.
     required = [str(one) for one in headers.get_all("Requires-Dist", [])]
     return "".join(f"{one}\n" for one in required if "extra ==" not in one.replace('"', "'"))
 
 
 def _in_zip(target: Path, stem: str) -> Unpacked:
+    # macOS adds a folder of its own to archives.
     folders = [each for each in target.iterdir() if each.is_dir() and each.name != "__MACOSX"]
     base = target
     if (target / stem).is_dir():

@@ -1,4 +1,4 @@
-"""All of a worker that runs instances, put together from its settings: what a worker opens."""
+"""Puts together what a worker runs instances with: packages, environments, processes or threads."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ log = logging.getLogger(__name__)
 
 
 class Runtime(Service):
-    """The packages and instances of one worker. ``instances`` is its ``InstanceHost`` and what REST
-    asks about instances; ``packages`` stores what is uploaded, in ``namespace``.
+    """The packages and instances of one worker.
 
-    ``environment`` is the worker's environment variables, which instances and pip inherit, but for
-    the worker's own settings. Opening raises ``DirectoryInUse`` and ``DirectoryUnusable``.
+    ``packages`` stores uploaded packages in topics of ``namespace``. ``environment`` has the
+    worker's environment variables, which instances and pip inherit without the worker's own
+    settings. Opening raises ``DirectoryInUse`` and ``DirectoryUnusable``.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Runtime(Service):
         self._config = config
         self._clock = clock
         directory = config.directory.resolve()
-        # pip runs code of users too: that of packages which come as source.
+        # Without settings, which may be secrets: pip runs code of packages that come as source.
         environments = Environments(
             directory / "environments", without_settings(environment), config.environment_timeout_s
         )
@@ -71,12 +71,14 @@ class Runtime(Service):
         stack.callback(lock.close)
         if isinstance(self._runner, ProcessRunner):
             self._runner.inherited = (lock.descriptor,)
-        # Instances end first: they need their packages, and processes that are followed.
+        # Opened last, instances are closed first: until they have ended they need their packages,
+        # and the runner, which waits for their processes.
         for service in (self._cache, self._runner, self.instances):
             await stack.enter_async_context(service)
 
     def _take_directory(self) -> DirectoryLock:
         directory = self._config.directory.resolve()
+        # Orphans hold the lock open: they end before it is taken.
         if count := end_orphans(directory / LOCK_NAME):
             log.warning("instances of an earlier worker are killed", extra={"processes": count})
         return DirectoryLock(directory, self._clock)

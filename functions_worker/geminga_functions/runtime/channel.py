@@ -1,4 +1,4 @@
-"""What a worker and an instance say to each other, as the worker sees it; wherever it runs."""
+"""The worker's end of the channel to an instance, whether it is a process or a thread."""
 
 from __future__ import annotations
 
@@ -25,21 +25,23 @@ log = logging.getLogger(__name__)
 
 
 class InstanceChannel:
-    """The worker's end of an instance's channel. ``started`` is set by the instance's word;
-    ``failed`` is what it said last where it failed; ``is_lost`` is set once the channel has ended.
-    """
+    """The worker's end of the channel to one instance."""
 
     def __init__(self, name: InstanceName) -> None:
         self.name = name
+        # Set when the instance reports that it has started.
         self.started = asyncio.Event()
+        # What the instance reported last, if it failed or its lease ended.
         self.failed: Ending | None = None
+        # Set once the channel has ended.
         self.is_lost = asyncio.Event()
+        # By the numbers of the requests for status that are not answered yet.
         self._answers: dict[int, asyncio.Future[str | None]] = {}
         self._requests = 0
         self._channel = Channel(self._take, lambda _: self._lost(), INSTANCE_CHANNEL)
 
     async def begin(self, ours: socket.socket, order: Order) -> None:
-        """Tell the instance what to run, over its other end of ``ours``."""
+        """Take over the socket ``ours``, and send the instance at its other end what to run."""
         ours.settimeout(0)
         loop = asyncio.get_running_loop()
         try:
@@ -50,13 +52,14 @@ class InstanceChannel:
         self._channel.send(order.start)
 
     def extend_lease(self, until_s: float) -> None:
-        """Tell it that it may run until ``until_s`` of the monotonic clock."""
+        """Let the instance run until ``until_s`` of the monotonic clock."""
         self._channel.send(Lease(until_s))
 
     async def status(self, timeout_s: float) -> str | None:
-        """Ask it for its ``InstanceStatus``; None where no answer comes in time."""
+        """Request the ``InstanceStatus`` as JSON; None if no answer comes in time."""
         if not self._channel.is_open:
             return None
+        # An answer that comes after its time-out finds no request with its number.
         self._requests += 1
         number = self._requests
         self._answers[number] = answer = asyncio.get_running_loop().create_future()
@@ -67,20 +70,21 @@ class InstanceChannel:
         except TimeoutError:
             return None
         else:
-            return text or None  # it is being loaded, and counts nothing yet
+            return text or None  # empty while the user's code is being loaded
         finally:
             del self._answers[number]
 
     def stop(self, timeout_s: float) -> None:
-        """Tell it to finish what is begun within ``timeout_s``."""
+        """Let the instance finish its messages within ``timeout_s``, and end."""
         self._channel.send(Stop(timeout_s))
 
     def close(self) -> None:
-        """End the channel, which the instance takes as the end of its worker."""
+        """End the channel, which the instance takes for the end of its worker."""
         self._channel.close()
 
     def _lost(self) -> None:
         self.is_lost.set()
+        # No answer will come: requests need not wait for their time-outs.
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_result(None)
@@ -95,7 +99,7 @@ class InstanceChannel:
             case Expired():
                 self.failed = Ending("the lease of the instance has ended", is_lease_over=True)
             case Stopped():
-                pass  # its end follows
+                pass  # the end of the channel follows
             case StatusAnswer(request_id, status):
                 answer = self._answers.get(request_id)
                 if answer is not None and not answer.done():

@@ -1,11 +1,12 @@
-"""Keeps what runs on a worker equal to what is assigned to it.
+"""Keeps the instances that run on a worker equal to those that are assigned to it.
 
-Each assigned instance has a ``Keeper``, whose task prepares its package, starts it, sees it end and
-starts it again after a while. Another version, or an assignment that is gone, cancels the task,
-which stops the instance in order; only when that has ended does the next one begin.
+Each assigned instance has a ``Keeper``, whose task prepares its package, starts it, waits for its
+end, and starts it again after a delay. A new version, or the end of the assignment, cancels the
+task, which stops the instance in order; only when the instance has ended does the next one begin.
 
-No instance runs without a lease. The worker extends it; an instance is told, and ends itself at its
-end. This side does not trust it with that: at the same moment it kills what still runs.
+No instance runs without a lease. The worker extends the lease and tells the instances, which end by
+themselves when it ends. The worker does not rely on that: at the same moment it kills those that
+still run.
 """
 
 from __future__ import annotations
@@ -40,23 +41,22 @@ from geminga_server.rates.durations import Durations
 
 log = logging.getLogger(__name__)
 
-# An instance that ran for so long before it failed is started again as soon as one that failed for
-# the first time.
+# An instance that ran for so long before it failed is restarted as soon as after a first failure.
 STABLE_S = 60.0
-# Instances that load their function wait in line for so long at most: one that hangs while it does
-# holds up the others no longer.
+# An instance that loads its function occupies one of the places for starting at most so long: one
+# that hangs does not delay the others any longer.
 TURN_S = 5.0
 # How long the kernel may take to end a process that was killed.
 KILL_TIMEOUT_S = 5.0
-# Longer traces are cut in the middle: they stand in REST answers, and one for each instance here.
+# Longer traces are cut in the middle: REST answers contain them, and each instance keeps one.
 TRACE_CHARACTERS_MAX = 16 * 1024
 
 
 class Packages(Protocol):
-    """Where instances get their code from."""
+    """The packages that instances get their code from."""
 
     def use(self, metadata: FunctionMetaData) -> AbstractAsyncContextManager[Prepared]:
-        """The package of a function, which stays on the disk until the block ends.
+        """Prepare the package of a function; it stays on the disk until the block ends.
 
         Raises ``PackageError``, ``ClientError``, ``OSError``.
         """
@@ -65,7 +65,7 @@ class Packages(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WorkerIdentity:
-    """What instances are told of their worker and of the cluster that it works for."""
+    """The worker and its cluster, as instances see them in ``Start``."""
 
     worker_id: str
     cluster: str
@@ -76,8 +76,10 @@ class WorkerIdentity:
 
 
 class Instances(Service):
-    """The instances of one worker: ``InstanceHost`` towards the cluster of workers, and
-    ``InstanceReports`` towards REST."""
+    """The instances of one worker.
+
+    The worker assigns them and extends their lease; REST reads reports on them, and restarts them.
+    """
 
     def __init__(
         self,
@@ -95,22 +97,28 @@ class Instances(Service):
         self.packages = packages
         self.clock = clock
         self.random = random
+        # Places for instances that load their function: each takes a processor meanwhile.
         self.starting = asyncio.Semaphore(config.starts_at_once_max)
-        # How long instances took to load their functions, and to end when they were to.
+        # How many milliseconds instances took to load their functions, and to end in order.
         self.starts, self.stops = Durations(), Durations()
+        # Set while instances may run: until ``lease_until_s`` of the monotonic clock.
+        self.lease = asyncio.Event()
         self.lease_until_s = 0.0
-        self._has_lease = asyncio.Event()
         self._lease_timer: asyncio.TimerHandle | None = None
+        # Of the instances that are assigned, and of those that still end.
         self._keepers: dict[InstanceName, Keeper] = {}
+        # Set, and replaced by a new one, with each change of a report.
         self._has_changed = asyncio.Event()
         self._is_ending = False
 
-    # --- InstanceHost -------------------------------------------------------------------------
+    # --- assignments and the lease ------------------------------------------------------------
 
     def assign(self, assigned: Mapping[InstanceName, FunctionMetaData]) -> None:
-        """Run these instances and no others; returns at once. Nothing begins any more once this
-        service closes: what is assigned meanwhile, as after another worker's end, would live as
-        long as its closing may take."""
+        """Run these instances and no others; returns at once.
+
+        While this service closes, assignments are ignored: an instance that began now, perhaps
+        because another worker has ended, would run only until the service is closed.
+        """
         if self._is_ending:
             return
         for name, keeper in self._keepers.items():
@@ -125,7 +133,7 @@ class Instances(Service):
             self.spawn(self._keep(new), name=f"keeper of {name}")
 
     def present(self) -> frozenset[InstanceName]:
-        """The instances that may still run here, those that are being stopped among them."""
+        """The instances that may run here, including those that are being stopped."""
         return frozenset(self._keepers)
 
     async def ended(self, name: InstanceName) -> None:
@@ -134,12 +142,13 @@ class Instances(Service):
             await self._has_changed.wait()
 
     def extend_lease(self, until_s: float) -> None:
-        """All instances may run until ``until_s`` of the monotonic clock."""
+        """Let all instances run until ``until_s`` of the monotonic clock."""
         left_s = until_s - self.clock.monotonic()
+        # The receipt of a heartbeat may come late, or after that of a later one.
         if left_s <= 0 or until_s <= self.lease_until_s:
-            return  # a receipt that came late, or after a later one
+            return
         self.lease_until_s = until_s
-        self._has_lease.set()
+        self.lease.set()
         if self._lease_timer is not None:
             self._lease_timer.cancel()
         self._lease_timer = asyncio.get_running_loop().call_later(left_s, self._lease_ended)
@@ -148,7 +157,7 @@ class Instances(Service):
                 keeper.running.extend_lease(until_s)
 
     def _lease_ended(self) -> None:
-        self._has_lease.clear()
+        self.lease.clear()
         killed = [keeper for keeper in self._keepers.values() if keeper.running is not None]
         for keeper in killed:
             assert keeper.running is not None
@@ -156,24 +165,16 @@ class Instances(Service):
         if killed:
             log.error("lease ended: instances are killed", extra={"instances": len(killed)})
 
-    @property
-    def has_lease(self) -> bool:
-        """Whether instances may run at this moment."""
-        return self._has_lease.is_set()
-
-    async def lease(self) -> None:
-        """Return once there is a lease."""
-        await self._has_lease.wait()
-
     async def _open(self, stack: AsyncExitStack) -> None:
-        stack.callback(self._cancel_timer)
+        def cancel_timer() -> None:
+            if self._lease_timer is not None:
+                self._lease_timer.cancel()
 
-    def _cancel_timer(self) -> None:
-        if self._lease_timer is not None:
-            self._lease_timer.cancel()
+        stack.callback(cancel_timer)
 
     async def _end_tasks(self) -> None:
-        # In order: a task that is cancelled a second time has no time to stop its instance.
+        # The instances are stopped in order before the tasks are cancelled: a task that is
+        # cancelled a second time has no time to stop its instance.
         self.assign({})
         self._is_ending = True
         with suppress(TimeoutError):
@@ -196,29 +197,32 @@ class Instances(Service):
             self.changed()
 
     def directory_of(self, name: InstanceName) -> Path:
-        """The folder of an instance."""
+        """The folder of an instance: the working directory of its code."""
         function = name.function
         folder = f"{function.tenant}/{function.namespace}/{function.name}-{name.instance}"
         return self.config.directory.resolve() / "instances" / folder
 
-    # --- InstanceReports ----------------------------------------------------------------------
+    # --- reports ------------------------------------------------------------------------------
 
     def changed(self) -> None:
-        """Something is to be reported: wake those that wait for it."""
+        """Wake all that wait for a change of a report."""
         self._has_changed.set()
         self._has_changed = asyncio.Event()
 
     def reports(self) -> list[InstanceReport]:
-        """As ``InstanceReports.reports``."""
+        """Reports on all instances that are assigned to this worker or still end here, by name."""
         return [self._keepers[name].report() for name in sorted(self._keepers)]
 
     def report(self, name: InstanceName) -> InstanceReport | None:
-        """As ``InstanceReports.report``."""
+        """The report on one of them; None for an instance that is not on this worker."""
         keeper = self._keepers.get(name)
         return None if keeper is None else keeper.report()
 
     async def settled(self, name: InstanceName, version: int, timeout_s: float) -> InstanceReport:
-        """As ``InstanceReports.settled``."""
+        """Wait until this version of the instance, or a later one, runs, has failed or is stopped.
+
+        Raises ``TimeoutError``.
+        """
         async with asyncio.timeout(timeout_s):
             while True:
                 report = self.report(name)
@@ -227,14 +231,20 @@ class Instances(Service):
                 await self._has_changed.wait()
 
     async def status(self, name: InstanceName, timeout_s: float) -> str | None:
-        """As ``InstanceReports.status``."""
+        """The counts of the instance, an ``InstanceStatus`` as JSON.
+
+        None if it does not run, or does not answer within ``timeout_s``.
+        """
         keeper = self._keepers.get(name)
         if keeper is None or keeper.running is None:
             return None
         return await keeper.running.status(timeout_s)
 
     async def restart(self, name: InstanceName) -> bool:
-        """As ``InstanceReports.restart``."""
+        """End the instance and let it start anew; returns once it has ended.
+
+        False: the instance is not on this worker.
+        """
         keeper = self._keepers.get(name)
         if keeper is None:
             return False
@@ -243,15 +253,23 @@ class Instances(Service):
 
 
 class Keeper:
-    """One assigned instance: one life after the other, of the version that is wanted."""
+    """Runs one assigned instance, in the version that is wanted.
+
+    A life is a task that runs one version of the instance, over and over, until it is cancelled.
+    When another version is wanted, the life ends and the next one begins.
+    """
 
     def __init__(self, name: InstanceName, instances: Instances) -> None:
         self.name = name
+        # From its start to its end; None in between.
         self.running: RunningInstance | None = None
         self._instances = instances
+        # The metadata of the version that is wanted; None: the instance is not assigned any more.
         self._wanted: FunctionMetaData | None = None
         self._life: asyncio.Task[object] | None = None
         self._is_life_ending = False
+        # What reports show: the version and state of the current life, how often the instance was
+        # started, and its last failure.
         self._version = -1
         self._state = InstanceState.PREPARING
         self._starts = 0
@@ -259,27 +277,28 @@ class Keeper:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether it is assigned to this worker."""
+        """Whether the instance is assigned to this worker."""
         return self._wanted is not None
 
     def report(self) -> InstanceReport:
-        """What is to be said of the instance."""
+        """The report of the instance, at this moment."""
         pid = None if self.running is None else self.running.pid
         restarts = max(0, self._starts - 1)
         return InstanceReport(self.name, self._version, self._state, restarts, self._failure, pid)
 
     def want(self, metadata: FunctionMetaData | None) -> None:
-        """Run what ``metadata`` say from now on; None: nothing any more."""
+        """Run the version that ``metadata`` describe from now on; None: stop running."""
         before, self._wanted = self._wanted, metadata
         if metadata is None or before is None or self._essence(before) != self._essence(metadata):
             self._cancel_life()
         elif not self._is_life_ending:
-            # Another instance was stopped, say: a higher version that changes nothing here.
+            # A higher version that changes nothing here, for example because another instance of
+            # the function was stopped.
             self._version = metadata.version
             self._instances.changed()
 
     def _essence(self, metadata: FunctionMetaData) -> tuple[object, ...]:
-        """What of its function's metadata an instance is started with."""
+        """The parts of the metadata that make the instance start anew when they change."""
         return (
             metadata.functionDetails,
             metadata.packageLocation,
@@ -288,38 +307,36 @@ class Keeper:
         )
 
     async def end_life(self) -> None:
-        """End what runs now, and return when it has ended; the next life begins with that."""
+        """End the current life, and return when it has ended; the next one then begins."""
         life = self._life
         if life is not None:
             self._cancel_life()
             await asyncio.wait([life])
 
     def _cancel_life(self) -> None:
-        # Once only: a second cancellation would cut short the orderly stop that the first began.
+        # Only once: a second cancellation would interrupt the orderly stop that the first began.
         if self._life is not None and not self._is_life_ending:
             self._is_life_ending = True
             self._life.cancel()
             self._change(InstanceState.STOPPING)
 
     async def keep(self) -> None:
-        """Live until nothing is wanted any more."""
+        """Live one life after the other, as long as the instance is wanted."""
         while (wanted := self._wanted) is not None:
             self._version = wanted.version
             self._is_life_ending = False
-            work = self._rest() if self._wants_stop(wanted) else self._live(wanted)
-            self._life = self._instances.spawn(work, name=f"life of {self.name}")
+            self._life = self._instances.spawn(self._live(wanted), name=f"life of {self.name}")
             await asyncio.wait([self._life])
             self._life = None
 
     def _wants_stop(self, wanted: FunctionMetaData) -> bool:
         return wanted.instanceStates.get(self.name.instance) == STOPPED
 
-    async def _rest(self) -> None:
-        self._change(InstanceState.STOPPED)
-        await asyncio.Event().wait()  # for the cancellation, as every life
-
     async def _live(self, wanted: FunctionMetaData) -> None:
-        """Run the instance, again and again after it has ended. Only cancellation ends this."""
+        """Run the instance, and run it again when it has ended, until cancelled."""
+        if self._wants_stop(wanted):
+            self._change(InstanceState.STOPPED)
+            await asyncio.Event().wait()  # nothing sets it: only cancellation ends this life, too
         instances = self._instances
         config = instances.config
         backoff = Backoff(config.restart_first_s, config.restart_limit_s, instances.random)
@@ -327,14 +344,15 @@ class Keeper:
             began_s = instances.clock.monotonic()
             ending = await self._run(wanted)
             if ending.is_lease_over:
-                # It left a moment before its lease ends: no other is to begin until that is over.
+                # The instance left a moment before the end of its lease. Until that has passed the
+                # old lease seems to hold, and another start would end at once, too.
                 await asyncio.sleep(LEAVES_EARLIER_S)
                 continue
-            if not ending.trace or not instances.has_lease:
-                # The lease ended, and the instance with it. ``_run`` would wait for the next one,
-                # too, but only behind its package: one that is refused at once would be tried all
-                # the while, and nothing else of this worker would run.
-                await instances.lease()
+            if not ending.trace or not instances.lease.is_set():
+                # The lease ended, and the instance with it. ``_run`` waits for the next lease, too,
+                # but only after it has prepared the package. If the package is refused at once,
+                # this loop would spin, and nothing else of this worker would run.
+                await instances.lease.wait()
                 continue
             self._failure = InstanceFailure(
                 shortened(ending.trace), ending.is_user_error, instances.clock.wall_ms()
@@ -356,7 +374,7 @@ class Keeper:
             await asyncio.sleep(delay_s)
 
     async def _run(self, wanted: FunctionMetaData) -> Ending:
-        """Prepare, start, and see it end."""
+        """Prepare the package, start the instance, and wait for its end. Errors become endings."""
         self._change(InstanceState.PREPARING)
         try:
             async with self._instances.packages.use(wanted) as prepared:
@@ -366,28 +384,31 @@ class Keeper:
         except (GemingaError, OSError) as error:
             return Ending(f"the instance cannot be started: {error}")
         except Exception as error:
-            # A mistake of ours: it must neither end the keeper nor make it try without a pause.
+            # A mistake of ours: it must neither end the keeper nor make it retry without a delay.
             log.exception("instance cannot be kept", extra={"instance": str(self.name)})
             return Ending(f"the worker cannot run the instance: {error!r}")
 
     async def _run_once(self, wanted: FunctionMetaData, prepared: Prepared) -> Ending:
+        """Start the instance when it is its turn, and wait for its end."""
         instances, config = self._instances, self._instances.config
         async with AsyncExitStack() as turn:
             await turn.enter_async_context(instances.starting)
-            await instances.lease()
+            await instances.lease.wait()
             self._change(InstanceState.STARTING)
             self._starts += 1
             began_s = instances.clock.monotonic()
             order = self._order(wanted, prepared)
             running = self.running = await instances.runner.start(order)
             try:
-                # What the lease did while the process was being made, nothing told the instance.
-                if not instances.has_lease:
+                # While the process was created, ``self.running`` was None: the instance was neither
+                # killed at the end of the lease nor told of a new one.
+                if not instances.lease.is_set():
                     running.kill()
                 elif instances.lease_until_s > order.start.lease_until_s:
                     running.extend_lease(instances.lease_until_s)
                 turn_s = min(TURN_S, config.start_timeout_s)
                 is_settled = await settled(running, turn_s)
+                # The next instance may start now, whether this one has or not.
                 await turn.aclose()
                 if not is_settled:
                     is_settled = await settled(running, config.start_timeout_s - turn_s)
@@ -442,7 +463,7 @@ class Keeper:
 
 
 async def settled(running: RunningInstance, timeout_s: float) -> bool:
-    """Whether the instance has started, or ended, within ``timeout_s``."""
+    """Wait until the instance has started or ended; returns whether it did within ``timeout_s``."""
     started = asyncio.ensure_future(running.started.wait())
     try:
         waiting: list[asyncio.Future[Any]] = [started, running.ended]
@@ -455,7 +476,7 @@ async def settled(running: RunningInstance, timeout_s: float) -> bool:
 
 
 def shortened(trace: str) -> str:
-    """A trace without its middle, where it is long: how it began and what it ended with matter."""
+    """A trace; a long one without its middle, since its beginning and its end say most."""
     if len(trace) <= TRACE_CHARACTERS_MAX:
         return trace
     half = TRACE_CHARACTERS_MAX // 2

@@ -1,4 +1,4 @@
-"""What an instance writes to its standard output and error: a file, bounded in size and speed."""
+"""The file for an instance's standard output and error, bounded in size and speed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ CHUNK_BYTES = 64 * 1024
 
 
 class OutputFile:
-    """Copies a process's output into a file, and keeps the last of it in memory.
+    """Copies the output of a process into a file, and keeps its last bytes in memory.
 
-    A file that grows over ``file_bytes_max`` is put aside, in the place of the one before: an
-    instance's output takes twice as much on disk at most. A process that writes more than
-    ``bytes_per_s_max`` waits, as its pipe is full; the worker and other instances do not notice.
+    A file that grows over ``file_bytes_max`` is renamed, in place of the one renamed before: the
+    output of an instance takes at most twice as much on disk. A process that writes more than
+    ``bytes_per_s_max`` blocks, since its pipe is full; the worker and other instances go on.
     """
 
     def __init__(
@@ -37,18 +37,24 @@ class OutputFile:
         self._bytes_per_s_max = bytes_per_s_max
         self._tail_bytes = tail_bytes
         self._tail = bytearray()
+        # Whether the loss of output has been logged.
         self._is_lost = False
 
     @property
     def tail(self) -> str:
-        """The last that was written, from the beginning of a line on where that is known."""
+        """The last that was written, without a first line that is incomplete."""
         text = self._tail.decode(errors="backslashreplace")
         is_cut = len(self._tail) >= self._tail_bytes
+        # A single long line is shown as far as it is kept.
         return (text.partition("\n")[2] or text if is_cut else text).strip()
 
     async def copy(self, output: asyncio.StreamReader) -> None:
-        """Copy all of ``output``, to its end. A file that cannot be written to (a full disk) loses
-        output, and never holds up the process."""
+        """Copy ``output`` to its end.
+
+        If the file cannot be written, for example on a full disk, output is lost; the process never
+        waits for the disk.
+        """
+        # Bytes are counted in windows of a second, or of as long as they should have taken.
         began_s, written = self._clock.monotonic(), 0
         while chunk := await output.read(CHUNK_BYTES):
             self._tail += chunk
@@ -62,7 +68,8 @@ class OutputFile:
                 await asyncio.sleep(began_s + written / self._bytes_per_s_max - now_s)
 
     def _append(self, chunk: bytes) -> None:
-        # Into the page cache, 64 KiB at most: some 20 us, less than a thread would take.
+        # On the loop: at most 64 KiB go into the page cache, in about 20 us, less than the way to a
+        # thread and back. It is opened for each chunk, since the one before may have renamed it.
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)

@@ -1,12 +1,13 @@
-"""An instance in a process of its own: another interpreter, limits, and an end that is certain.
+"""An instance in a process of its own: with an interpreter and limits of its own, and a sure end.
 
 The process is ``python -m geminga_functions.instance DESCRIPTOR PARENT``: the descriptor of its
-end of a Unix socket pair, over which it is told what to run, and the process id of the worker. It
-leads a session, and with it a process group, so that what a function has started ends with it.
+end of a Unix socket pair, over which the worker sends what to run, and the process id of the
+worker. It leads a session, and with it a process group, so that what a function has started ends
+with it.
 
-These end it: the worker's order; the end of the worker, which it sees as the end of the channel, or
-which the kernel tells it; the end of its lease. Nothing that a function does keeps it alive: the
-last word is SIGKILL to the whole group.
+An instance ends when the worker stops it; when the worker ends, which it notices by the end of the
+channel, or the kernel by the end of its parent; and when its lease ends. A function cannot prevent
+that: in the end the whole group gets a SIGKILL.
 """
 
 from __future__ import annotations
@@ -31,26 +32,29 @@ from geminga_runtime.service import Service
 log = logging.getLogger(__name__)
 
 INSTANCE = "geminga_functions.instance"
-# What the interpreter and the client library allocate themselves, beside what a function may.
+# What the interpreter and the client library allocate; a function may allocate its limit besides.
 OWN_BYTES = 128 * 1024 * 1024
-# An instance that fills the machine's memory is killed by the kernel before its worker is.
+# Where the memory of the machine ends, the kernel kills an instance before its worker.
 OOM_SCORE = 500
-# How long the ends of an instance's process, of its output and of its channel may lie apart. What
-# it started and what left its process group may hold the output open for ever; an instance that
-# exits closes its channel a moment before.
+# How long the ends of an instance's process, of its output and of its channel may lie apart. An
+# instance that exits closes its channel a moment before; a process that the function started, and
+# that left the group, may hold the output open without end.
 ENDS_APART_S = 1.0
-# Who sent the signal is not known: the kernel in most cases.
+# Likely reasons for a SIGKILL, whose sender is not known; in most cases it is the kernel.
 KILLED = (
     ", as code is that keeps the interpreter to itself for longer than the worker's lease, or "
     "closes all files, and as processes are where memory ends"
 )
-# What the environment of a worker tells the worker alone: settings, and among them secrets.
+# Variables of the worker's environment that are meant for it alone: its settings may be secrets.
 WORKERS_VARIABLES = "GEMINGA_"
 
 
 class ProcessRunner(Service):
-    """Starts instances as processes. ``environment`` is the worker's; ``output_of`` makes the file
-    for what an instance writes; ``program`` is what the interpreter is told to run."""
+    """Starts instances as processes.
+
+    ``environment`` has the worker's environment variables; ``output_of`` creates the output file of
+    an instance; ``program`` are the arguments of the interpreter.
+    """
 
     def __init__(
         self,
@@ -59,12 +63,12 @@ class ProcessRunner(Service):
         program: Sequence[str] = ("-m", INSTANCE),
     ) -> None:
         super().__init__()
-        # Unbuffered: what a function prints is there to be read when it is killed.
+        # Unbuffered: what a function has printed is not lost when it is killed.
         self._environment = {**without_settings(environment), "PYTHONUNBUFFERED": "1"}
         self._output_of = output_of
         self._program = program
-        # Descriptors that instances keep open: the lock of the worker's directory, which no worker
-        # after this one takes while an instance still works in it.
+        # Descriptors that instances keep open: the lock of the worker's directory. The next worker
+        # cannot take it while an instance still works in the directory.
         self.inherited: tuple[int, ...] = ()
 
     async def start(self, order: Order) -> ProcessInstance:
@@ -75,8 +79,8 @@ class ProcessRunner(Service):
             process = await asyncio.create_subprocess_exec(
                 *(str(order.python), *self._program, str(theirs.fileno()), str(os.getpid())),
                 stdin=DEVNULL,
-                # Not asyncio's PIPE: a process of that kind has exited only when its pipe is at
-                # its end, which something that the function started may hold open for ever.
+                # Not asyncio's PIPE: with one, asyncio waits for the end of the pipe before it
+                # reports the exit, and a process that the function started may keep the pipe open.
                 stdout=write_end,
                 stderr=STDOUT,
                 env=self._environment,
@@ -92,9 +96,10 @@ class ProcessRunner(Service):
             theirs.close()
             os.close(write_end)
         instance = ProcessInstance(order.name, process, self._output_of(order.name))
-        # Before it is told what to run: no code of the function's runs without limits.
+        # Before the process is sent what to run: no code of the function runs without limits.
         confine(process.pid, order.memory_bytes)
-        # The service ends this task where the worker has no time to end its instances in order.
+        # The task belongs to the service, which cancels it, and so kills the process, if the worker
+        # has no time to stop its instances in order.
         self.spawn(instance.follow(read_end), name=f"process of {order.name}")
         try:
             await instance.channel.begin(ours, order)
@@ -114,7 +119,9 @@ class ProcessInstance:
         self.ended: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         self._process = process
         self._output = output
+        # Whether the end is ours: the instance was stopped or killed.
         self._is_stopping = False
+        # Whether the process id may belong to another process by now.
         self._is_reaped = False
 
     def extend_lease(self, until_s: float) -> None:
@@ -148,19 +155,26 @@ class ProcessInstance:
             os.killpg(self._process.pid, signal.SIGKILL)
 
     async def follow(self, read_end: int) -> None:
-        """See the process through to its end, whatever that is, and say how it was. Its output
-        comes through the pipe ``read_end``."""
+        """Copy the output from the pipe ``read_end``, wait for the exit, then set ``ended``."""
         ending = Ending("the worker did not follow the process to its end")
         try:
             async with asyncio.TaskGroup() as group:
                 copying = group.create_task(self._copy(read_end))
                 lost = group.create_task(self._kill_without_channel())
                 code = await self._exit_code()
-                # Its last words may still be in the pipe and in the socket.
+                # The last output and the last message may still be in the pipe and the socket.
                 await asyncio.wait([copying, lost], timeout=ENDS_APART_S)
                 copying.cancel()
                 lost.cancel()
-            ending = self._ending(code)
+            if self.channel.failed is not None:
+                ending = self.channel.failed
+            elif self._is_stopping:
+                ending = Ending()
+            else:
+                trace = f"the process of the instance {exit_text(code)}"
+                if tail := self._output.tail:
+                    trace += f"; the last that it wrote:\n{tail}"
+                ending = Ending(trace, is_user_error=True)
         finally:
             self.channel.close()
             self.ended.set_result(ending)
@@ -177,42 +191,33 @@ class ProcessInstance:
             transport.close()
 
     async def _kill_without_channel(self) -> None:
-        # An instance without a channel can neither learn that its lease goes on nor be asked to
-        # stop. Most that lose it are exiting, and their exit code says more than a SIGKILL would.
+        # An instance without a channel can neither get another lease nor be stopped. Most are just
+        # exiting when it ends, and their exit code says more than that of a SIGKILL, so they are
+        # given some time.
         await self.channel.is_lost.wait()
         asyncio.get_running_loop().call_later(ENDS_APART_S, self._kill_unless_reaped)
 
     async def _exit_code(self) -> int:
-        """How the process exited, once it has; then nothing of its group runs any more."""
+        """Wait for the exit of the process, and kill what is left of its group.
+
+        If this is cancelled, the process is killed at once.
+        """
         try:
             return await self._process.wait()
         except asyncio.CancelledError:
             self._kill_group()
-            await self._process.wait()  # the kernel's word is quick, and reaps the process
+            await self._process.wait()  # it takes a moment, and reaps the process
             raise
         finally:
-            # At once: while children of it live, the number of its group is given to no other.
+            # At once: as long as processes of the group live, the kernel gives its number to no
+            # other group.
             self._is_reaped = True
             self._kill_group()
 
     def _kill_unless_reaped(self) -> None:
-        # The number of a process that was reaped may soon be another's.
+        # The number of a process that was reaped may soon belong to another.
         if not self._is_reaped:
             self._kill_group()
-
-    def _ending(self, code: int) -> Ending:
-        if self.channel.failed is not None:
-            return self.channel.failed
-        if self._is_stopping:
-            return Ending()
-        how = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
-        if code == -signal.SIGKILL:
-            how += KILLED
-        tail = self._output.tail
-        trace = f"the process of the instance {how}"
-        return Ending(
-            f"{trace}; the last that it wrote:\n{tail}" if tail else trace, is_user_error=True
-        )
 
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
@@ -222,19 +227,22 @@ def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def signal_name(number: int) -> str:
-    """``SIGKILL``; ``signal 34`` for one without a name."""
+def exit_text(code: int) -> str:
+    """How a process ended, by its exit code, which is negative after a signal."""
+    if code >= 0:
+        return f"exited with code {code}"
     try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+        name = signal.Signals(-code).name
+    except ValueError:  # a real-time signal, which has no name
+        name = f"signal {-code}"
+    return f"was killed by {name}" + (KILLED if code == -signal.SIGKILL else "")
 
 
 def confine(pid: int, memory_bytes: int) -> None:
-    """Limit what a process may take, and let the kernel choose it first when memory ends.
+    """Limit the memory of a process, and let the kernel kill it first where memory ends.
 
-    Data, not address space: what threads and allocators only reserve is no memory that is used.
-    Systems without these calls have no limits.
+    The limit is on data, not on address space: threads and allocators reserve addresses that they
+    never use. Systems without these calls have no limits.
     """
     with suppress(OSError):
         Path(f"/proc/{pid}/oom_score_adj").write_text(str(OOM_SCORE), encoding="ascii")
@@ -248,33 +256,28 @@ def confine(pid: int, memory_bytes: int) -> None:
 
 
 def end_orphans(lock: Path) -> int:
-    """Kill the instances of a worker that was killed, and what they forked; how many there were.
+    """Kill what instances of an earlier worker have left running; returns how many processes.
 
-    The kernel kills an instance with its worker, but not what the instance forked. All of them hold
-    ``lock``, the lock of the worker's directory, open; the file names the worker. Nothing is killed
-    while that one runs. Blocks; knows orphans on Linux alone.
+    When a worker is killed, the kernel kills its instances, but not what they have forked. All of
+    them hold ``lock`` open, the lock of the worker's directory, a file that has the worker's
+    process id in it. Nothing is killed while that worker runs. Blocks; finds orphans on Linux only.
     """
     owner = lock.read_text().strip() if lock.exists() else ""
     holders = [each for each in Path("/proc").glob("[0-9]*") if _holds(each, lock)]
     if owner != str(os.getpid()) and any(each.name == owner for each in holders):
         return 0
-    # Not another worker, which may just be waiting for the lock.
-    orphans = [each for each in holders if INSTANCE.encode() in _words_of(each)]
-    for each in orphans:
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(int(each.name), signal.SIGKILL)
-    return len(orphans)
+    orphans = 0
+    for each in holders:
+        with suppress(OSError):  # it has ended meanwhile, or belongs to another user
+            # Only instances: another holder of the file may be a worker that waits for the lock.
+            if INSTANCE.encode() in (each / "cmdline").read_bytes().split(b"\0"):
+                orphans += 1
+                os.kill(int(each.name), signal.SIGKILL)
+    return orphans
 
 
 def _holds(process: Path, file: Path) -> bool:
     try:
         return any(each.readlink() == file for each in (process / "fd").iterdir())
-    except OSError:  # it has ended, or is another user's
+    except OSError:  # it has ended, or belongs to another user
         return False
-
-
-def _words_of(process: Path) -> list[bytes]:
-    try:
-        return (process / "cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return []

@@ -1,4 +1,4 @@
-"""What a way of running instances is: it starts one, and hands back something to end it with."""
+"""What a way of running instances provides: ``InstanceRunner``, and ``RunningInstance``."""
 
 from __future__ import annotations
 
@@ -13,51 +13,55 @@ from geminga_functions.names import InstanceName
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How an instance ended. ``trace`` is empty where it was asked to end, and did so;
-    ``is_lease_over`` says that it ended with its lease, which is no failure of the function."""
+    """How an instance ended."""
 
+    # Empty if the instance was asked to end, and did.
     trace: str = ""
+    # Whether the function is to blame, not the worker.
     is_user_error: bool = False
+    # Whether it ended with its lease, which is no failure of the function.
     is_lease_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is to run: ``start`` is told to the instance, the rest concerns its process alone.
-
-    ``python`` is the interpreter of the function's environment. ``memory_bytes`` is what the
-    function may allocate; 0: as much as there is.
-    """
+    """An instance to start."""
 
     name: InstanceName
+    # The first message to the instance; the fields below concern its process alone.
     start: Start
+    # The interpreter of the function's environment.
     python: Path
+    # What the function may allocate; 0: as much as there is.
     memory_bytes: int
 
 
 class RunningInstance(Protocol):
-    """An instance that was started. ``started`` is done once it processes messages, ``ended`` once
-    nothing of it runs any more; ``ended`` may come without ``started``, and never fails."""
+    """An instance that was started, until nothing of it runs any more."""
 
+    # Set once the instance processes messages.
     started: asyncio.Event
+    # Done once nothing of the instance runs any more, whether it ever started or not; never fails.
     ended: asyncio.Future[Ending]
     pid: int | None
 
     def extend_lease(self, until_s: float) -> None:
-        """It may run until ``until_s`` of the monotonic clock."""
+        """Let it run until ``until_s`` of the monotonic clock."""
         ...
 
     async def status(self, timeout_s: float) -> str | None:
-        """Its ``InstanceStatus`` as JSON; None where it does not answer in time."""
+        """Its ``InstanceStatus`` as JSON; None if it does not answer in time."""
         ...
 
     async def stop(self, timeout_s: float) -> None:
-        """Let it finish what is begun within ``timeout_s``, then end it by force; returns once it
-        has ended. Cancelled, it ends it by force at once."""
+        """Let it finish the messages in progress within ``timeout_s``, then end it by force.
+
+        Returns once it has ended. If this is cancelled, the instance is ended by force at once.
+        """
         ...
 
     def kill(self) -> None:
-        """End it at once, by force; ``ended`` is done soon after."""
+        """End it by force, at once; ``ended`` is done soon after."""
         ...
 
 
@@ -65,5 +69,5 @@ class InstanceRunner(Protocol):
     """A way of running instances."""
 
     async def start(self, order: Order) -> RunningInstance:
-        """Start one. Raises ``OSError`` where the machine cannot."""
+        """Start an instance. Raises ``OSError`` if the machine cannot."""
         ...

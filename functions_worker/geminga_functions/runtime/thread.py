@@ -1,8 +1,8 @@
-"""An instance in a thread of the worker: for functions that are trusted.
+"""An instance in a thread of the worker, for functions that are trusted.
 
-It shares the worker's interpreter, so that it starts at once and takes little memory. Nothing
-limits it, its function's requirements must be the worker's own, and a function that never returns
-keeps its thread, and its instance present, until the worker ends: Python ends no thread by force.
+The instance shares the worker's interpreter: it starts at once and takes little memory. But nothing
+limits it, and its function can use only what the worker has installed. Python cannot end a thread
+by force: a function that never returns keeps its instance present until the worker ends.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from geminga_runtime.service import Service
 
 log = logging.getLogger(__name__)
 
-# How long the end of the channel may come after that of the thread.
+# How long after the end of the thread the worker waits for the end of the channel.
 LAST_WORDS_S = 1.0
 
-# What an instance runs: it speaks over its end of the channel, until that ends or it is to stop.
+# Runs an instance with its end of the channel, until the channel ends or a ``Stop`` comes.
 Serve = Callable[[socket.socket], Coroutine[Any, Any, None]]
 
 
@@ -42,8 +42,11 @@ class ThreadRunner(Service):
         self._serve = serve
 
     async def start(self, order: Order) -> ThreadInstance:
-        """As ``InstanceRunner.start``. Raises ``PackageRefused`` for a function that requires what
-        the worker does not have."""
+        """As ``InstanceRunner.start``.
+
+        Raises ``PackageRefused`` for a function that requires an environment of its own.
+        """
+        # The package has an environment of its own, whose modules this interpreter does not have.
         if order.python != Path(sys.executable):
             raise PackageRefused(
                 "the package requires distributions, which instances in threads cannot have"
@@ -68,10 +71,11 @@ class ThreadInstance:
         self.started = self.channel.started
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[Ending] = self._loop.create_future()
+        # Its result is the traceback of what ended the thread, empty at an orderly end.
         self._thread_ended: asyncio.Future[str] = self._loop.create_future()
         self._is_stopping = False
         self._name = name
-        # A daemon: one that hangs must not keep the worker from ending.
+        # A daemon thread: one that hangs must not keep the worker from ending.
         Thread(target=self._run, args=(serve, theirs), name=str(name), daemon=True).start()
 
     def extend_lease(self, until_s: float) -> None:
@@ -83,7 +87,7 @@ class ThreadInstance:
         return await self.channel.status(timeout_s)
 
     async def stop(self, timeout_s: float) -> None:
-        """As ``RunningInstance.stop``; returns as late as the function does."""
+        """As ``RunningInstance.stop``; it returns only when the user's code does."""
         self._is_stopping = True
         self.channel.stop(timeout_s)
         try:
@@ -96,12 +100,12 @@ class ThreadInstance:
         await asyncio.shield(self.ended)
 
     def kill(self) -> None:
-        """As ``RunningInstance.kill``, as far as that goes: the instance sees its channel end."""
+        """As ``RunningInstance.kill``, as far as possible: closes the channel of the instance."""
         self._is_stopping = True
         self.channel.close()
 
     def _run(self, serve: Serve, theirs: socket.socket) -> None:
-        """In the thread: run the instance to its end, and tell the worker's loop."""
+        """In the thread: run the instance to its end, and report it to the worker's loop."""
         trace = ""
         try:
             with theirs:
@@ -109,31 +113,30 @@ class ThreadInstance:
                     with loop_runner() as runner:
                         runner.run(serve(theirs))
                 finally:
-                    # Another thread of the instance may be waiting for a message of ours.
+                    # Closing the socket would not wake the instance's thread of the channel, which
+                    # waits for a message; a shutdown does.
                     with suppress(OSError):
                         theirs.shutdown(socket.SHUT_RDWR)
         except BaseException:  # noqa: BLE001 - SystemExit too: a function may raise it
             trace = traceback.format_exc()
-        with suppress(RuntimeError):  # the worker's loop is closed: nothing waits any more
+        with suppress(RuntimeError):  # the worker's loop is closed: nothing waits for this
             self._loop.call_soon_threadsafe(self._thread_ended.set_result, trace)
 
     async def follow(self) -> None:
-        """See the thread through to its end, and say how it was."""
+        """Wait for the end of the thread, then set ``ended``."""
         ending = Ending("the worker did not follow the thread to its end")
         try:
             trace = await self._thread_ended
-            # Its last words may still be in the socket, of which it has closed its end.
+            # The last message of the instance may still be in the socket.
             with suppress(TimeoutError):
                 async with asyncio.timeout(LAST_WORDS_S):
                     await self.channel.is_lost.wait()
-            ending = self._ending(trace)
+            if self.channel.failed is not None:
+                ending = self.channel.failed
+            elif self._is_stopping:
+                ending = Ending()
+            else:
+                ending = Ending(trace or "the instance ended by itself", is_user_error=True)
         finally:
             self.channel.close()
             self.ended.set_result(ending)
-
-    def _ending(self, trace: str) -> Ending:
-        if self.channel.failed is not None:
-            return self.channel.failed
-        if self._is_stopping:
-            return Ending()
-        return Ending(trace or "the instance ended by itself", is_user_error=True)

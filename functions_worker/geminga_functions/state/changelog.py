@@ -1,13 +1,13 @@
-"""The state of a function, kept in topics: ``StateStore`` of instances, and what REST reads.
+"""The state of a function, kept in topics: the ``StateStore`` of instances, and what REST reads.
 
-Lanes are topics in the namespace of the workers' own topics. A lane is made by the first change,
-has one writer, and is followed by all others. What counts is what all lanes together say
-(``table``). Opening reads all lanes to their ends: from where a local copy of them ends, if there
-is one.
+Lanes are topics in the namespace of the workers' own topics. A lane is created by its first change,
+has one writer, and is followed by all others. The state is what all lanes together say (``table``).
+Opening it reads each lane to its end, from where a local copy of the lane ends, if there is one.
 
-An instance writes the lane of its number; but with EFFECTIVELY_ONCE the lanes of the input
-partitions that it consumes. These move with the partition: to claim it is to take its lane, which
-ends the writer before it, and then to read what that one has committed.
+An instance writes the lane of its number; with EFFECTIVELY_ONCE it writes instead the lanes of the
+input partitions that it consumes. Such a lane moves with its partition: an instance that claims the
+partition becomes the writer of the lane, which fences the writer before it, and then reads what
+that one has committed.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from geminga_runtime.service import Service
 log = logging.getLogger(__name__)
 
 READ_AT_ONCE = 1000
-# How soon an instance follows a lane that is new: of another instance that changes state for the
-# first time, or of REST.
+# How often an instance looks for new lanes: of other instances that change the state for the first
+# time, or of REST.
 REFRESH_S = 1.0
 
 
 @dataclass(slots=True)
-class Following:
-    """A lane of others that is read: by ``task`` on and on."""
+class FollowedLane:
+    """A lane that others write, and the task that reads what they write."""
 
     reader: geminga.Reader[bytes]
     task: asyncio.Task[object]
@@ -63,14 +63,10 @@ class Following:
 class ChangelogState(Service):
     """The state of ``function`` as the writer of ``lane`` sees it.
 
-    Reading and applying take no time, and may be done in any thread. What other lanes change is
-    seen a moment later. ``is_alone`` says that no other instance of the function should be there:
-    whichever still is stores nothing more once this is open. ``directory`` is for the local copy:
-    nothing else uses it meanwhile. None: the state is held in memory.
-
-    ``failure`` is done with the error for which this state is not to be relied on any more: a lane
-    that is followed is damaged, or the local copy, or what was to be stored may not be. Nothing is
-    stored from then on.
+    Reading and applying do not wait for a broker, and may be done in any thread. Changes of other
+    lanes are seen a moment later. ``is_alone`` says that the function has no other instance: an
+    earlier one that still runs is fenced when this is opened. ``directory`` is for the local copy,
+    and used by nothing else; None: the records are held in memory.
     """
 
     def __init__(
@@ -91,22 +87,25 @@ class ChangelogState(Service):
         self._is_alone = is_alone
         self._directory = directory
         self._loop = asyncio.get_running_loop()
+        # Done with the error after which this state cannot be relied on any more: a followed lane
+        # or the local copy is damaged, or it is unknown whether something was stored. Nothing is
+        # stored from then on.
         self.failure: asyncio.Future[Any] = self._loop.create_future()
-        # How many records were read from lanes, those that a local copy had not.
+        # How many records were read from lanes, since the local copy did not have them.
         self.records_read = 0
         self._table = StateTable(lane)
-        # Guards the table.
+        # Guards the table, which threads of user code read and change.
         self._lock = threading.Lock()
         self._writers: dict[str, LaneWriter] = {}
-        # Lanes that are written here, and were not read to their ends since that began.
+        # Lanes with a writer here whose earlier records are not read yet.
         self._behind: set[str] = set()
-        # Lanes whose followers read on, each from where it was read to its end.
-        self._followed: dict[str, Following] = {}
-        # Lanes that this state has made: they hold nothing of others, as long as it writes them.
+        # Lanes that were read to their ends, and are followed from there.
+        self._followed: dict[str, FollowedLane] = {}
+        # Lanes that this state has created. As long as it writes them they need not be read.
         self._made: set[str] = set()
-        # Lanes are opened, read to their ends, and given up by one task at a time.
+        # Held while lanes are opened, read to their ends, or released.
         self._moving = asyncio.Lock()
-        # Most functions have no state: new lanes are not looked for then.
+        # Whether new lanes are looked for: most functions have no state.
         self._is_used = False
         self._loop_thread = threading.get_ident()
 
@@ -137,15 +136,18 @@ class ChangelogState(Service):
     def apply(self, changes: Changes) -> None:
         """As ``State.apply``; stored by ``commit``."""
         if changes.values or changes.counters:
-            # A version or an epoch that stood on fewer lanes than there are might never count.
+            # All lanes must be known by now: a version or an epoch that is not higher than those of
+            # an unknown lane would never count.
             self._use()
         with self._reading():
             self._table.stage(self._table.records_of(self._lane, changes))
 
     def _use(self) -> None:
-        """Lanes are looked for from now on. The first to use the state, in its thread, waits for
-        those that came since this was opened; the loop cannot wait, and has them a moment later,
-        if ``begin_use`` was not called before.
+        """Look for new lanes from now on.
+
+        In a thread of user code, the first use waits until the lanes that were created since this
+        was opened are read. Code on the loop cannot wait: unless ``begin_use`` was called before,
+        it sees them a moment later.
         """
         if not self._is_used:
             if threading.get_ident() != self._loop_thread:
@@ -159,8 +161,7 @@ class ChangelogState(Service):
 
     @contextmanager
     def _reading(self) -> Generator[None, None, None]:
-        """The table is this thread's. What the user's code is told of the local copy's failure it
-        may handle as it likes: the instance ends."""
+        """Lock the table. An error of it fails the whole state, even if user code catches it."""
         try:
             with self._lock:
                 yield
@@ -170,11 +171,14 @@ class ChangelogState(Service):
             raise
 
     async def commit(self) -> None:
-        """As ``StateStore.commit``: all changes or none of them are there after a crash. Raises
-        ``ProducerFenced`` where another instance has taken the lane."""
-        # Also where nothing was changed: what was read may have been wrong.
+        """As ``StateStore.commit``: after a crash all of the changes are there, or none.
+
+        Raises ``ProducerFenced`` if another instance has taken the lane.
+        """
+        # Even if nothing was changed: results may rest on something that was read wrong.
         self._check()
-        # What another commit is storing is staged until it is stored: it is waited for.
+        # Records stay staged until they are stored. So this also waits for those that another
+        # commit is storing at this moment.
         if not self._table.staged:
             return
         await self._store(self._lane, lambda: dict(self._table.staged))
@@ -186,7 +190,7 @@ class ChangelogState(Service):
             self._check()
             lanes = await self._lanes()
             if lane in lanes and lane not in self._writers:
-                # From now on the earlier owner commits nothing more, and what it did is read.
+                # First the earlier owner is fenced, then what it has committed is read.
                 await self._open_writer(lane)
             await self._catch_up_all(sorted(self._of_others(lanes) | self._behind))
         with self._lock:
@@ -203,18 +207,30 @@ class ChangelogState(Service):
                 lambda: {**self._table.records_of(lane, changes), COMMIT: commit.encode()},
             )
         except geminga.ProducerFenced:
-            await self._release_partitions()
+            # The partitions are being distributed anew: all of their lanes are given up, and
+            # followed as lanes of others.
+            async with self._moving:
+                partitions = [each for each in self._writers if each.startswith(PARTITION_PREFIX)]
+                # First of all, since a writer that cannot be closed must not be used again either.
+                writers = [self._writers.pop(each) for each in partitions]
+                self._behind.difference_update(partitions)
+                self._made.difference_update(partitions)
+                await _all(writer.close() for writer in writers)
+                await self._catch_up_all(partitions)
             raise
 
     async def refresh(self) -> None:
-        """Read all that any lane has by now. Raises ``StateDamaged``, ``ClientError``."""
+        """Read everything that lanes of others have by now.
+
+        Raises ``StateDamaged``, ``ClientError``.
+        """
         async with self._moving:
             self._check()
             lanes = await self._lanes()
             await self._catch_up_all(sorted(self._of_others(lanes)))
 
     async def _store(self, lane: str, make: Callable[[], dict[str, bytes]]) -> None:
-        """Store the records that ``make`` gives, if there are some, in a lane of one's own."""
+        """Store the records that ``make`` returns, if any, in a lane that is written here."""
         self._check()
         try:
             writer = await self._writer(lane)
@@ -228,31 +244,23 @@ class ChangelogState(Service):
                 with self._lock:
                     self._table.keep(entry, position)
         except geminga.ProducerFenced:
+            # The lane certainly has nothing of it.
             raise
         except BaseException as error:
-            # It may be stored all the same, which the lane's next count would lack; or what is
-            # staged never is, and nobody may read it.
+            # If it is stored nevertheless, the next count in the lane would lack it. If it is not,
+            # staged records that code has read already are never stored. Either way the state ends.
             topic = self._topic(lane)
             self._fail(error if isinstance(error, Exception) else StateInDoubt(topic))
             raise
 
-    async def _release_partitions(self) -> None:
-        """Follow all lanes of partitions, as lanes of others."""
-        async with self._moving:
-            lanes = [lane for lane in self._writers if lane.startswith(PARTITION_PREFIX)]
-            # First of all: a writer that cannot be closed writes nothing more either.
-            writers = [self._writers.pop(lane) for lane in lanes]
-            self._behind.difference_update(lanes)
-            self._made.difference_update(lanes)
-            await _all(writer.close() for writer in writers)
-            await self._catch_up_all(lanes)
-
     def _fail(self, error: Exception) -> None:
         if not self.failure.done():
             self.failure.set_exception(error)
-            self.failure.exception()  # it is no fault if nobody asks
+            # Retrieved, so that asyncio does not complain of a future that is never awaited.
+            self.failure.exception()
 
     def _check(self) -> None:
+        """Raise the error that has failed the state, if one has."""
         if self.failure.done():
             self.failure.result()
 
@@ -260,17 +268,25 @@ class ChangelogState(Service):
 
     async def _open(self, stack: AsyncExitStack) -> None:
         if self._directory is not None:
-            # The loop waits some milliseconds for it: there is nothing else to do yet, or any more.
+            # This blocks the loop for some milliseconds, as does closing it: nothing else is to be
+            # done at these moments.
             copy = LocalCopy(self._directory)
-            stack.callback(self._close_copy, copy)
+
+            def close_copy() -> None:
+                # User code that does not return may be using it in its thread.
+                with self._lock:
+                    copy.close()
+
+            stack.callback(close_copy)
             self._table = StateTable(self._lane, copy)
         stack.push_async_callback(self._close_lanes)
         async with self._moving:
             lanes = await self._lanes()
+            # The topics of these lanes were deleted since the copy was made.
             for lane in self._table.lanes - lanes.keys():
                 self._table.forget(lane)
             for lane in sorted(lanes):
-                # From now on earlier writers store nothing more, and what they stored is read.
+                # First earlier writers are fenced, then what they have stored is read.
                 if lane == self._lane or (self._is_alone and lane.startswith(PARTITION_PREFIX)):
                     await self._open_writer(lane)
             await self._catch_up_all(sorted(self._of_others(lanes) | self._behind))
@@ -278,23 +294,18 @@ class ChangelogState(Service):
             log.info("state read", extra={"lanes": len(lanes), "records_read": self.records_read})
         self.spawn_every(REFRESH_S, self._refresh, name="lanes of state")
 
-    def _close_copy(self, copy: LocalCopy) -> None:
-        # The thread of code that does not return may be at it.
-        with self._lock:
-            copy.close()
-
     async def _close_lanes(self) -> None:
         closing = [each.close() for each in self._writers.values()]
         closing += [each.reader.close() for each in self._followed.values()]
         await _all(closing)
 
     def _of_others(self, lanes: Mapping[str, str]) -> frozenset[str]:
-        """Those of ``lanes`` that are followed: REST's always, since it has several writers."""
+        """Those of ``lanes`` that others write. REST's always is: it has several writers."""
         own = self._writers.keys() - {REST_LANE}
         return frozenset(lanes.keys() - own - self._made)
 
     async def _refresh(self) -> None:
-        """Follow lanes that have come, and those whose followers had to give up."""
+        """Follow new lanes, and those that could not be read any further."""
         if self._is_used and not self.failure.done():
             async with self._moving:
                 lanes = await self._lanes()
@@ -304,10 +315,10 @@ class ChangelogState(Service):
         await _all(self._catch_up(lane) for lane in lanes)
 
     async def _catch_up(self, lane: str) -> None:
-        """Read a lane to its end; what comes later is read on and on, if others write it.
+        """Read a lane to its end, and follow it from there if others write it.
 
-        A lane whose reading fails is not followed, so that the next look at lanes begins anew. The
-        failure is that of the state where the lane is damaged. Raises it, or ``ClientError``.
+        A lane that cannot be read is not followed, and the next refresh reads it anew. A damaged
+        lane or local copy fails the state. Raises these errors, and ``ClientError``.
         """
         following = self._followed.pop(lane, None)
         try:
@@ -329,14 +340,14 @@ class ChangelogState(Service):
             await reader.close()
         else:
             task = self.spawn(self._follow(lane, reader), name=f"state lane {lane}")
-            self._followed[lane] = Following(reader, task)
+            self._followed[lane] = FollowedLane(reader, task)
 
     async def _read_anew(self, lane: str) -> geminga.Reader[bytes]:
-        """Read a lane to its end, from where what is held of it ends; returns the reader.
+        """Read a lane to its end, starting where the records that are held end; returns the reader.
 
-        What is held may be of an older topic of that name: then it is read from its beginning. A
-        topic that holds no record may be a new one, or one that lost all it had: which of them
-        nothing says, and ``StateDamaged`` is raised.
+        If those records turn out to be of an older topic of the same name, the lane is read from
+        its beginning. A topic without any record may be new, or may have lost everything; this
+        cannot be told apart, so ``StateDamaged`` is raised.
         """
         with self._lock:
             is_held = lane in self._table.lanes
@@ -347,7 +358,7 @@ class ChangelogState(Service):
             if not is_held:
                 raise
             if not await self._has_records(lane):
-                # What is held stays: without it the next one would take the lane for a new one.
+                # The copy is kept: without it the next instance would take the lane for a new one.
                 reason = "its topic was emptied, and the copy on this worker's disk has it"
                 raise StateDamaged(lane, COUNT, reason) from error
             log.warning(
@@ -383,17 +394,17 @@ class ChangelogState(Service):
             if lane != REST_LANE:
                 self._take(lane, messages)
                 messages = []
-        # What is read from REST's lane again and again is applied at once: in the midst of it a
-        # value would have been what it once was.
+        # REST's lane is read from its beginning each time, so it is applied in one step: halfway
+        # through, values would go back to what they once were.
         self._take(lane, messages)
         with self._lock:
             self._table.check(lane)
 
     async def _follow(self, lane: str, reader: geminga.Reader[bytes]) -> None:
-        """Read on and on. Ends with what is wrong with the lane, or for the next look at lanes."""
+        """Take in what others write to a lane, until it fails or this is cancelled."""
         try:
             while True:
-                # Taken one by one: whoever cancels this loses nothing.
+                # There is no wait between reading and taking: a cancellation loses no record.
                 self._take(lane, [await reader.read()])
                 self._take(lane, await reader.read_many(READ_AT_ONCE - 1, 0))
                 with self._lock:
@@ -401,6 +412,7 @@ class ChangelogState(Service):
         except (StateDamaged, LocalCopyFailed) as error:
             self._fail(error)
         except geminga.ClientError as error:
+            # The next refresh reads the lane anew.
             log.warning(
                 "a lane of state is not read any more, and soon read anew",
                 extra={"lane": lane, "error": str(error)},
@@ -409,7 +421,7 @@ class ChangelogState(Service):
             await reader.close()
 
     def _take(self, lane: str, messages: Sequence[geminga.Message[bytes]]) -> None:
-        """Raises ``StateDamaged``."""
+        """Apply messages that were read from a lane. Raises ``StateDamaged``."""
         read: list[tuple[str, bytes, tuple[int, int]]] = []
         for message in messages:
             if message.key is None:
@@ -420,35 +432,33 @@ class ChangelogState(Service):
             self._table.take(lane, read)
 
     async def _writer(self, lane: str) -> LaneWriter:
-        """The writer of a lane: without one, the lane was not there when lanes were looked for.
+        """The writer of a lane; a lane without one did not exist at the last refresh: create it.
 
-        Raises ``StateChanged`` where it has something nevertheless, which an earlier writer that
-        was slow has stored, or REST at the same moment.
+        Raises ``StateChanged`` if the lane has records nevertheless, which an earlier writer that
+        was slow has stored since then.
         """
-        if lane not in self._writers:
-            async with self._moving:
-                if lane not in self._writers:
-                    await self._make_lane(lane)
+        if lane in self._writers:
+            return self._writers[lane]
+        async with self._moving:
+            if lane not in self._writers:
+                writer = await LaneWriter.open(self._client, lane, self._topic(lane))
+                try:
+                    if lane != REST_LANE:
+                        await writer.write({MARK: MARK_RECORD})
+                        await self._check_new(lane)
+                        self._made.add(lane)
+                except BaseException:
+                    await writer.close()
+                    raise
+                self._writers[lane] = writer
         return self._writers[lane]
-
-    async def _make_lane(self, lane: str) -> None:
-        writer = await LaneWriter.open(self._client, lane, self._topic(lane))
-        try:
-            if lane != REST_LANE:
-                await writer.write({MARK: MARK_RECORD})
-                await self._check_new(lane)
-                self._made.add(lane)
-        except BaseException:
-            await writer.close()
-            raise
-        self._writers[lane] = writer
 
     async def _check_new(self, lane: str) -> None:
         if await self._has_records(lane):
             raise StateChanged(self._topic(lane))
 
     async def _has_records(self, lane: str) -> bool:
-        """Whether a lane has more than the marks of its writers."""
+        """Whether a lane has records other than the marks of its writers."""
         async with await self._reader(lane, None) as reader:
             while await reader.has_message_available():
                 keys = {each.key for each in await reader.read_many(READ_AT_ONCE)}
@@ -457,11 +467,13 @@ class ChangelogState(Service):
         return False
 
     async def _open_writer(self, lane: str) -> None:
+        """Become the writer of a lane that exists; what it has is to be read after that."""
         writer = await LaneWriter.open(self._client, lane, self._topic(lane))
         self._writers[lane] = writer
         if lane != REST_LANE:
             self._behind.add(lane)
-            # Whatever an earlier writer had under way stands before this, or is refused.
+            # The lane now ends with a record of this writer: what an earlier writer had in flight
+            # comes before the mark, or is refused.
             await writer.write({MARK: MARK_RECORD})
 
     async def _lanes(self) -> dict[str, str]:
@@ -472,7 +484,7 @@ class ChangelogState(Service):
 
 
 async def _all(works: Iterable[Coroutine[Any, Any, object]]) -> None:
-    """Do all of it, side by side; raises the first error once nothing is under way any more."""
+    """Run all coroutines side by side; raises the first error once all of them have ended."""
     for result in await asyncio.gather(*works, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result

@@ -1,8 +1,7 @@
-"""What a message changes in a state, before it counts: kept apart from the state itself. Pure.
+"""The changes that a message makes in a state, kept apart until the message has succeeded. Pure.
 
-A message that fails changes nothing, so its changes wait until it has succeeded. Those of several
-messages wait together where they are to be stored together: then the changes of one message stand
-on those of the messages before it.
+A message that fails must change nothing. Where the changes of several messages are stored together,
+they are also kept together before: each message sees the changes of the messages before it.
 """
 
 from __future__ import annotations
@@ -12,56 +11,61 @@ from typing import Protocol
 
 
 class StateView(Protocol):
-    """What changes stand on: a state, or other changes."""
+    """What changes are made on top of: a state, or other changes."""
 
     def get(self, key: str) -> bytes | None:
         """The value of a key, None if it has none."""
         ...
 
     def counter(self, key: str) -> int:
-        """The counter's value, 0 if it is not there."""
+        """The value of a counter, 0 if there is no such counter."""
         ...
 
     def has_counter(self, key: str) -> bool:
-        """Whether something was added to the counter since it was removed."""
+        """Whether something was added to the counter since it was last removed."""
         ...
 
 
 class State(StateView, Protocol):
-    """What takes changes over."""
+    """A state that changes can be applied to."""
 
     def apply(self, changes: Changes) -> None:
-        """Make these changes, which stand on this state."""
+        """Make these changes, which were made on top of this state."""
         ...
 
 
 @dataclass(slots=True)
 class CounterChange:
-    """``added`` to a counter, after it was removed or not; None where it was only removed. The sum,
-    not the result, is kept: what others add meanwhile is not lost."""
+    """A change of one counter.
 
+    It keeps the sum that was added, not the resulting value: what other instances add meanwhile is
+    not lost.
+    """
+
+    # Whether the counter was removed, before anything was added.
     is_removed: bool = False
+    # None if nothing was added, which differs from 0: adding 0 makes a counter.
     added: int | None = None
 
     def add(self, amount: int) -> None:
-        """Add ``amount``, which may be 0, to what is added."""
+        """Add ``amount``, which may be 0."""
         self.added = (self.added or 0) + amount
 
 
 class Changes:
-    """Changes on top of ``base``, which they leave as it is. One thread at a time uses them.
-
-    ``is_used`` says whether anything was read or changed by way of them.
-    """
+    """Changes on top of ``base``, which stays as it is. One thread at a time uses them."""
 
     def __init__(self, base: StateView) -> None:
+        # Whether anything was read or changed: a message without any use of the state need not be
+        # committed together with it.
         self.is_used = False
+        # None: the value was removed.
         self.values: dict[str, bytes | None] = {}
         self.counters: dict[str, CounterChange] = {}
         self._base = base
 
     def increment(self, key: str, amount: int) -> None:
-        """Add to a counter, which is 0 at first."""
+        """Add to a counter, which begins with 0."""
         self.is_used = True
         self.counters.setdefault(key, CounterChange()).add(amount)
 
@@ -91,18 +95,20 @@ class Changes:
         return self.values[key] if key in self.values else self._base.get(key)
 
     def delete(self, key: str) -> None:
-        """Remove a key, whatever it holds."""
+        """Remove the value and the counter of a key, whichever there is."""
+        # Only what exists: a record of a removal stays in the lane.
         if self.get(key) is not None:
             self.values[key] = None
         if self.has_counter(key):
             self.counters[key] = CounterChange(is_removed=True)
 
     def apply(self, changes: Changes) -> None:
-        """Take over later changes, which stand on these."""
+        """Take over changes that were made on top of these."""
         self.is_used |= changes.is_used
         self.values |= changes.values
         for key, later in changes.counters.items():
             if later.is_removed:
+                # The removal undoes what these changes have added before.
                 self.counters[key] = CounterChange(is_removed=True, added=later.added)
             elif later.added is not None:
                 self.counters.setdefault(key, CounterChange()).add(later.added)

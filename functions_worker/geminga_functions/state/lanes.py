@@ -1,7 +1,7 @@
-"""The topics that state is kept in: their names, and how one is written.
+"""Lanes, the topics that state is kept in: their names, and their writers.
 
-The lane of an instance has its number as its name, that of an input partition the digest of the
-partition's name, and ``rest`` is the one that REST writes.
+The lane of an instance is named by the instance's number, that of an input partition by a digest of
+the partition's name. REST writes the lane ``rest``.
 """
 
 from __future__ import annotations
@@ -14,20 +14,22 @@ from geminga_functions.errors import StateTooLarge
 from geminga_functions.names import SLUG_CHARACTERS_MAX, FunctionName, digest_of, slug_of
 from geminga_functions.state.table import REST_LANE
 
+# The lanes of input partitions.
 PARTITION_PREFIX = "in-"
-# Names of the workers' other topics begin otherwise.
+# The topics of all lanes: no other topic of the workers' begins like this.
 LANES_PREFIX = "state-"
 
 
 def lane_prefix(namespace: str, function: FunctionName) -> str:
-    """What the names of all lanes of a function begin with."""
+    """The beginning of the topic names of a function's lanes; the name of a lane follows."""
     path = str(function)
+    # The slug is for people, and may be that of several functions: the digest tells them apart.
     slug = slug_of(path)[:SLUG_CHARACTERS_MAX].strip("-")
     return f"persistent://{namespace}/{LANES_PREFIX}{slug}-{digest_of(path)}-"
 
 
 def is_lane(topic: str) -> bool:
-    """Whether a topic of that name is a lane of some function's state."""
+    """Whether a topic is a lane of any function."""
     return topic.rpartition("/")[2].startswith(LANES_PREFIX)
 
 
@@ -39,37 +41,43 @@ def lane_of_partition(topic: str) -> str:
 async def lanes_of(
     client: geminga.Client, namespace: str, function: FunctionName
 ) -> dict[str, str]:
-    """The lanes of a function that there are, and their topics. Raises ``ClientError``."""
+    """The lanes of a function that exist, and their topics. Raises ``ClientError``."""
     prefix = lane_prefix(namespace, function)
     topics = await client.topics(namespace)
     return {topic.removeprefix(prefix): topic for topic in topics if topic.startswith(prefix)}
 
 
 class LaneWriter:
-    """Writes one lane. Opening it ends the writer before it, which stores nothing more from then
-    on: but for REST's lane, which every worker writes."""
+    """Writes one lane.
+
+    Opening a writer fences the one before it, which can store nothing more. Only REST's lane may
+    have several writers, since every worker writes it.
+    """
 
     def __init__(self, producer: geminga.EntryProducer) -> None:
-        # Held by what makes records from what the lane has, until the lane has them.
+        # Held from reading what the lane has until records that depend on it are stored.
         self.turn = asyncio.Lock()
         self._producer = producer
+        # Of the next record: the topic deduplicates by it.
         self._sequence_id = producer.known_sequence_id + 1
 
     @classmethod
     async def open(cls, client: geminga.Client, lane: str, topic: str) -> LaneWriter:
-        """Take the lane. Raises ``ClientError``."""
+        """Become the writer of a lane, which need not exist. Raises ``ClientError``."""
         mode = geminga.AccessMode.EXCLUSIVE_WITH_FENCING
         if lane == REST_LANE:
             mode = geminga.AccessMode.SHARED
+        # No time-out: after one it would be unknown whether a commit is stored.
         return cls(await client.entry_producer(topic, access_mode=mode, send_timeout_s=None))
 
     async def write(self, records: Mapping[str, bytes]) -> tuple[int, int] | None:
-        """Store records by their keys, all or none: they are one entry. Returns, when it is stored,
-        its (ledger id, entry id), or None where an earlier attempt had stored it.
+        """Store records by their keys, as one entry: all of them or none.
 
-        Raises ``StateTooLarge``, and ``ClientError``: ``ProducerFenced`` where the lane has another
-        writer.
+        Returns, once it is stored, its (ledger id, entry id), or None if an earlier attempt had
+        stored it. Raises ``StateTooLarge``, and ``ClientError``: ``ProducerFenced`` if the lane has
+        another writer.
         """
+        # One batch, which a broker stores as one entry.
         keys, payloads = list(records), list(records.values())
         attributes = geminga.encode_attributes(len(records), keys=keys)
         size = sum(map(len, payloads)) + sum(map(len, attributes))
@@ -81,5 +89,5 @@ class LaneWriter:
         return self._producer.last_position
 
     async def close(self) -> None:
-        """Give the lane back."""
+        """Close the producer; the lane stays as it is."""
         await self._producer.close()

@@ -1,13 +1,14 @@
-"""The records of lanes on the disk of the worker, in RocksDB: ``LocalCopy``.
+"""A copy of the records of lanes on the worker's disk, in RocksDB: ``LocalCopy``.
 
-The lanes are the state; this is a copy that may be older, and that is thrown away where it is
-damaged. It may never be of no moment at all: a batch has records, and what they come to. There is
-no log: what was not flushed is read from the lanes again.
+The state is in the lanes. The copy may be older than they are, and is removed if it is damaged. But
+it is consistent at any moment: records and the summary of their lane are written in one batch.
+There is no write-ahead log: what was not flushed is read from the lanes again.
 
-What is in it, keys and lanes in UTF-8, numbers in msgpack::
+Its entries, with keys and lanes in UTF-8, and numbers in msgpack::
 
     r KEY 0xff LANE -> the record of KEY in that lane
-    l LANE          -> [1, keys, digest, ledger id, entry id], the ids -1 without a position
+    l LANE          -> [1, keys, digest, ledger id, entry id], the lane's summary; the ids are -1
+                       without a position
 """
 
 from __future__ import annotations
@@ -28,37 +29,39 @@ from geminga_functions.state.records import LaneSummary
 
 log = logging.getLogger(__name__)
 
-# The name of its folder, in that of its instance, which is the current one of the user's code.
+# The name of its folder, in the folder of the instance, where user code runs and may see it.
 LOCAL_COPY = ".state"
 
 FORMAT = 1
 RECORD, LANE, END_OF_KEY = b"r", b"l", b"\xff"
 NO_POSITION = (-1, -1)
 
-# Records that were used last stay in memory, with about so many bytes. A key costs some more.
+# The size of the cache of records that were used last, and what a key takes besides its bytes.
 CACHE_BYTES = 16 * 1024 * 1024
 CACHED_KEY_BYTES = 200
 WRITE_BUFFER_BYTES = 8 * 1024 * 1024
 OPEN_FILES_MAX = 64
 LOG_FILES_KEPT = 1
+# Records that one batch removes.
 DROPPED_AT_ONCE = 10_000
-# What RocksDB says where another process has the directory.
+# Occurs in RocksDB's error if another process has opened the directory.
 IN_USE_WORDS = "lock file"
 
 
 class LocalCopy:
-    """``Records`` in ``directory``, which is made by the first record: most functions have no
-    state, and need neither RocksDB nor its memory.
+    """``Records`` in ``directory``, which the first record creates.
 
-    One thread at a time uses it. Raises ``LocalCopyFailed`` where the disk fails, or what is on it
-    is damaged: ``close`` then removes the directory; and where it is closed.
+    Most functions have no state, and then need neither RocksDB nor its memory. One thread at a time
+    uses a copy. Methods raise ``LocalCopyFailed`` if the disk fails or what is on it is damaged, in
+    which case ``close`` removes the directory; and if the copy is closed.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        # None until there is a record.
         self._database: Any = None
         self._summaries: dict[str, LaneSummary] = {}
-        # In the order of their last use.
+        # The records of a key, by lane; keys in the order of their last use.
         self._cache: dict[str, dict[str, bytes]] = {}
         self._cached_bytes = 0
         self._has_failed = False
@@ -76,7 +79,10 @@ class LocalCopy:
             start = RECORD + _encoded(key) + END_OF_KEY
             found = {str(lane, "utf-8"): record for lane, record in self._scan(start)}
             self._cached_bytes += _size(key, found)
-            self._make_room()
+            # The key itself is not in the cache yet: however large, it stays for this once.
+            while self._cache and self._cached_bytes > CACHE_BYTES:
+                oldest = next(iter(self._cache))
+                self._cached_bytes -= _size(oldest, self._cache.pop(oldest))
         self._cache[key] = found
         return found
 
@@ -88,7 +94,7 @@ class LocalCopy:
         cached = self._cache.get(key)
         if cached is not None:
             return cached.get(lane)
-        # A tenth of the time that it takes to find those of all lanes.
+        # This takes a tenth of the time of a scan for the records of all lanes.
         with self._failures():
             found = self._database.get(RECORD + _encoded(key) + END_OF_KEY + lane.encode())
         return None if found is None else bytes(found)
@@ -110,6 +116,7 @@ class LocalCopy:
         end = END_OF_KEY + lane.encode()
         for key, record in records.items():
             batch.put(RECORD + _encoded(key) + end, record)
+        # In the same batch: records and summary agree, whatever of it is on the disk.
         ledger_id, entry_id = summary.position or NO_POSITION
         fields = [FORMAT, summary.keys, summary.digest, ledger_id, entry_id]
         batch.put(LANE + lane.encode(), cast("bytes", msgpack.packb(fields)))
@@ -119,17 +126,19 @@ class LocalCopy:
             cached = self._cache.get(key)
             if cached is not None:
                 self._cached_bytes += len(record) - len(cached.get(lane, b""))
-                # A new one: the old one may be in somebody's hands.
+                # A new dict, since a caller of ``of`` may still use the old one.
                 self._cache[key] = {**cached, lane: record}
 
     def drop(self, lane: str) -> None:
-        """As ``Records.drop``. Takes a while: all records are looked at."""
+        """As ``Records.drop``. Slow: it scans all records."""
         self._check()
         if self._database is None:
             return
+        # The cached dicts may hold records of the lane.
         self._cache, self._cached_bytes = {}, 0
         end = END_OF_KEY + lane.encode()
-        # The summary last: as long as there are records, the lane is known.
+        # The summary goes last: the lane stays known as long as it has records, and can be dropped
+        # again after a crash.
         batch = self._new_batch()
         for key, _ in self._scan(RECORD):
             if key.endswith(end):
@@ -142,7 +151,7 @@ class LocalCopy:
         self._summaries.pop(lane, None)
 
     def close(self) -> None:
-        """Give the directory back; what it has is there for the next one, unless it has failed."""
+        """Flush and close the copy, for the next one to open; remove it if it has failed."""
         self._is_closed = True
         if self._database is None:
             return
@@ -159,14 +168,15 @@ class LocalCopy:
             shutil.rmtree(self._directory, ignore_errors=True)
 
     def _check(self) -> None:
-        # It would seem to be empty, and nobody would close what a record opened.
+        # A closed copy would seem to be empty, and a record would open the database again, which
+        # nothing would close then.
         if self._is_closed:
             raise LocalCopyFailed(self._directory, "it is closed")
 
     # --- RocksDB
 
     def _open(self) -> None:
-        """Open what is there, or begin with nothing where that is no copy any more."""
+        """Open the copy, or begin an empty one if it is damaged."""
         try:
             self._open_database()
             self._load_summaries()
@@ -189,6 +199,7 @@ class LocalCopy:
     def _open_database(self) -> None:
         import rocksdict  # noqa: PLC0415 - 10 MB, which functions without state do not need
 
+        # Raw mode: keys and values are bytes, without a type that rocksdict would add.
         self._new_batch = partial(rocksdict.WriteBatch, raw_mode=True)
         options = rocksdict.Options(raw_mode=True)
         options.create_if_missing(create_if_missing=True)
@@ -217,7 +228,7 @@ class LocalCopy:
                     raise LocalCopyFailed(self._directory, f"{other!r} is no summary of a lane")
 
     def _scan(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """What follows ``start`` in keys that begin with it, and their values."""
+        """The entries whose keys begin with ``start``: the rest of the key, and the value."""
         with self._failures():
             place = self._database.iter()
             place.seek(start)
@@ -229,14 +240,9 @@ class LocalCopy:
                 place.next()
             place.status()
 
-    def _make_room(self) -> None:
-        while self._cache and self._cached_bytes > CACHE_BYTES:
-            key = next(iter(self._cache))
-            self._cached_bytes -= _size(key, self._cache.pop(key))
-
     @contextmanager
     def _failures(self) -> Generator[None, None, None]:
-        """rocksdict raises the bare ``Exception`` for whatever RocksDB reports, its file named."""
+        """Turn RocksDB's errors, for which rocksdict raises bare ``Exception``s, into ours."""
         try:
             yield
         except LocalCopyFailed:
@@ -247,7 +253,7 @@ class LocalCopy:
 
 
 def _encoded(key: str) -> bytes:
-    # Keys are whatever text a function gives, halves of surrogate pairs among it.
+    # A function may use any text as a key, even with half a surrogate pair, which UTF-8 lacks.
     return key.encode("utf-8", "surrogatepass")
 
 

@@ -1,5 +1,8 @@
-"""The states that REST asks for: ``OpenStates`` keeps each open for a while, so that a client which
-asks every second does not have all of it read every second."""
+"""The states of functions that REST shows and changes: ``OpenStates``.
+
+Opening a state reads all of its lanes. So each stays open for a while, in case a client requests it
+every second.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +20,31 @@ from geminga_functions.state.table import REST_LANE
 from geminga_runtime.clock import Clock
 from geminga_runtime.service import Service
 
-# A state that nobody has asked for is closed after so long.
+# A state that was not requested for so long is closed.
 IDLE_S = 60.0
-LOOK_S = 5.0
+# How often idle states are looked for.
+IDLE_CHECK_S = 5.0
 
 
 @dataclass(slots=True)
 class OpenState:
-    """A state, None until it is open; ``turn`` is held while it is opened, read anew or closed."""
+    """The state of one function, and its users."""
 
+    # Held while the state is opened, refreshed or closed.
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    # None before it is opened, and after it is closed.
     state: ChangelogState | None = None
+    # Requests that use it now, and when the last one ended, by the monotonic clock.
     users: int = 0
     used_s: float = 0.0
 
 
 class OpenStates(Service):
-    """States of functions, with the lane of REST as their own. ``directory`` is for local copies,
-    which last as long as this is open; None: they are held in memory."""
+    """States of functions, each of which writes REST's lane.
+
+    ``directory`` is for local copies, which are removed when this is opened and closed; None: the
+    records are held in memory.
+    """
 
     def __init__(
         self, client: geminga.Client, namespace: str, directory: Path | None, clock: Clock
@@ -53,7 +63,7 @@ class OpenStates(Service):
 
     @asynccontextmanager
     async def use(self, name: FunctionName) -> AsyncGenerator[ChangelogState]:
-        """The state of a function, with all that was stored until now.
+        """The state of a function, with everything that is stored by now.
 
         Raises ``ClientError``, ``StateDamaged``, ``LocalCopyFailed``.
         """
@@ -62,13 +72,25 @@ class OpenStates(Service):
         try:
             async with found.turn:
                 if found.state is not None and found.state.failure.done():
-                    # For one who has asked before, who was told.
+                    # It failed in an earlier request, which got the error.
                     await self._end(found)
                 if found.state is None:
-                    found.state = await self._opened(name)
+                    copy = (
+                        None if self._directory is None else self._directory / digest_of(str(name))
+                    )
+                    state = ChangelogState(
+                        self._client, self._namespace, name, REST_LANE, directory=copy
+                    )
+                    await state.__aenter__()
+                    found.state = state
                 else:
-                    await self._refresh(found, found.state)
-                state = found.state
+                    state = found.state
+                    try:
+                        await state.refresh()
+                    except Exception:
+                        # The next request opens it anew.
+                        await self._end(found)
+                        raise
             yield state
         finally:
             found.users -= 1
@@ -77,33 +99,21 @@ class OpenStates(Service):
                 self._states.pop(name, None)
 
     async def close_but(self, known: Container[FunctionName]) -> None:
-        """Close the states of functions that are not ``known``: their topics cannot be deleted
-        while they are open here."""
+        """Close the states of functions that are not ``known``.
+
+        The topics of their lanes cannot be deleted while a state is open here.
+        """
         await self._close_states([name for name in self._states if name not in known])
 
     async def _open(self, stack: AsyncExitStack) -> None:
         self._remove_copies()
         stack.callback(self._remove_copies)
         stack.push_async_callback(self.close_but, ())
-        self.spawn_every(LOOK_S, self._close_idle, name="states that nobody asks for")
+        self.spawn_every(IDLE_CHECK_S, self._close_idle, name="idle states")
 
     def _remove_copies(self) -> None:
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
-
-    async def _opened(self, name: FunctionName) -> ChangelogState:
-        copy = None if self._directory is None else self._directory / digest_of(str(name))
-        state = ChangelogState(self._client, self._namespace, name, REST_LANE, directory=copy)
-        await state.__aenter__()
-        return state
-
-    async def _refresh(self, found: OpenState, state: ChangelogState) -> None:
-        try:
-            await state.refresh()
-        except Exception:
-            # The next one who asks begins anew.
-            await self._end(found)
-            raise
 
     async def _end(self, found: OpenState) -> None:
         state, found.state = found.state, None
@@ -126,6 +136,6 @@ class OpenStates(Service):
                 continue
             async with found.turn:
                 await self._end(found)
-            # Whoever waited for the turn opens it again.
+            # A request that waited for the turn meanwhile opens the state again.
             if not found.users:
                 self._states.pop(name, None)

@@ -1,7 +1,7 @@
-"""What is held of the lanes of a state: the newest record of each key of each lane.
+"""The records that are held of a state's lanes: for each lane, the newest record of each key.
 
-``MemoryRecords`` holds it in memory; ``local_copy`` on the disk of the worker, for states that are
-larger, and so that an instance which starts again does not read all of it anew.
+``MemoryRecords`` holds them in memory. ``local_copy`` holds them on the worker's disk, for states
+that are larger, and so that an instance which is started again does not read all of them anew.
 """
 
 from __future__ import annotations
@@ -16,22 +16,21 @@ DIGEST_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class LaneSummary:
-    """What the records of a lane come to: how many ``keys`` they have, and the ``digest`` of all.
-
-    ``position`` is (ledger id, entry id) of an entry: the records are those up to its end, or some
-    of a later entry besides. None where none is known.
-    """
+    """A summary of all records of a lane, by which two copies of it can be compared."""
 
     keys: int = 0
+    # The exclusive or of the digests of all records (``record_digest``).
     digest: int = 0
+    # (ledger id, entry id) of an entry: the records are those up to its end, and perhaps some of
+    # later entries, which are applied again without harm. None if no position is known.
     position: tuple[int, int] | None = None
 
 
 class Records(Protocol):
-    """The records of some lanes. Raises ``LocalCopyFailed`` where a disk fails."""
+    """The records of some lanes. Its methods raise ``LocalCopyFailed`` if the disk fails."""
 
     def of(self, key: str) -> Mapping[str, bytes]:
-        """The records of a key, by lane. Nobody changes what is returned."""
+        """The records of a key, by lane. Callers must not change what is returned."""
         ...
 
     def record(self, lane: str, key: str) -> bytes | None:
@@ -39,19 +38,19 @@ class Records(Protocol):
         ...
 
     def lanes(self) -> Collection[str]:
-        """The lanes that anything is held of."""
+        """The lanes that some records are held of."""
         ...
 
     def summary(self, lane: str) -> LaneSummary:
-        """What was told of the lane last."""
+        """The summary that came with the last ``write`` of the lane."""
         ...
 
     def write(self, lane: str, records: Mapping[str, bytes], summary: LaneSummary) -> None:
-        """Hold ``records`` of a lane, by their keys, and what the lane's come to: both or none."""
+        """Hold these records of a lane, by their keys, and its new summary: both or none."""
         ...
 
     def drop(self, lane: str) -> None:
-        """Hold nothing more of a lane."""
+        """Forget a lane."""
         ...
 
 
@@ -59,6 +58,7 @@ class MemoryRecords:
     """``Records`` in memory."""
 
     def __init__(self) -> None:
+        # By key and lane: a value is merged from the records of one key in all lanes.
         self._by_key: dict[str, dict[str, bytes]] = {}
         self._summaries: dict[str, LaneSummary] = {}
 
@@ -92,9 +92,12 @@ class MemoryRecords:
 
 
 def record_digest(key: str, record: bytes) -> int:
-    """The part of one record in the digest of its lane, which is the exclusive or of all parts: so
-    it depends on no order, and changes with one record by that record alone."""
+    """The digest of one record of a lane.
+
+    The digest of a lane is the exclusive or of all of these. So it does not depend on their order,
+    and can be kept up to date with the old and the new record of a key alone.
+    """
     hashed = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES)
-    hashed.update(b"\xff")  # ends every key: no UTF-8 has it
+    hashed.update(b"\xff")  # ends the key: this byte never occurs in UTF-8
     hashed.update(record)
     return int.from_bytes(hashed.digest(), "big")

@@ -1,28 +1,29 @@
-"""What the lanes of a function's state say together. Pure.
+"""What the records of all lanes of a function's state mean together. Pure.
 
-A lane is written by one instance alone, and read by all of them; lanes come in any order towards
-each other. So a record says how it goes together with those of other lanes:
+A lane is written by one instance and read by all of them. Instances see the records of different
+lanes in different orders, so a record says how it is merged with those of other lanes:
 
-- a value has a version, one higher than the one that its writer knew: the highest counts, of equal
-  ones that of the lane with the greater name;
-- a counter is the sum of what each lane has added. Removing it begins another epoch, which leaves
-  out what was added in earlier ones.
+- a value has a version, one higher than the version that its writer knew. The highest version
+  counts; of equal ones, that of the lane with the greater name;
+- a counter is the sum of what each lane has added. Removing it begins a new epoch, and what was
+  added in earlier epochs does not count any more.
 
-A record is msgpack and stands under a key of its lane, so that compaction may keep the newest of
-each key alone::
+A record is a message of its lane, msgpack under a key; compaction keeps the newest of each key::
 
-    v:KEY -> [1, version, bytes or nil]      a value, or that there is none
-    c:KEY -> [1, epoch, sum or nil]          what this lane has added to a counter, nil where it has
+    v:KEY -> [1, version, bytes or nil]      a value, nil if it was removed
+    c:KEY -> [1, epoch, sum or nil]          what this lane has added to a counter, nil if it has
                                              only removed it
     p:    -> [1, position, [[sequence id, properties, payload], ...]]
-                                             up to which input the lane tells, in the lane of an
-                                             input partition; the results of the last inputs
-    n:    -> [1, keys, digest]               how many keys of the above the lane has by now, and the
-                                             digest of all their newest records
-    m:    -> [1]                             that a writer has begun
+                                             a commit, in the lane of an input partition: the
+                                             position of the last input, and the results of the
+                                             inputs since the commit before
+    n:    -> [1, keys, digest]               the count: how many of the above keys the lane has by
+                                             now, and the digest of their newest records
+    m:    -> [1]                             a mark: a writer has opened the lane
 
-Each entry ends with ``n:``, so that a lane which has lost something is found out, and a copy of a
-lane that is not the lane's. REST's lane has several writers, and no ``n:``.
+Each entry ends with the count. A reader compares it with the records that it holds, and notices a
+lane that has lost records, or a local copy that belongs to another lane. REST's lane has several
+writers, and therefore no count.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ MARK_RECORD = cast("bytes", msgpack.packb([FORMAT]))
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A result of an input, to be sent with a sequence id that is made of the input's position."""
+    """A result of an input, sent with a sequence id that is made of the input's position."""
 
     sequence_id: int
     properties: Mapping[str, str]
@@ -54,45 +55,48 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What a lane of an input partition says of the inputs: all up to ``position`` have changed the
-    state as they should. ``results`` may not be sent yet, those of earlier commits are stored."""
+    """A commit of inputs, in the lane of their partition."""
 
+    # The sequence id of the last input: the changes of all inputs up to it are in the state.
     position: int
+    # Of the inputs of this commit: they may not be stored yet. Those of earlier commits are.
     results: Sequence[Result]
 
     def encode(self) -> bytes:
-        """The record."""
+        """Encode the record of the commit."""
         results = [[each.sequence_id, dict(each.properties), each.payload] for each in self.results]
         return cast("bytes", msgpack.packb([FORMAT, self.position, results]))
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What one commit writes to a lane: ``stored``, which is ``records`` and what the lane comes to
-    ``after`` them."""
+    """What is written to a lane at once."""
 
     lane: str
     records: Mapping[str, bytes]
+    # The records, and the count behind them.
     stored: Mapping[str, bytes]
+    # The summary of the lane with these records.
     after: LaneSummary
 
 
 class StateTable:
-    """The state as far as it has been read, changes of one's own included.
+    """The state as far as its lanes have been read, together with changes that are not stored yet.
 
-    ``lane`` is one's own; ``records`` holds what lanes have, but for REST's, which is always held
-    in memory: without counts nothing says whether a copy of it is what the lane has.
+    ``lane`` is the lane of the writer that uses this table. ``records`` holds the records of lanes.
     """
 
     def __init__(self, lane: str, records: Records | None = None) -> None:
         self._lane = lane
         self._records: Records = records or MemoryRecords()
+        # The records of REST's lane. They are always held in memory: without a count, a local copy
+        # could not be compared with the lane.
         self._uncounted = MemoryRecords()
-        # Records of the own lane that count here, and that the lane does not have yet.
+        # Records of the writer's lane that apply here already, and are not stored yet.
         self._staged: dict[str, bytes] = {}
-        # By lane: what its newest count says, of those read here.
-        self._said: dict[str, tuple[int, int]] = {}
-        # Lanes of whose last entry some records were not read yet.
+        # By lane: the keys and the digest of the newest count that was read or written.
+        self._counts: dict[str, tuple[int, int]] = {}
+        # Lanes whose last entry has not been read to its end.
         self._unfinished: set[str] = set()
 
     # --- reading
@@ -106,20 +110,21 @@ class StateTable:
         return self._value(key)[0]
 
     def counter(self, key: str) -> int:
-        """The value of a counter, 0 if it is not there."""
+        """The value of a counter, 0 if there is no such counter."""
         return sum(added or 0 for added in self._added(key)[1].values())
 
     def has_counter(self, key: str) -> bool:
-        """Whether something was ever added to it since it was removed."""
+        """Whether something was added to a counter since it was last removed."""
         return any(added is not None for added in self._added(key)[1].values())
 
     def commit_of(self, lane: str) -> Commit | None:
         """The last commit in the lane of an input partition, None if there is none."""
         record = self._of(COMMIT).get(lane)
+        # ``_decoded`` gives a commit for this key.
         return None if record is None else cast("Commit", _decoded(lane, COMMIT, record))
 
     def _value(self, key: str) -> tuple[int, bytes | None]:
-        """The version and the data of the record that counts."""
+        """The version and the data of a value: those of the record that counts."""
         found: tuple[int, str, bytes | None] = (0, "", None)
         for lane, record in self._of(VALUE + key).items():
             version, data = cast("tuple[int, bytes | None]", _decoded(lane, VALUE + key, record))
@@ -128,17 +133,19 @@ class StateTable:
         return found[0], found[2]
 
     def _added(self, key: str) -> tuple[int, dict[str, int | None]]:
-        """The epoch of a counter, and by lane what was added in it."""
+        """The newest epoch of a counter, and by lane what was added in it."""
         newest, by_lane = 0, dict[str, int | None]()
         for lane, record in self._of(COUNTER + key).items():
             epoch, added = cast("tuple[int, int | None]", _decoded(lane, COUNTER + key, record))
             if epoch > newest:
+                # A lane that has removed the counter began it; what others added before is gone.
                 newest, by_lane = epoch, {}
             if epoch == newest:
                 by_lane[lane] = added
         return newest, by_lane
 
     def _of(self, record_key: str) -> Mapping[str, bytes]:
+        """The records of a key, by lane, staged ones included."""
         found = self._records.of(record_key)
         uncounted = self._uncounted.of(record_key)
         staged = self._staged.get(record_key)
@@ -149,14 +156,16 @@ class StateTable:
     # --- changing
 
     def records_of(self, lane: str, changes: Changes) -> dict[str, bytes]:
-        """The records, by their keys, which make these changes in a lane once they are there."""
+        """The records, by their keys, that make these changes when they are written to a lane."""
         records: dict[str, tuple[object, ...]] = {}
         for key, data in changes.values.items():
             version, before = self._value(key)
+            # To remove what does not exist needs no record.
             if data is not None or before is not None:
                 records[VALUE + key] = FORMAT, version + 1, data
         for key, change in changes.counters.items():
             epoch, by_lane = self._added(key)
+            # A record has the whole sum of its lane in the epoch, not only what is added now.
             added = by_lane.get(lane)
             if change.is_removed:
                 epoch, added = epoch + 1, None
@@ -166,17 +175,19 @@ class StateTable:
         return {key: cast("bytes", msgpack.packb(record)) for key, record in records.items()}
 
     def stage(self, records: Mapping[str, bytes]) -> None:
-        """Let records of the own lane count here, which the lane does not have yet."""
+        """Let records of the writer's lane apply here before they are stored."""
         self._staged |= records
 
     @property
     def staged(self) -> Mapping[str, bytes]:
-        """The records that the own lane does not have yet."""
+        """The records of the writer's lane that are not stored yet."""
         return self._staged
 
     def entry_of(self, lane: str, records: Mapping[str, bytes]) -> Entry:
-        """What is stored next in a lane: ``records``, and behind them what the lane comes to then.
-        Who has read that has read all of the entry."""
+        """The next entry of a lane: ``records``, and the count of the lane behind them.
+
+        The count comes last: a reader that has read it has read all of the entry.
+        """
         if lane == REST_LANE:
             return Entry(lane, records, records, LaneSummary())
         after = self._with(lane, records)
@@ -184,8 +195,10 @@ class StateTable:
         return Entry(lane, records, {**records, COUNT: count}, after)
 
     def keep(self, entry: Entry, position: tuple[int, int] | None) -> None:
-        """Its lane has an entry now that was made last of it: at ``position``, None where that is
-        not known."""
+        """Take in an entry that is stored now, at ``position``, which is None if it is not known.
+
+        It must be the last one that ``entry_of`` made for its lane.
+        """
         lane, records, after = entry.lane, entry.records, entry.after
         if lane == REST_LANE:
             self._uncounted.write(lane, records, after)
@@ -193,8 +206,9 @@ class StateTable:
             if position is None:
                 position = self._records.summary(lane).position
             self._records.write(lane, records, replace(after, position=position))
-            self._said[lane] = after.keys, after.digest
+            self._counts[lane] = after.keys, after.digest
         if lane == self._lane:
+            # A key that was changed again since the entry was made stays staged.
             for key, record in records.items():
                 if self._staged.get(key) is record:
                     del self._staged[key]
@@ -202,6 +216,7 @@ class StateTable:
     def _with(
         self, lane: str, records: Mapping[str, bytes], position: tuple[int, int] | None = None
     ) -> LaneSummary:
+        """The summary of a lane with these records in place of the older ones of their keys."""
         before = self._records.summary(lane)
         keys, digest = before.keys, before.digest
         for key, record in records.items():
@@ -213,23 +228,26 @@ class StateTable:
             digest ^= record_digest(key, record)
         return LaneSummary(keys, digest, position or before.position)
 
-    # --- what lanes say
+    # --- reading lanes
 
     @property
     def lanes(self) -> frozenset[str]:
-        """The lanes that anything is held of, but for REST's."""
+        """The lanes that records are held of, without REST's."""
         return frozenset(self._records.lanes())
 
     def begin(self, lane: str) -> tuple[int, int] | None:
-        """A lane is read anew: returns (ledger id, entry id) of the entry to begin with, None for
-        the first there is."""
-        self._said.pop(lane, None)
+        """Begin to read a lane anew.
+
+        Returns (ledger id, entry id) of the entry to start from, None for the beginning.
+        """
+        self._counts.pop(lane, None)
         self._unfinished.discard(lane)
         return self._records.summary(lane).position
 
     def take(self, lane: str, read: Iterable[tuple[str, bytes, tuple[int, int]]]) -> None:
-        """Take in records as they were read from a lane: keys, records, the positions of their
-        entries. What was taken in before changes nothing. Raises ``StateDamaged``.
+        """Take in what was read from a lane: keys, records, and the positions of their entries.
+
+        Records that were taken in before change nothing. Raises ``StateDamaged``.
         """
         new: dict[str, bytes] = {}
         position: tuple[int, int] | None = None
@@ -238,7 +256,8 @@ class StateTable:
             if key == MARK:
                 continue
             if key == COUNT:
-                self._said[lane], position = cast("tuple[int, int]", fields), at
+                # Only the end of an entry is a position to start from later.
+                self._counts[lane], position = cast("tuple[int, int]", fields), at
                 self._unfinished.discard(lane)
             else:
                 new[key] = record
@@ -249,15 +268,16 @@ class StateTable:
             self._records.write(lane, new, self._with(lane, new, position))
 
     def check(self, lane: str, *, is_at_end: bool = True) -> None:
-        """Raise ``StateDamaged`` where a lane lacks something that it had: it was trimmed or
-        truncated, and no compaction has kept what went; or where what is held of it is not its.
+        """Compare the records that are held of a lane with its count. Raises ``StateDamaged``.
 
-        In the midst of an entry, which the end of a lane never is, nothing can be said.
+        They differ if the topic was trimmed or truncated and no compaction has kept what is gone,
+        or if the local copy is of another topic. Within an entry, which the end of a lane never is,
+        they cannot be compared.
         """
         if lane == REST_LANE or (lane in self._unfinished and not is_at_end):
             return
         held = self._records.summary(lane)
-        keys, digest = self._said.get(lane, (0, 0))
+        keys, digest = self._counts.get(lane, (0, 0))
         if held.keys < keys:
             reason = f"it has {held.keys} of {keys} keys: the topic was trimmed"
         elif (held.keys, held.digest) != (keys, digest):
@@ -267,14 +287,14 @@ class StateTable:
         raise StateDamaged(lane, COUNT, reason)
 
     def forget(self, lane: str) -> None:
-        """Hold nothing more of a lane."""
+        """Forget all records of a lane, so that it is read from its beginning."""
         self._records.drop(lane)
         self._uncounted.drop(lane)
         self.begin(lane)
 
 
 def _decoded(lane: str, key: str, record: bytes) -> tuple[object, ...] | Commit:
-    """What a record says. Raises ``StateDamaged``."""
+    """Decode a record, by the kind of its key. Raises ``StateDamaged``."""
     try:
         fields = msgpack.unpackb(record)
     except (ValueError, msgpack.UnpackException) as error:
@@ -289,17 +309,15 @@ def _decoded(lane: str, key: str, record: bytes) -> tuple[object, ...] | Commit:
         case "m:", [1]:
             return ()
         case "p:", [1, int(position), list(results)]:
-            return Commit(position, _results(lane, results))
+            decoded: list[Result] = []
+            for each in results:
+                match each:
+                    case [int(sequence_id), dict(properties), bytes(payload)]:
+                        decoded.append(
+                            Result(sequence_id, cast("dict[str, str]", properties), payload)
+                        )
+                    case _:
+                        raise StateDamaged(lane, COMMIT, f"{each!r} is no result")
+            return Commit(position, decoded)
         case _:
             raise StateDamaged(lane, key, f"{fields!r} is no record of format {FORMAT}")
-
-
-def _results(lane: str, fields: Sequence[object]) -> Sequence[Result]:
-    results: list[Result] = []
-    for each in fields:
-        match each:
-            case [int(sequence_id), dict(properties), bytes(payload)]:
-                results.append(Result(sequence_id, cast("dict[str, str]", properties), payload))
-            case _:
-                raise StateDamaged(lane, COMMIT, f"{each!r} is no result")
-    return results

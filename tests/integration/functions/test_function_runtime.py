@@ -396,7 +396,7 @@ async def test_the_end_of_the_lease_ends_a_function_that_computes_for_ever(worke
         await asyncio.sleep(POLL_S)
     with pytest.raises(ProcessLookupError):
         os.kill(report.pid or 0, 0)
-    assert not instances.has_lease
+    assert not instances.lease.is_set()
 
 
 @pytest.mark.parametrize("kind", ["process", "thread"])
@@ -410,7 +410,7 @@ async def test_the_end_of_the_lease_is_no_failure_of_the_function(
             instances.extend_lease(SystemClock().monotonic() + SHORT_LEASE_S)
             await asyncio.sleep(POLL_S)
         restarts = report.restarts  # none, unless this machine stood still meanwhile
-        while instances.has_lease:  # noqa: ASYNC110 - until the clock says so
+        while instances.lease.is_set():  # noqa: ASYNC110 - until the clock says so
             await asyncio.sleep(POLL_S)
         # The broker stores heartbeats again, as after its restart.
         instances.extend_lease(SystemClock().monotonic() + 600)

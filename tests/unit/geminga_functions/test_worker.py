@@ -64,7 +64,7 @@ class FakeWorker:
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeWorker:
-    monkeypatch.setattr(workers, "COMPACTION_LOOK_S", 0.0)
+    monkeypatch.setattr(workers, "COMPACTION_POLL_S", 0.0)
     return FakeWorker()
 
 

@@ -1,7 +1,6 @@
-"""What functions import of the official client's ``pulsar``, on Geminga's client.
+"""The part of the official client's ``pulsar`` that functions import, based on Geminga's client.
 
-It serves functions whose environment does not have the official client. It has what concerns
-functions, and no client.
+It serves functions whose environment lacks the official client. It contains no client.
 """
 
 from geminga_functions.api import Function, IdentitySerDe, PickleSerDe, SerDe

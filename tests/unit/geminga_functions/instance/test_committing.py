@@ -16,7 +16,7 @@ from tests.unit.geminga_functions.instance.instances_in_memory import (
 )
 
 from geminga_functions.errors import InstanceFailed
-from geminga_functions.instance import running
+from geminga_functions.instance import processing
 from geminga_functions.instance.context import Context
 from geminga_functions.instance.running import Instance
 
@@ -106,7 +106,7 @@ def never(_: str) -> bool:
 def commits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     title = str(request.param)
     if title == "commits of one input":
-        monkeypatch.setattr(running, "SLICE_BYTES", 1)
+        monkeypatch.setattr(processing, "SLICE_BYTES", 1)
     return title
 
 

@@ -11,7 +11,7 @@ import pytest
 import geminga
 from geminga.message_ids import BatchAcks
 from geminga.messages import Delivery
-from geminga_functions.instance.settling import Ahead, Pending, id_text
+from geminga_functions.instance.settling import EarlyAcknowledger, PendingMessage, id_text
 from geminga_functions.instance.status import Counters
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata
 from geminga_simulation.event_loop.clock import SimulatedClock
@@ -51,7 +51,7 @@ class Acknowledging:
 
 async def test_no_more_is_acknowledged_ahead_than_is_processed_soon() -> None:
     clock, consumer = SimulatedClock(), Acknowledging()
-    ahead = Ahead(200, Counters(clock), clock)
+    ahead = EarlyAcknowledger(200, Counters(clock), clock)
     sizes: list[int] = []
     for a_message_s in [0.0001] * 10 + [0.01] * 10 + [60.0] * 10:
         messages = cast(list[geminga.Message[bytes]], [None] * ahead.messages_max)
@@ -69,7 +69,7 @@ async def test_what_may_come_again_is_not_taken_for_acknowledged() -> None:
     clock, consumer = SimulatedClock(), Acknowledging()
     counters = Counters(clock)
     consumer.error = geminga.ConnectionLost("cut")
-    ahead = Ahead(200, counters, clock)
+    ahead = EarlyAcknowledger(200, counters, clock)
     assert not await ahead.acknowledge(cast(geminga.Consumer[bytes], consumer), [])
     assert counters.system_exceptions == 1
 
@@ -90,7 +90,7 @@ class Settled:
 @pytest.mark.parametrize("failed", [0, 1, 2])
 def test_a_message_of_which_one_result_was_not_stored_comes_again(failed: int) -> None:
     consumer = Settled()
-    pending = Pending(
+    pending = PendingMessage(
         cast(geminga.Message[bytes], None),
         cast(geminga.Consumer[bytes], consumer),
         Counters(SimulatedClock()),

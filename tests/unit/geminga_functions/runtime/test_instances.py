@@ -355,7 +355,7 @@ async def test_whatever_happens_no_instance_runs_twice_or_without_a_lease(
         await asyncio.sleep(random.choice([0, 0, 0.01, 0.6]))
         running = [each.order.name for each in runner.begun if not each.ended.done()]
         assert set(running) <= instances.present()
-        assert instances.has_lease or not running
+        assert instances.lease.is_set() or not running
     # In the end all that is assigned runs, as it is wanted, and nothing else.
     runner.loads, runner.error = True, None
     world.lease(FOR_EVER_S)

@@ -24,7 +24,7 @@ from geminga_functions.names import FunctionName
 from geminga_functions.state.changelog import ChangelogState
 from geminga_functions.state.changes import Changes
 from geminga_functions.state.lanes import lane_prefix
-from geminga_functions.state.open_states import IDLE_S, LOOK_S, OpenStates
+from geminga_functions.state.open_states import IDLE_CHECK_S, IDLE_S, OpenStates
 from geminga_simulation.event_loop.clock import SimulatedClock
 
 FUNCTION, OTHER = (FunctionName("public", "default", name) for name in "fg")
@@ -77,12 +77,12 @@ async def test_what_nobody_asks_for_is_closed() -> None:
     brokers = Brokers()
     async with states_of(brokers) as states:
         async with states.use(FUNCTION), states.use(OTHER):
-            await asyncio.sleep(IDLE_S + 2 * LOOK_S)
+            await asyncio.sleep(IDLE_S + 2 * IDLE_CHECK_S)
             assert states.names == {FUNCTION, OTHER}
-        await asyncio.sleep(IDLE_S - LOOK_S)
+        await asyncio.sleep(IDLE_S - IDLE_CHECK_S)
         async with states.use(OTHER):
             pass
-        await asyncio.sleep(2 * LOOK_S)
+        await asyncio.sleep(2 * IDLE_CHECK_S)
         assert states.names == {OTHER}
         await states.close_but({FUNCTION})
         assert not states.names

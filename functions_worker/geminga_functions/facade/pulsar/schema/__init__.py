@@ -33,9 +33,12 @@ __all__ = [
 
 
 class Field:
-    """A field of a record; optional, unless it is ``required``. With ``required_default`` the
-    definition has the default."""
+    """A field of a record; optional, unless it is ``required``.
 
+    With ``required_default`` the Avro definition contains the default.
+    """
+
+    # The name of the type in Avro, and the Python types of its values.
     avro: ClassVar[str] = "null"
     types: ClassVar[tuple[type, ...]] = ()
 
@@ -50,11 +53,11 @@ class Field:
         self.required_default = required_default
 
     def definition(self, defined: set[str]) -> Any:  # noqa: ANN401, ARG002 - Avro
-        """Its type in Avro; names of records in the set are defined already."""
+        """The type of the field in Avro. Names in ``defined`` need no second definition."""
         return self.avro
 
     def checked(self, name: str, value: Any) -> Any:  # noqa: ANN401 - any value
-        """The value. Raises ``TypeError`` for one of another type."""
+        """The value for the field. Raises ``TypeError`` for a value of another type."""
         if value is not None and not isinstance(value, self.types):
             raise TypeError(f"{name} is of type {self.avro}, and not {type(value).__name__}")
         return value
@@ -77,10 +80,12 @@ String = _primitive("String", "string", str)
 
 
 class Record:
-    """A record: a class with fields."""
+    """A record: subclasses declare its fields as attributes."""
 
+    # These two are set by subclasses, as with the official client.
     _avro_namespace: ClassVar[str | None] = None
     _sorted_fields: ClassVar[bool] = False
+    # In the order of their declaration; those of a base class come first.
     _fields: ClassVar[Mapping[str, Field]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -117,6 +122,7 @@ class Record:
     def definition(cls, defined: set[str]) -> Any:  # noqa: ANN401 - Avro
         """As ``schema``, or the name alone of a record that is in ``defined``."""
         prefix = f"{cls._avro_namespace}." if cls._avro_namespace is not None else ""
+        # Avro allows one definition of a name; a record that contains itself refers to it.
         if prefix + cls.__name__ in defined:
             return prefix + cls.__name__
         defined.add(prefix + cls.__name__)
@@ -144,6 +150,7 @@ class _RecordField(Field):
         return self._record.definition(defined)
 
     def checked(self, name: str, value: Any) -> Any:  # noqa: ANN401 - any value
+        # A decoded payload has dicts for inner records.
         if isinstance(value, dict):
             return self._record(**value)
         if value is not None and not isinstance(value, self._record):
@@ -213,9 +220,10 @@ class Map(Field):
 
 
 def _field_of(value: object) -> Field | None:
-    """The field that an attribute declares, if it does."""
+    """The field that an attribute of a record declares, None for other attributes."""
     if isinstance(value, Field):
         return value
+    # The official client takes an instance of a record as a declaration, and also its class.
     if isinstance(value, Record):
         return _RecordField(type(value))
     if isinstance(value, type) and issubclass(value, Record):
