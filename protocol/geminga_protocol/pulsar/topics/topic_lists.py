@@ -55,6 +55,8 @@ def topics_hash(topics: Iterable[str]) -> str:
     """
     names = list(topics)
     # Java sorts by UTF-16 units, Python by code points: the orders differ beyond the basic plane.
-    is_ascii = all(map(str.isascii, names))
-    names.sort(key=None if is_ascii else lambda name: name.encode("utf-16-be"))
+    if all(map(str.isascii, names)):
+        names.sort()
+    else:
+        names.sort(key=lambda name: name.encode("utf-16-be"))
     return int(crc32c(",".join(names).encode())).to_bytes(4, "little").hex()

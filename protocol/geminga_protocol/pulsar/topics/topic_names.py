@@ -76,9 +76,7 @@ class NamespaceName:
         return f"{self.tenant}/{self.local}"
 
 
-@lru_cache(NAMESPACES_KEPT_MAX)
-def _namespace(tenant: str, local: str) -> NamespaceName:
-    return NamespaceName(tenant, local)
+_namespace = lru_cache(NAMESPACES_KEPT_MAX)(NamespaceName)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a broker says of itself while it lives, and who leads the brokers.
+"""The registration of live brokers with their load, their leader, and what the leader remembers.
 
 Facts: ``LocalBrokerData``, ``LeaderBroker``, ``TimeAverageBrokerData`` and ``BundleData`` of Apache
 Pulsar, as its modular load manager writes them. A broker's id is ``host:port`` of its HTTP address.
@@ -22,7 +22,7 @@ LOAD_REPORT_TYPE = "LocalBrokerData"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceUsage(JsonRecord):
-    """How much of one resource is used. A limit that is not positive means: unknown."""
+    """The usage of one resource. A limit of 0 or less means that it is unknown."""
 
     usage: float = 0.0
     limit: float = 0.0
@@ -54,7 +54,7 @@ class BundleStats(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalBrokerData(JsonRecord):
-    """A live broker: its addresses and its load, by which the leader places bundles.
+    """A live broker: its addresses, and its load, by which the leader assigns bundles.
 
     Usage of CPU is in percent of one core, of memory in MiB, of bandwidth in KiB a second;
     times are Unix milliseconds; ``last_stats`` is by full bundle name.
@@ -95,7 +95,7 @@ class LocalBrokerData(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderBroker(JsonRecord):
-    """Which broker leads."""
+    """The broker that leads."""
 
     broker_id: str | None = None
     service_url: str
@@ -117,8 +117,9 @@ class TimeAverageBrokerData(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageAverages(JsonRecord):
-    """Rates of a bundle, averaged over its last ``max_samples`` reports: messages and bytes a
-    second. ``num_samples`` of them were seen so far."""
+    """Rates of a bundle in messages and bytes a second, averaged over its last reports."""
+
+    # How many reports the average covers at most, and how many arrived so far.
 
     max_samples: int = 0
     num_samples: int = 0
@@ -130,7 +131,7 @@ class MessageAverages(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleData(JsonRecord):
-    """What the leader remembers of a bundle, whichever broker owns it."""
+    """The load of a bundle as the leader remembers it, independent of the bundle's owner."""
 
     short_term_data: MessageAverages = field(default_factory=MessageAverages)
     long_term_data: MessageAverages = field(default_factory=MessageAverages)
@@ -148,5 +149,5 @@ def time_average_path(broker_id: str) -> str:
 
 
 def bundle_data_path(bundle: str) -> str:
-    """The node of what is remembered of a bundle (``tenant/namespace/0x…_0x…``)."""
+    """The node of a bundle's ``BundleData``; ``bundle`` is ``tenant/namespace/0x…_0x…``."""
     return f"{BUNDLE_DATA_PATH}/{bundle}"
