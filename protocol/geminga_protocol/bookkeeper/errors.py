@@ -135,6 +135,7 @@ class UnknownRefusal(BookieRefusal):
         return f"{super().__str__()}: unknown return code {self.number}"
 
 
+# By return code. ``UnknownRefusal`` is made for every other number.
 _REFUSALS: dict[int, type[BookieRefusal]] = {
     int(refusal.return_code): refusal
     for refusal in (

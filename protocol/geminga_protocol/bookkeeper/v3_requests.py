@@ -25,6 +25,7 @@ _LAC_IDS = Struct(">qq")
 _LAC_DIGEST = Struct(">I")
 assert _LAC_IDS.size == EXPLICIT_LAC_IDS_BYTES
 
+# The inverse of ``v3.status_of``.
 _RETURN_CODES = {int(status_of(code)): code for code in ReturnCode}
 
 

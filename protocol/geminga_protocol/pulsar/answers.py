@@ -309,6 +309,9 @@ def encode_watch_topic_update(
     return encode_command(BaseCommand(type=BaseCommand.WATCH_TOPIC_UPDATE, watchTopicUpdate=update))
 
 
+# Refusals: an error in the form that the request's sender expects
+
+
 class _Request(Protocol):
     """The part of a command that wants an answer."""
 
@@ -325,6 +328,7 @@ def encode_refusal(
     """
     command_type = command.type
     part = getattr(command, PART_NAMES[command_type])
+    # Before CONNECTED there is no request id: the error is the connection's.
     if command_type == BaseCommand.CONNECT:
         return encode_error(NO_REQUEST_ID, error, message)
     if command_type == BaseCommand.SEND:

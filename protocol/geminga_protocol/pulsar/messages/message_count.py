@@ -72,7 +72,7 @@ def take_payload(buffer: bytes, start: int, end: int) -> tuple[bytes, int]:
     payload = buffer[start:end]
     payload_bytes = end - start
     try:
-        magic, told, metadata_bytes, name_head = read_head(payload)
+        magic, checksum, metadata_bytes, name_head = read_head(payload)
     except struct.error:
         raise WireError(f"{payload_bytes} bytes are no message: it has metadata") from None
     if magic == CHECKSUM_MAGIC:
@@ -80,8 +80,8 @@ def take_payload(buffer: bytes, start: int, end: int) -> tuple[bytes, int]:
             computed = crc32c(memoryview(payload)[CHECKSUM_HEAD_BYTES:])
         else:
             computed = crc32c(payload[CHECKSUM_HEAD_BYTES:])
-        if told != computed:
-            raise ChecksumMismatch(told, computed)
+        if checksum != computed:
+            raise ChecksumMismatch(checksum, computed)
         metadata_end = METADATA_AT + metadata_bytes
         # First the form of a message sent alone: only a name, a sequence id of up to three bytes
         # and a publish time. A few comparisons recognize it, without a call.
@@ -142,16 +142,16 @@ def _count(payload: bytes, start: int, end: int, *, is_sent: bool) -> int:
         return 0
     if not metadata.HasField("num_messages_in_batch"):
         return 1
-    told = metadata.num_messages_in_batch
+    count = metadata.num_messages_in_batch
     if is_sent:
         # A client must not make a broker believe in more messages than a batch can hold: permits
         # are counted in messages. What is stored already is counted as it is.
         body_bytes = len(payload) - end
         if metadata.compression != _NO_COMPRESSION:
             body_bytes = metadata.uncompressed_size
-        if not 1 <= told <= body_bytes // BATCHED_MESSAGE_BYTES_MIN:
-            raise WireError(f"a batch of {body_bytes} bytes cannot have {told} messages")
-    return max(1, told)
+        if not 1 <= count <= body_bytes // BATCHED_MESSAGE_BYTES_MIN:
+            raise WireError(f"a batch of {body_bytes} bytes cannot have {count} messages")
+    return max(1, count)
 
 
 def _count_usual(payload: bytes, start: int, end: int) -> int | None:
@@ -176,6 +176,6 @@ def _count_usual(payload: bytes, start: int, end: int) -> int | None:
     varint = found[1]
     if varint is None:
         return 1
-    told = varint[0] if len(varint) == 1 else decode_varint(varint, 0)[0]
+    count = varint[0] if len(varint) == 1 else decode_varint(varint, 0)[0]
     possible = (len(payload) - end) // BATCHED_MESSAGE_BYTES_MIN
-    return told if 1 <= told <= possible else None
+    return count if 1 <= count <= possible else None

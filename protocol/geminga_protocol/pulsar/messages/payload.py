@@ -99,7 +99,7 @@ _read_last_8_bytes = LAST_8_BYTES.unpack_from
 def verify_checksum(buffer: bytes, start: int, end: int) -> bool:
     """Whether the payload ``buffer[start:end]`` has its checksum; True for one without checksum."""
     try:
-        magic, told = _read_checksum_head(buffer, start)
+        magic, checksum = _read_checksum_head(buffer, start)
     except struct.error:
         # Less than six bytes: wrong if they are the beginning of a checksum.
         return buffer[start : start + 2] != CHECKSUM_START
@@ -107,15 +107,15 @@ def verify_checksum(buffer: bytes, start: int, end: int) -> bool:
         return True
     start += CHECKSUM_HEAD_BYTES
     if end - start > COPY_BYTES_MAX:
-        return bool(told == crc32c(memoryview(buffer)[start:end]))
-    return bool(start <= end and told == crc32c(buffer[start:end]))
+        return bool(checksum == crc32c(memoryview(buffer)[start:end]))
+    return bool(start <= end and checksum == crc32c(buffer[start:end]))
 
 
 def check_checksum(buffer: bytes, start: int, end: int) -> None:
     """Raise ``ChecksumMismatch`` where ``verify_checksum`` is False."""
     if not verify_checksum(buffer, start, end):
-        told = int.from_bytes(buffer[start + 2 : min(end, start + CHECKSUM_HEAD_BYTES)], "big")
-        raise ChecksumMismatch(told, crc32c(buffer[start + CHECKSUM_HEAD_BYTES : end]))
+        checksum = int.from_bytes(buffer[start + 2 : min(end, start + CHECKSUM_HEAD_BYTES)], "big")
+        raise ChecksumMismatch(checksum, crc32c(buffer[start + CHECKSUM_HEAD_BYTES : end]))
 
 
 def skip_broker_entry(buffer: bytes, start: int, end: int) -> int:

@@ -100,6 +100,7 @@ class TopicName:
         Missing parts are ``persistent`` and ``public/default``. Raises ``InvalidTopicName``.
         """
         domain, separator, rest = name.partition("://")
+        # A short name has one part or three; with two it is unclear which one is missing.
         if not separator:
             domain, rest = "persistent", name
             slashes = name.count("/")
@@ -107,6 +108,7 @@ class TopicName:
                 rest = f"public/default/{name}"
             elif slashes != 2:
                 raise InvalidTopicName(name, "it is neither topic nor tenant/namespace/topic")
+        # Slashes behind the second belong to the local name.
         parts = rest.split("/", 2)
         if len(parts) != 3:
             raise InvalidTopicName(name, "it is not of the form domain://tenant/namespace/topic")
@@ -124,6 +126,7 @@ class TopicName:
             raise InvalidTopicName(name, "the topic's own part is empty")
         if not can_name_node(local):
             raise InvalidTopicName(name, NOT_A_NODE)
+        # An escape in JSON can stand for half a surrogate pair, which UTF-8 cannot encode.
         try:
             local.encode()
         except UnicodeEncodeError:
@@ -162,6 +165,7 @@ class TopicName:
     def partition_index(self) -> int:
         """The index of the partition of ``base`` that this name means; -1 for a whole topic."""
         found = _PARTITION.fullmatch(self.local)
+        # A number that is no int32 is part of an ordinary name.
         index = int(found[2]) if found else -1
         return index if index <= PARTITION_INDEX_MAX else -1
 

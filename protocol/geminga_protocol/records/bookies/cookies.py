@@ -29,16 +29,15 @@ _RECORD = "cookie"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cookie:
-    """What a bookie was formatted with. Paths are as configured, in the order of configuration.
-
-    ``instance_id`` names the cluster (``/ledgers/INSTANCEID``); ``index_dirs`` is empty where the
-    index is in the ledger directories.
-    """
+    """What a bookie was formatted with."""
 
     bookie_id: str
+    # Paths as configured, in the order of the configuration.
     journal_dirs: tuple[str, ...]
     ledger_dirs: tuple[str, ...]
+    # Names the cluster, as ``/ledgers/INSTANCEID`` does.
     instance_id: str = ""
+    # Empty where the index is in the ledger directories.
     index_dirs: tuple[str, ...] = ()
 
     def encode(self) -> bytes:

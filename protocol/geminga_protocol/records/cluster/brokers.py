@@ -11,11 +11,14 @@ from dataclasses import dataclass, field
 
 from geminga_protocol.records.encodings.json_records import JsonRecord
 
+# Ephemeral nodes: one for each live broker, and one of the leader.
 BROKERS_PATH = "/loadbalance/brokers"
 LEADER_PATH = "/loadbalance/leader"
+# Persistent nodes, which the leader writes and a new leader reads.
 TIME_AVERAGES_PATH = "/loadbalance/broker-time-average"
 BUNDLE_DATA_PATH = "/loadbalance/bundle-data"
 
+# Java brokers check these two before they interpret the rest.
 LOAD_MANAGER_CLASS = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
 LOAD_REPORT_TYPE = "LocalBrokerData"
 
@@ -54,11 +57,7 @@ class BundleStats(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalBrokerData(JsonRecord):
-    """A live broker: its addresses, and its load, by which the leader assigns bundles.
-
-    Usage of CPU is in percent of one core, of memory in MiB, of bandwidth in KiB a second;
-    times are Unix milliseconds; ``last_stats`` is by full bundle name.
-    """
+    """A live broker: its addresses, and its load, by which the leader assigns bundles."""
 
     web_service_url: str | None = None
     web_service_url_tls: str | None = None
@@ -66,21 +65,27 @@ class LocalBrokerData(JsonRecord):
     pulsar_service_url_tls: str | None = None
     persistent_topics_enabled: bool = True
     non_persistent_topics_enabled: bool = True
+    # CPU in percent of one core, memory in MiB, bandwidth in KiB a second.
     cpu: ResourceUsage = field(default_factory=ResourceUsage)
     memory: ResourceUsage = field(default_factory=ResourceUsage)
     direct_memory: ResourceUsage = field(default_factory=ResourceUsage)
     bandwidth_in: ResourceUsage = field(default_factory=ResourceUsage)
     bandwidth_out: ResourceUsage = field(default_factory=ResourceUsage)
+    # Throughput in bytes a second, rates in messages a second.
     msg_throughput_in: float = 0.0
     msg_throughput_out: float = 0.0
     msg_rate_in: float = 0.0
     msg_rate_out: float = 0.0
+    # Unix milliseconds.
     last_update: int = 0
+    # The load of each bundle, by its full name.
     last_stats: Mapping[str, BundleStats] = field(default_factory=dict)
     num_topics: int = 0
     num_bundles: int = 0
     num_consumers: int = 0
     num_producers: int = 0
+    # Full names of the bundles that the broker owns, and of those that it got and lost since its
+    # report before.
     bundles: tuple[str, ...] = ()
     last_bundle_gains: tuple[str, ...] = ()
     last_bundle_losses: tuple[str, ...] = ()
@@ -88,6 +93,7 @@ class LocalBrokerData(JsonRecord):
     protocols: Mapping[str, str] = field(default_factory=dict)
     advertised_listeners: Mapping[str, AdvertisedListener] = field(default_factory=dict)
     load_manager_class_name: str | None = LOAD_MANAGER_CLASS
+    # Unix milliseconds.
     start_timestamp: int = 0
     max_resource_usage: float = 0.0
     load_report_type: str = LOAD_REPORT_TYPE

@@ -15,6 +15,8 @@ from typing import Annotated, Self
 from geminga_protocol.records.cluster.tenants import POLICIES_PATH
 from geminga_protocol.records.encodings.json_records import JsonRecord, Named
 
+# ``Policies`` are in the configuration store, which several clusters may share; local policies are
+# in the cluster's own metadata store.
 LOCAL_POLICIES_PATH = "/admin/local-policies"
 
 # The hash of a topic's name (``topic_names.topic_hash``) has 32 bits.
@@ -23,11 +25,10 @@ HASH_RANGE = 1 << 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundlesData(JsonRecord):
-    """The borders between bundles, one more than there are bundles.
+    """The borders between the bundles of a namespace."""
 
-    They ascend from ``0x00000000`` to ``0xffffffff``.
-    """
-
+    # One more than there are bundles, ascending from ``0x00000000`` to ``0xffffffff``. A border
+    # belongs to the bundle above it; the last border belongs to the last bundle.
     boundaries: tuple[str, ...]
     num_bundles: int
 
@@ -44,6 +45,7 @@ class BundlesData(JsonRecord):
 class AuthPolicies(JsonRecord):
     """What each role may do: in the namespace, on a topic, with a subscription."""
 
+    # Actions by role; for a topic or a subscription, below its name.
     namespace_auth: Annotated[Mapping[str, tuple[str, ...]], Named("namespace_auth")] = field(
         default_factory=dict
     )

@@ -53,7 +53,10 @@ LEADER_PATH = f"{UNDERREPLICATION_PATH}/leader"
 # listing of it too large for ZooKeeper.
 MARK_LEVELS = 4
 
+# The only layout that BookKeeper has defined. A worker that finds another one must not touch the
+# marks.
 _LAYOUT = LedgerRereplicationLayoutFormat(type="BASIC", version=1)
+# How errors name the records.
 _MARK = "under-replication mark"
 _LAYOUT_RECORD = "under-replication layout"
 _LAST_CHECK = "time of the last check"
@@ -64,8 +67,10 @@ _VOTE = "auditor's vote"
 _LEADER = "auditor's node"
 _DELAY = "lost bookie's grace"
 
+# ZooKeeper appends the sequence number, which is negative after 2**31 votes.
 _VOTE_NAME = re.compile(rf"{VOTE_PREFIX}(-?\d{{1,10}})", re.ASCII)
 _MARK_NAME = re.compile(r"urL(\d{1,19})", re.ASCII)
+# Operators may set the delay by hand.
 _DELAY_TEXT = re.compile(rb"\d{1,10}")
 
 

@@ -25,6 +25,7 @@ BUCKET_PROPERTY = "#pulsar.internal.delayed.bucket"
 
 _METADATA = "metadata of a bucket of delayed messages"
 _SEGMENT = "segment of a bucket of delayed messages"
+# The prefix and the two ledger ids of a property's name.
 _PARTS = 3
 
 # (deliver_at_ms, ledger_id, entry_id) of one delayed message.

@@ -17,6 +17,7 @@ from typing import NamedTuple
 PROPERTY_PREFIX = "geminga.redelivered."
 # What CommandMessage.redelivery_count holds, a uint32.
 COUNT_MAX = (1 << 32) - 1
+# Ledger id, first and last entry id behind the prefix.
 _PARTS = 3
 
 
@@ -44,6 +45,7 @@ def properties_of_runs(runs: Iterable[CountedRun]) -> dict[str, int]:
 
 def runs_of_properties(properties: Mapping[str, int]) -> list[CountedRun]:
     """The runs in ``properties``, in order; properties that are no valid run are left out."""
+    # Counts only help clients to give up on a message, so a damaged one must not fail the cursor.
     runs: list[CountedRun] = []
     for name, times in properties.items():
         if not is_of_redelivery_counts(name) or not 0 < times <= COUNT_MAX:

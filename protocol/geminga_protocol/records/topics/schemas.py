@@ -17,6 +17,7 @@ from geminga_protocol.records.topics.managed_ledger import Position
 
 SCHEMAS_PATH = "/schemas"
 
+# How errors name the records.
 _LOCATOR = "schema locator"
 _ENTRY = "schema entry"
 _INFO = "schema info"
@@ -60,6 +61,7 @@ class SchemaLocator:
 class SchemaEntry:
     """One entry of a schema ledger: a version, and the index of the earlier versions."""
 
+    # An encoded ``SchemaInfo``.
     schema: bytes
     versions: tuple[SchemaIndex, ...]
 
@@ -78,16 +80,17 @@ class SchemaEntry:
 
 @dataclass(frozen=True, slots=True)
 class SchemaInfo:
-    """One version of a topic's schema, or the tombstone that says it was deleted (``is_deleted``).
+    """One version of a topic's schema."""
 
-    ``user`` is the role that registered it, ``created_ms`` when that was.
-    """
-
+    # ``tenant/namespace/encoded-topic``.
     schema_id: str
     type: SchemaType
+    # In the form of the type: for AVRO, JSON and PROTOBUF an Avro schema in JSON.
     definition: bytes
+    # Unix time of the registration, and the role that registered the version.
     created_ms: int
     user: str = ""
+    # A tombstone: with this version the schema was deleted, the versions before it count no more.
     is_deleted: bool = False
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
 
