@@ -66,6 +66,7 @@ def decode_entry(
 
     Raises ``EntryDigestMismatch`` where the entry is too short, damaged, or not the wanted one.
     """
+    # A buffer that is too short must not pass as an entry with a shorter payload.
     payload_start = start + ENTRY_HEADER_BYTES
     if payload_start > end or end > len(buffer):
         raise EntryDigestMismatch(ledger_id, entry_id, f"{end - start} bytes are no entry")

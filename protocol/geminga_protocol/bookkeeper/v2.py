@@ -231,6 +231,7 @@ def _fault_of_request(buffer: bytes, start: int, end: int) -> WireError:
     frame_bytes = end - start
     if frame_bytes < _HEADER_WORD_BYTES:
         return TruncatedFrame("the header of a bookie request", _HEADER_WORD_BYTES, frame_bytes)
+    # FENCING is in the lower of the two bytes of flags.
     version, operation, flags = buffer[start], buffer[start + 1], buffer[start + 3]
     if version != VERSION:
         return UnsupportedVersion(version)

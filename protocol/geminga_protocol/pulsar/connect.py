@@ -55,4 +55,5 @@ class Forwarded:
             command.original_auth_method,
             command.original_auth_data,
         )
+        # Absent fields read as empty texts.
         return cls(*fields) if any(fields) else None

@@ -82,6 +82,8 @@ def replicated_front(
     empty for none. The transaction of the message is left out: it belongs to the source cluster,
     and has ended when its messages are replicated.
     """
+    # Brokers do not replicate a message with this field any further, or clusters that replicate to
+    # each other would send it in circles.
     metadata.replicated_from = source
     metadata.ClearField("txnid_least_bits")
     metadata.ClearField("txnid_most_bits")

@@ -85,7 +85,9 @@ class BacklogQuota(JsonRecord):
 
     limit: int | None = None
     limit_size: int | None = None
+    # 0 or less stands for no limit.
     limit_time: int = 0
+    # The name of a member of upstream's ``RetentionPolicy``: producer_exception, ...
     policy: str | None = None
 
 
@@ -95,6 +97,7 @@ class DispatchRate(JsonRecord):
 
     messages: Annotated[int, Named("dispatchThrottlingRateInMsg")] = -1
     size_bytes: Annotated[int, Named("dispatchThrottlingRateInByte")] = -1
+    # The limit is added to the rate at which messages are published.
     relative_to_publish_rate: bool = False
     period_s: Annotated[int, Named("ratePeriodInSecond")] = 1
 
@@ -170,6 +173,7 @@ class Policies(JsonRecord):
     replication_clusters: Annotated[tuple[str, ...], Named("replication_clusters")] = ()
     allowed_clusters: Annotated[tuple[str, ...], Named("allowed_clusters")] = ()
     bundles: BundlesData | None = None
+    # By kind of quota: destination_storage (bytes), message_age (seconds).
     backlog_quota_map: Annotated[Mapping[str, BacklogQuota], Named("backlog_quota_map")] = field(
         default_factory=dict
     )
@@ -191,6 +195,7 @@ class Policies(JsonRecord):
         int | None, Named("subscription_expiration_time_minutes")
     ] = None
     retention: Annotated[RetentionPolicies | None, Named("retention_policies")] = None
+    # Set while the namespace is being deleted: its topics cannot be created any more.
     deleted: bool = False
     encryption_required: Annotated[bool, Named("encryption_required")] = False
     delayed_delivery: Annotated[DelayedDelivery | None, Named("delayed_delivery_policies")] = None
@@ -225,6 +230,7 @@ class Policies(JsonRecord):
     deduplication_snapshot_interval_s: Annotated[
         int | None, Named("deduplicationSnapshotIntervalSeconds")
     ] = None
+    # Empty where the policy is not set: the broker's setting applies.
     subscription_types_enabled: Annotated[tuple[str, ...], Named("subscription_types_enabled")] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     resource_group_name: Annotated[str | None, Named("resource_group_name")] = None

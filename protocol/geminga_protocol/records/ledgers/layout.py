@@ -16,6 +16,7 @@ LAYOUT_PATH = f"{LEDGERS_PATH}/LAYOUT"
 HIERARCHICAL_FACTORY = "org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory"
 HIERARCHICAL_VERSION = 1
 
+# Of the node itself: "2\nFACTORY:VERSION". Version 1 lacks nothing that is read here.
 _FORMAT_VERSION = 2
 _FORMAT_VERSIONS = (1, _FORMAT_VERSION)
 _RECORD = "ledger layout"

@@ -15,6 +15,7 @@ from geminga_protocol.pulsar.messages.integers import signed
 from geminga_protocol.pulsar.messages.protobuf import parse_message
 from geminga_protocol.records.errors import MalformedRecord
 
+# The topic's subscription that compaction reads with, and the property that names the ledger.
 COMPACTION_CURSOR = "__compaction"
 COMPACTED_LEDGER_PROPERTY = "CompactedTopicLedger"
 

@@ -91,6 +91,7 @@ class CursorRecord:
         needs a package that is missing.
         """
         message = parse_message(ManagedCursorInfo, uncompressed(value, _CURSOR), _CURSOR)
+        # A record that only names a cursor ledger has no position of its own.
         has_mark = message.HasField("markDeleteLedgerId") and message.HasField("markDeleteEntryId")
         return cls(
             cursor_ledger_id=message.cursorsLedgerId,
