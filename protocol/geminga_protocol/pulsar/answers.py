@@ -16,8 +16,6 @@ from geminga_protocol.pulsar.api_pb2 import BaseCommand, ServerError
 from geminga_protocol.pulsar.commands import NO_REQUEST_ID, PART_NAMES, encode_command
 from geminga_protocol.pulsar.messages.integers import unsigned
 
-# The connection, and answers that several requests share
-
 
 def encode_connected(
     protocol_version: int,
@@ -62,9 +60,6 @@ def encode_error(request_id: int, error: ServerError.ValueType, message: str) ->
     return encode_command(BaseCommand(type=BaseCommand.ERROR, error=failed))
 
 
-# Lookups
-
-
 def encode_partitions(request_id: int, partitions: int) -> bytes:
     """PARTITIONED_METADATA_RESPONSE: the topic has ``partitions``, 0 if it is not partitioned."""
     response = api.CommandPartitionedTopicMetadataResponse(
@@ -106,9 +101,6 @@ def encode_lookup(
     return encode_command(
         BaseCommand(type=BaseCommand.LOOKUP_RESPONSE, lookupTopicResponse=response)
     )
-
-
-# Producers and schemas
 
 
 def encode_producer_success(
@@ -197,9 +189,6 @@ def encode_close_producer(
     return encode_command(BaseCommand(type=BaseCommand.CLOSE_PRODUCER, close_producer=close))
 
 
-# Consumers
-
-
 def encode_close_consumer(
     consumer_id: int, *, broker_url: str | None = None, broker_url_tls: str | None = None
 ) -> bytes:
@@ -266,9 +255,6 @@ def encode_last_message_id(
             type=BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE, getLastMessageIdResponse=response
         )
     )
-
-
-# Lists of topics
 
 
 def encode_topics_of_namespace(
