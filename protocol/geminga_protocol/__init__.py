@@ -1,11 +1,14 @@
 """The wire protocols and stored records of Pulsar and BookKeeper, as values.
 
+``framing`` cuts a byte stream into frames, ``proxy_header`` reads HAProxy's header in front of one.
 ``pulsar`` is the protocol between clients and brokers, ``bookkeeper`` the one between brokers and
-bookies, ``records`` what both projects keep in ZooKeeper and in ledgers, ``functions`` the messages
-in the topics of functions workers. ``framing`` cuts a byte stream into frames for both protocols,
-``proxy_header`` reads HAProxy's header in front of one.
+bookies, ``records`` has the records of both projects in ZooKeeper and in ledgers, ``functions`` the
+messages in the topics of functions workers.
 
-This package promises purity: it opens no socket or file, asks no clock and draws no random number.
-Bytes come in, values go out, and back. Bytes that break a protocol raise ``WireError``, bytes that
-are no record raise ``MalformedRecord``, whatever the bytes are; no other error escapes.
+The package is pure: it opens no socket or file, reads no clock and draws no random number. It turns
+bytes into values and values into bytes. Bytes that break a protocol raise ``WireError``, bytes that
+are not the expected record raise ``MalformedRecord``; no bytes raise any other error.
+
+Where a module names classes of Apache Pulsar or BookKeeper as its "Facts", its format and its
+behaviour are taken from there.
 """

@@ -1,13 +1,13 @@
-"""What can be wrong with bytes and names that came from outside.
+"""Errors about bytes that came from outside.
 
 GemingaError
-└── WireError             bytes that are not what the format says
-    ├── OversizedFrame    a frame larger than we agreed to hold in memory
+└── WireError             bytes that do not follow their format
+    ├── OversizedFrame    a frame larger than the limit of the connection
     ├── TruncatedFrame    a frame ends before what it announces
-    └── ChecksumMismatch  a payload was changed on its way
+    └── ChecksumMismatch  a payload was damaged on its way
 
-The wire formats' own errors stand below these, in ``pulsar/errors.py`` and
-``bookkeeper/errors.py``.
+``pulsar/errors.py``, ``bookkeeper/errors.py`` and ``records/errors.py`` derive the errors of their
+own formats from ``WireError``. ``code`` names the ``ServerError`` that a broker answers with.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from geminga_runtime.errors import GemingaError
 
 
 class WireError(GemingaError):
-    """Bytes from a peer do not have the format they must have; the peer is to blame."""
+    """Bytes from a peer break their format; the peer is to blame."""
 
     code: ClassVar[str] = "UnknownError"
 
 
 class OversizedFrame(WireError):
-    """A frame announces more bytes than the limit; its stream cannot be read any further."""
+    """A frame announces more bytes than the limit, so the stream cannot be read any further."""
 
     code: ClassVar[str] = "NotAllowedError"
 
@@ -45,7 +45,10 @@ class TruncatedFrame(WireError):
 
 
 class ChecksumMismatch(WireError):
-    """The checksum that came with a payload is not the checksum of the payload that came."""
+    """A payload does not have the checksum that came with it.
+
+    ``told`` is the checksum that was sent, ``computed`` that of the bytes that arrived.
+    """
 
     code: ClassVar[str] = "ChecksumError"
 

@@ -1,7 +1,7 @@
-"""Cuts a byte stream into frames: what Pulsar's and BookKeeper's streams have in common.
+"""Cuts a byte stream into frames, for Pulsar's and BookKeeper's protocols alike.
 
-Both put a size before every frame and leave the rest to the command inside. What a frame means is
-not this module's business.
+Both put a 32-bit size before every frame. What is inside a frame is parsed elsewhere
+(``pulsar/commands.py``, ``bookkeeper/v2.py`` and ``bookkeeper/v3.py``).
 """
 
 from __future__ import annotations
@@ -18,67 +18,68 @@ FRAME_SIZE = Struct(">I")
 FRAME_SIZE_BYTES = 4
 assert FRAME_SIZE.size == FRAME_SIZE_BYTES
 
-# A peer that sends a frame in tiny pieces makes us hold many small objects, each with 33 bytes of
-# its own; so many of them are joined into one. Every byte is copied at most twice.
+# A peer that sends a frame in tiny pieces makes the reader hold many small objects, and each
+# ``bytes`` object costs 33 bytes beside its content: a frame sent two bytes at a time would take
+# 20 times its size. So every 256 pieces are joined into one. Every byte is copied at most twice:
+# once here, once when the frame is complete.
 LOOSE_CHUNKS_MAX = 256
 
+# Where frames lie in a buffer: (start, end) of each, without its size field.
 Bounds = list[tuple[int, int]]
 
 
 class FrameReader:
-    """Takes a stream in pieces of any size, gives back its frames.
+    """Takes a stream in pieces of any size and returns its frames.
 
-    Keeps the bytes of the one unfinished frame and nothing else, hence never more than
-    ``frame_bytes_max`` plus one piece. After it raised, the stream has lost its frame borders:
-    throw the reader away and close the connection.
+    The reader keeps only the bytes of the one unfinished frame, so it never holds more than
+    ``frame_bytes_max`` plus one piece. After ``feed`` raised, the borders between frames are lost:
+    discard the reader and close the connection.
     """
 
-    __slots__ = ("_chunks", "_held_bytes", "_loose_chunks", "_wanted_bytes", "frame_bytes_max")
+    __slots__ = ("_chunks", "_loose_chunks", "_wanted_bytes", "frame_bytes_max", "held_bytes")
 
     def __init__(self, frame_bytes_max: int) -> None:
-        """Refuse frames of more than ``frame_bytes_max`` bytes (their size field not counted).
-
-        The limit may be changed at any time, for what comes then.
-        """
+        """Refuse frames of more than ``frame_bytes_max`` bytes (their size field not counted)."""
+        # May be changed at any time; the new limit holds for the pieces that are fed after it.
         self.frame_bytes_max = frame_bytes_max
+        # Bytes of the unfinished frame, its size field included; 0 between two frames. Read only.
+        self.held_bytes = 0
+        # The pieces that these bytes came in, or several of them joined.
         self._chunks: list[bytes] = []
-        self._held_bytes = 0
+        # Pieces at the end of ``_chunks`` that were not joined yet.
         self._loose_chunks = 0
+        # The size of the unfinished frame with its size field; until that has arrived, the size
+        # of the size field. With fewer bytes than this there is no point in joining the pieces:
+        # a large frame in many pieces would be copied once for each of them.
         self._wanted_bytes = FRAME_SIZE_BYTES
 
-    @property
-    def held_bytes(self) -> int:
-        """How many bytes of an unfinished frame are held; 0 between two frames."""
-        return self._held_bytes
-
     def feed(self, chunk: bytes) -> tuple[bytes, Bounds]:
-        """Take the next piece of the stream; give the frames that are whole now.
+        """Take the next piece of the stream and return the frames that are complete now.
 
         Returns ``(buffer, bounds)``: each ``(start, end)`` of ``bounds`` is one frame inside
-        ``buffer``, without its size field, in the order of the stream. Frames are given where
-        they lie, so that nothing is copied which nobody keeps.
+        ``buffer``, without its size field, in the order of the stream. Frames are not cut out of
+        the buffer, because most callers copy only a part of each.
 
-        Raises ``OversizedFrame``, as soon as the size is known; frames that came whole in the
-        same piece are lost with it, as if the connection had broken before they arrived.
+        Raises ``OversizedFrame`` as soon as the size is known. Complete frames in the same piece
+        are lost then, as if the connection had broken before they arrived.
         """
-        if self._held_bytes:
+        if self.held_bytes:
             self._hold(chunk)
-            if self._held_bytes < self._wanted_bytes:
+            if self.held_bytes < self._wanted_bytes:
                 return b"", []
             chunk = b"".join(self._chunks)
             self._chunks.clear()
-            self._held_bytes = self._loose_chunks = 0
-        return chunk, self._split(chunk)
-
-    def _split(self, buffer: bytes) -> Bounds:
+            self.held_bytes = self._loose_chunks = 0
         frame_bytes_max = self.frame_bytes_max
         read_size = FRAME_SIZE.unpack_from
         bounds: Bounds = []
-        buffer_bytes = len(buffer)
+        buffer_bytes = len(chunk)
         position = 0
         wanted_bytes = FRAME_SIZE_BYTES
         while (start := position + FRAME_SIZE_BYTES) <= buffer_bytes:
-            (frame_bytes,) = read_size(buffer, position)
+            (frame_bytes,) = read_size(chunk, position)
+            # Refused before any of the frame is held: its sender decides neither how much memory
+            # the reader takes nor how long it waits for the rest.
             if frame_bytes > frame_bytes_max:
                 raise OversizedFrame(frame_bytes, frame_bytes_max)
             end = start + frame_bytes
@@ -89,12 +90,12 @@ class FrameReader:
             position = end
         self._wanted_bytes = wanted_bytes
         if position < buffer_bytes:
-            self._hold(buffer[position:])
-        return bounds
+            self._hold(chunk[position:])
+        return chunk, bounds
 
     def _hold(self, chunk: bytes) -> None:
         self._chunks.append(chunk)
-        self._held_bytes += len(chunk)
+        self.held_bytes += len(chunk)
         self._loose_chunks += 1
         if self._loose_chunks == LOOSE_CHUNKS_MAX:
             self._chunks[-LOOSE_CHUNKS_MAX:] = [b"".join(self._chunks[-LOOSE_CHUNKS_MAX:])]

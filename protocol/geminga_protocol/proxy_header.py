@@ -1,8 +1,8 @@
-"""The header by which a balancer says who is behind it: the PROXY protocol, versions 1 and 2
-(HAProxy's ``proxy-protocol.txt``), at the very beginning of a stream.
+"""The PROXY protocol: a header in which a load balancer names the client that it forwards.
 
-A header cannot be taken for the beginning of a Pulsar frame: both would be the size of a frame of
-more than 200 MB. So a stream may have one, or none.
+Versions 1 (text) and 2 (binary) are read, as HAProxy's ``proxy-protocol.txt`` defines them. The
+header stands at the very beginning of a stream and may be missing: it cannot be mistaken for a
+Pulsar frame, because read as a frame's size either beginning means more than 200 MB.
 """
 
 from __future__ import annotations
@@ -13,33 +13,42 @@ from struct import Struct
 
 from geminga_protocol.errors import WireError
 
-# Version 1: PROXY TCP4 192.0.2.1 198.51.100.1 56324 443\r\n
+# Version 1 is a line of text: PROXY TCP4 192.0.2.1 198.51.100.1 56324 443\r\n
+# (family, source address, destination address, source port, destination port). The specification
+# gives 107 bytes for the longest one.
 V1_START = b"PROXY "
 V1_END = b"\r\n"
 V1_BYTES_MAX = 107
 
 # Version 2:
 # +-----------+--------------------+-------------------+--------+-----------+
-# | signature | version and command| family and way    | length | addresses |    length counts
+# | signature | version and command| family, transport | length | addresses |    length counts
 # |  12 bytes |  u8                |  u8               |  u16   |           |    what follows it
 # +-----------+--------------------+-------------------+--------+-----------+
+#  The upper four bits of the third field are the family, the lower four the transport protocol.
+#  The addresses are the source's, the destination's, then two ports; extensions may follow.
 V2_SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 V2_HEAD = Struct(">12sBBH")
 assert V2_HEAD.size == 16
-# Addresses, and what balancers add about TLS: a certificate's names.
+# Room for the addresses and for extensions, of which the names in a TLS certificate are the
+# largest.
 V2_REST_BYTES_MAX = 4096
+# Version 2 with its two commands: a connection of the balancer's own (a health check), and one that
+# it forwards.
 LOCAL = 0x20
 PROXY = 0x21
-# By family: the bytes of an address; the source's comes first.
+# Bytes of an address by family: IPv4, IPv6.
 ADDRESS_BYTES = {0x1: 4, 0x2: 16}
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyHeader:
-    """The header took ``size_bytes`` of the stream, 0 where there is none. ``source`` is the host
-    that connected to the balancer; None where that is the balancer itself, or not said."""
+    """What a stream begins with."""
 
+    # Bytes of the stream that the header takes; 0 where there is no header.
     size_bytes: int
+    # The address that connected to the balancer; None where the balancer itself is the client or
+    # does not name one.
     source: str | None = None
 
 
@@ -47,12 +56,15 @@ NO_HEADER = ProxyHeader(0)
 
 
 def read_proxy_header(stream: bytes) -> ProxyHeader | None:
-    """The header at the beginning of ``stream``; None where more of it must come first. Raises
-    ``WireError`` for what begins as a header and is none."""
+    """Read the header at the beginning of ``stream``; None where more bytes are needed to tell.
+
+    Raises ``WireError`` for bytes that begin like a header and are none.
+    """
     if stream.startswith(V2_SIGNATURE):
         return _read_v2(stream)
     if stream.startswith(V1_START):
         return _read_v1(stream)
+    # The stream may be shorter than the beginning of a header.
     is_begun = any(start.startswith(stream) for start in (V1_START, V2_SIGNATURE))
     return None if is_begun else NO_HEADER
 

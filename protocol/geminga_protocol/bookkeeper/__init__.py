@@ -1,7 +1,8 @@
 """BookKeeper's wire protocol and entry layout, as values: no connection, no clock, no disk.
 
-``v2`` is the fixed binary header that brokers and bookies speak on the hot path, ``v2_rare`` what
-there is of it off that path, ``v3`` the protobuf protocol of tools and plain clients with its
-messages in ``requests_pb2``, ``availability`` the list of entries in one of them. ``digest`` is the
-layout of an entry.
+``codes`` has the numbers of the protocol. ``v2`` is its version with a fixed binary header, in
+which brokers add and read entries; ``v2_rare`` has the V2 requests that are off the hot path.
+``v3`` is the version in protobuf (``requests_pb2``), which tools and plain clients speak;
+``v3_requests`` makes the few V3 requests that brokers need, ``availability`` is the list of entries
+in one of the answers. ``digest`` is the layout of an entry, ``errors`` has the refusals of bookies.
 """

@@ -1,8 +1,8 @@
-"""Which entries of a ledger a bookie has, as V3's GET_LIST_OF_ENTRIES_OF_LEDGER answers it.
+"""The entries of a ledger that a bookie has, as V3's GET_LIST_OF_ENTRIES_OF_LEDGER returns them.
 
-Runs of neighbouring ids that have the same length and the same distance from each other are one
-group, so that a striped ledger takes as little room as one that is stored whole. Facts:
-``AvailabilityOfEntriesOfLedger`` of Apache BookKeeper.
+A run is a sequence of consecutive entry ids. Runs of equal length at equal distances form one
+group, so that a ledger that is striped over several bookies takes as little room as one that the
+bookie has as a whole. Facts: ``AvailabilityOfEntriesOfLedger`` of Apache BookKeeper.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ assert _HEADER.size == HEADER_BYTES
 # | first run's start  | last run's start  | length       | distance of starts  |
 # |  i64               |  i64              |  i32         |  i32                |
 # +--------------------+-------------------+--------------+---------------------+
-#  distance is 0 where there is one run
+#  distance is 0 where the group has one run
 _GROUP = Struct(">qqii")
 GROUP_BYTES = 24
 _I32_MAX = 0x7FFF_FFFF
@@ -36,14 +36,14 @@ assert _GROUP.size == GROUP_BYTES
 
 
 class Run(NamedTuple):
-    """The entries ``first`` to ``last``, both among them."""
+    """The entries ``first`` to ``last``, both included."""
 
     first: int
     last: int
 
 
 class Group(NamedTuple):
-    """Runs of ``length`` entries that start at ``first``, every ``distance``, up to ``last``."""
+    """Runs of ``length`` entries, starting at ``first``, then every ``distance`` up to ``last``."""
 
     first: int
     last: int
@@ -57,7 +57,7 @@ class Group(NamedTuple):
 
 
 def runs_of(entry_ids: Iterable[int]) -> list[Run]:
-    """Rising ids as runs."""
+    """Group ascending entry ids into runs."""
     runs: list[Run] = []
     for entry_id in entry_ids:
         if runs and runs[-1].last + 1 == entry_id:
@@ -68,7 +68,7 @@ def runs_of(entry_ids: Iterable[int]) -> list[Run]:
 
 
 def join_runs(runs: Iterable[Run]) -> list[Run]:
-    """Runs in any order, which may overlap, as rising runs that do not touch."""
+    """Merge runs, which may overlap, into ascending runs with gaps between them."""
     joined: list[Run] = []
     for run in sorted(runs):
         if joined and run.first <= joined[-1].last + 1:
@@ -79,10 +79,12 @@ def join_runs(runs: Iterable[Run]) -> list[Run]:
 
 
 def encode_availability(runs: Iterable[Run]) -> bytes:
-    """The answer's bytes, for rising runs that do not touch."""
+    """The bytes of the answer, for ascending runs with gaps between them."""
     groups: list[Group] = []
     for run in runs:
-        for piece in _pieces(run):
+        # A length has 31 bits; a longer run becomes several.
+        for first in range(run.first, run.last + 1, _I32_MAX):
+            piece = Run(first, min(run.last, first + _I32_MAX - 1))
             joined = _joined(groups[-1], piece) if groups else None
             if joined is None:
                 groups.append(Group(piece.first, piece.first, piece.last - piece.first + 1, 0))
@@ -92,7 +94,7 @@ def encode_availability(runs: Iterable[Run]) -> bytes:
 
 
 def decode_availability(content: bytes) -> list[Run]:
-    """The runs of an answer. Raises ``WireError`` where it is laid out otherwise."""
+    """The runs in an answer. Raises ``WireError`` for other bytes."""
     if len(content) < HEADER_BYTES:
         raise WireError(f"a list of entries of {len(content)} bytes has no header")
     version, count = _HEADER.unpack_from(content)
@@ -102,14 +104,8 @@ def decode_availability(content: bytes) -> list[Run]:
     return [run for group in groups for run in group.runs()]
 
 
-def _pieces(run: Run) -> Iterator[Run]:
-    """A run in pieces whose length the layout can say."""
-    for first in range(run.first, run.last + 1, _I32_MAX):
-        yield Run(first, min(run.last, first + _I32_MAX - 1))
-
-
 def _joined(group: Group, run: Run) -> Group | None:
-    """The group with one run more, where it continues it."""
+    """``group`` with ``run`` added; None where the run does not continue it."""
     distance = run.first - group.last
     if run.last - run.first + 1 != group.length or distance > _I32_MAX:
         return None

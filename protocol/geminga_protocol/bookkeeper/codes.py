@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-# 5 MiB of message and 10 KiB around it: nettyMaxFrameSizeBytes as Pulsar configures its bookies.
+# 5 MiB of message and 10 KiB of everything around it: ``nettyMaxFrameSizeBytes`` in the bookie's
+# configuration that Pulsar ships. Larger messages need larger limits on brokers and bookies alike.
 FRAME_BYTES_MAX_DEFAULT = 5 * 1024 * 1024 + 10 * 1024
 
 
 class Operation(IntEnum):
     """What a request asks for; the response repeats it.
 
-    Bookies know 4 (READ_LAC), 5 (WRITE_LAC) and 6 (GET_BOOKIE_INFO) in V3 only; the numbers stay
-    reserved here.
+    Bookies serve 4 (READ_LAC), 5 (WRITE_LAC) and 6 (GET_BOOKIE_INFO) in V3 only; V2 reserves the
+    numbers.
     """
 
     ADD = 1
@@ -25,15 +26,19 @@ class Operation(IntEnum):
 
 
 class Flag(IntEnum):
-    """What is special about a request: bits, to be joined with ``|``. Responses carry none.
+    """Bits that modify a request, to be joined with ``|``. Responses carry none.
 
-    Joined they are a plain ``int``: with an ``IntFlag`` each ``|`` and ``&`` takes a microsecond.
+    Joined flags are a plain ``int``: with an ``IntFlag`` each ``|`` and ``&`` takes a microsecond.
     """
 
     NONE = 0
-    FENCING = 1  # a read that closes the ledger to everybody but recovery first
-    RECOVERY_ADD = 2  # an add that a fenced ledger takes
-    HIGH_PRIORITY = 4  # an add that a read-only bookie may still take
+    # A read before which the bookie fences the ledger: from then on it refuses all adds without
+    # RECOVERY_ADD.
+    FENCING = 1
+    # An add by the recovery of a ledger, which a fenced ledger takes.
+    RECOVERY_ADD = 2
+    # An add that a read-only bookie may still take.
+    HIGH_PRIORITY = 4
 
 
 class ReturnCode(IntEnum):

@@ -1,4 +1,4 @@
-"""What a bookie answers when it does not do as it was asked, and what its bytes can have wrong.
+"""The refusals of bookies, and the errors of BookKeeper's protocol.
 
 GemingaError
 ├── BookieRefusal             an answer other than EOK; ``return_code`` is its number
@@ -13,12 +13,12 @@ GemingaError
 │   ├── BookieOverloaded        ETOOMANYREQUESTS
 │   └── LedgerStateUnknown      EUNKNOWNLEDGERSTATE
 └── WireError
-    ├── EntryDigestMismatch   an entry is not what its writer wrote
+    ├── EntryDigestMismatch   an entry is not the one that its writer wrote
     ├── UnsupportedOperation  a V2 frame with an operation that V2 does not serve
-    └── UnsupportedVersion    a frame of a version that we do not speak
+    └── UnsupportedVersion    a frame of another protocol version
 
-Both sides use the refusals: the bookie raises them inside and sends ``return_code``; the ledger
-client makes them from the number that came, by ``refusal_of``.
+Both sides use the refusals: the bookie raises them and sends their ``return_code``; the ledger
+client makes them from the received number with ``refusal_of``.
 """
 
 from __future__ import annotations
@@ -31,13 +31,15 @@ from geminga_runtime.errors import GemingaError
 
 
 class BookieRefusal(GemingaError):
-    """A bookie did not do what it was asked for one entry of one ledger.
+    """A bookie refused a request about one entry of one ledger.
 
     ``entry_id`` is -1 where the request was about the ledger or its last entry.
     """
 
     code: ClassVar[str] = "PersistenceError"
+    # The number on the wire.
     return_code: ClassVar[int] = ReturnCode.EBADREQ
+    # The beginning of the error's text.
     what: ClassVar[str] = "the bookie refused"
 
     def __init__(self, ledger_id: int, entry_id: int = -1) -> None:
@@ -47,28 +49,28 @@ class BookieRefusal(GemingaError):
 
 
 class NoSuchLedger(BookieRefusal):
-    """This bookie holds nothing of the ledger; another one may."""
+    """This bookie has nothing of the ledger; another bookie may have it."""
 
     return_code = ReturnCode.ENOLEDGER
     what = "the bookie does not have the ledger"
 
 
 class NoSuchEntry(BookieRefusal):
-    """This bookie knows the ledger, but does not hold the entry; another one may."""
+    """This bookie knows the ledger but does not have the entry; another bookie may have it."""
 
     return_code = ReturnCode.ENOENTRY
     what = "the bookie does not have the entry"
 
 
 class BadRequest(BookieRefusal):
-    """The request makes no sense to the bookie; asking again cannot help."""
+    """The bookie cannot interpret the request; sending it again cannot help."""
 
     return_code = ReturnCode.EBADREQ
     what = "the bookie does not understand the request"
 
 
 class BookieFailed(BookieRefusal):
-    """The bookie's disk or code failed while it did what was asked."""
+    """The bookie's disk or code failed while it served the request."""
 
     return_code = ReturnCode.EIO
     retry = True
@@ -97,14 +99,14 @@ class LedgerFenced(BookieRefusal):
 
 
 class BookieReadOnly(BookieRefusal):
-    """The bookie takes no new entries now; another one can."""
+    """The bookie takes no new entries at present; another bookie can."""
 
     return_code = ReturnCode.EREADONLY
     what = "the bookie is read-only"
 
 
 class BookieOverloaded(BookieRefusal):
-    """The bookie has too much to do; it did not begin with this request."""
+    """The bookie has too many requests in flight; it did not start this one."""
 
     return_code = ReturnCode.ETOOMANYREQUESTS
     retry = True
@@ -112,7 +114,11 @@ class BookieOverloaded(BookieRefusal):
 
 
 class LedgerStateUnknown(BookieRefusal):
-    """The bookie may have lost entries of the ledger, so "no such entry" would prove nothing."""
+    """The bookie may have lost entries of the ledger.
+
+    It answers so instead of "no such entry", which recovery would count as a sign that the entry
+    was never acknowledged.
+    """
 
     return_code = ReturnCode.EUNKNOWNLEDGERSTATE
     what = "the bookie cannot tell what it had of the ledger"
@@ -129,6 +135,7 @@ class UnknownRefusal(BookieRefusal):
         return f"{super().__str__()}: unknown return code {self.number}"
 
 
+# By return code. ``UnknownRefusal`` is made for every other number.
 _REFUSALS: dict[int, type[BookieRefusal]] = {
     int(refusal.return_code): refusal
     for refusal in (
@@ -147,7 +154,7 @@ _REFUSALS: dict[int, type[BookieRefusal]] = {
 
 
 def refusal_of(return_code: int, ledger_id: int, entry_id: int = -1) -> BookieRefusal:
-    """The error that stands for a bookie's ``return_code``, which is not EOK."""
+    """Make the error for a ``return_code`` other than EOK."""
     assert return_code != ReturnCode.EOK
     refusal = _REFUSALS.get(return_code)
     if refusal is None:
@@ -156,7 +163,7 @@ def refusal_of(return_code: int, ledger_id: int, entry_id: int = -1) -> BookieRe
 
 
 class EntryDigestMismatch(WireError):
-    """An entry is not what its writer wrote under these ids: read another bookie's copy.
+    """An entry is not the one that its writer wrote under these ids: read another bookie's copy.
 
     ``entry_id`` is -1 where any entry of the ledger was expected.
     """
@@ -170,7 +177,7 @@ class EntryDigestMismatch(WireError):
 
 
 class UnsupportedOperation(WireError):
-    """A whole V2 frame whose ``operation`` V2 does not serve; the stream can be read on."""
+    """A complete V2 frame whose ``operation`` V2 does not serve; the stream can be read on."""
 
     def __init__(self, operation: int) -> None:
         super().__init__(f"operation {operation} is not served over the V2 protocol")
@@ -178,7 +185,7 @@ class UnsupportedOperation(WireError):
 
 
 class UnsupportedVersion(WireError):
-    """A whole frame of a protocol version that we do not speak; the stream can be read on."""
+    """A complete frame of another protocol version; the stream can be read on."""
 
     def __init__(self, version: int) -> None:
         super().__init__(f"protocol version {version}, where version 2 is spoken")

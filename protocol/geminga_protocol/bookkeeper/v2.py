@@ -1,9 +1,9 @@
-"""BookKeeper's V2 requests and responses: a fixed header, made and read by hand.
+"""BookKeeper's V2 requests and responses: a fixed header, written and parsed by hand.
 
-Encoders give the bytes that go before a payload, so that no payload is copied; parsers read frames
-where ``geminga_protocol.framing.FrameReader`` found them and give plain tuples. Facts:
-``BookieProtocol`` and ``BookieProtoEncoding`` of Apache BookKeeper. What an entry looks like inside
-is ``digest``'s business; V3 frames are only told apart here (``is_v3``).
+HOT: every entry is added to several bookies. Encoders return the bytes that precede a payload, so
+that no payload is copied. Parsers read frames where ``framing.FrameReader`` found them and return
+plain tuples. The inside of an entry is in ``digest``; a stream may also contain V3 frames, which
+``is_v3`` tells apart. Facts: ``BookieProtocol`` and ``BookieProtoEncoding`` of Apache BookKeeper.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 VERSION = 2
-# A read of this entry id asks for the last entry that the bookie has of the ledger.
+# Instead of an entry id in a read: the last entry of the ledger that the bookie has.
 LAST_ENTRY = -1
 
 # Every frame begins with its size and its header:
@@ -54,24 +54,27 @@ LAST_ENTRY = -1
 # | frame size | version | operation | flags |      frame size counts what follows it
 # |  u32       |  u8     |  u8       |  u16  |
 # +------------+---------+-----------+-------+
+# Version, operation and flags are read and written as one u32, the header word.
 _ADD_HEADER_WORD = VERSION << 24 | Operation.ADD << 16
 _READ_HEADER_WORD = VERSION << 24 | Operation.READ << 16
 _HEADER_WORD_BYTES = 4
 
-# A request to add:
+# A request to add an entry:
 # +------------+-------------+------------+-----------------------------------+
 # | frame size | header word | master key | entry (begins ledger_id entry_id) |
 # |  u32       |  u32        |  20 bytes  |                                   |
 # +------------+-------------+------------+-----------------------------------+
 _ADD = Struct(">II20s")
+# With the header of an entry (see ``digest``) that is made together with the request.
 _FRESH_ADD = Struct(">II20sqqqqI")
+# What a bookie reads of it, from the header word on.
 _ADD_REQUEST = Struct(">I20sqq")
 _ADD_OVERHEAD_BYTES = _HEADER_WORD_BYTES + MASTER_KEY_BYTES
 _FRESH_ADD_OVERHEAD_BYTES = _ADD_OVERHEAD_BYTES + ENTRY_HEADER_BYTES
 _ADD_REQUEST_BYTES_MIN = 40
 assert _ADD_REQUEST.size == _ADD_REQUEST_BYTES_MIN
 
-# A request to read; the master key is there if and only if the read is fencing:
+# A request to read an entry; the master key is there if and only if the read is fencing:
 # +------------+-------------+-----------+----------+--------------+
 # | frame size | header word | ledger_id | entry_id | [master key] |
 # |  u32       |  u32        |  i64      |  i64     |  [20 bytes]  |
@@ -83,7 +86,7 @@ _READ_BYTES = 20
 _FENCING_READ_BYTES = 40
 assert _READ_REQUEST.size == _READ_BYTES
 
-# A response; the body is the entry of a successful read, otherwise empty:
+# A response; the body is the entry where a read succeeded, otherwise it is empty:
 # +------------+-------------+-------------+-----------+----------+--------+
 # | frame size | header word | return code | ledger_id | entry_id | [body] |
 # |  u32       |  u32        |  i32        |  i64      |  i64     |        |
@@ -93,8 +96,8 @@ _RESPONSE_FRAME = Struct(">Iiqq")
 _RESPONSE_BYTES = 24
 assert _RESPONSE_FRAME.size == _RESPONSE_BYTES
 
-# A V3 frame is a protobuf message that begins with field 1, length-delimited; a V2 frame begins
-# with its version, which never became 10.
+# A V3 frame is a protobuf message that begins with field 1, length-delimited. A V2 frame begins
+# with its version, and no version was ever called 10.
 _V3_FIRST_BYTE = 0x0A
 
 # (operation, flags, ledger_id, entry_id, master_key, body_start). An add's entry stands at
@@ -111,7 +114,7 @@ def is_v3(buffer: bytes, start: int, end: int) -> bool:
 
 
 def encode_add_header(master_key: bytes, entry_bytes: int, flags: int = 0) -> bytes:
-    """The 28 bytes that go before an entry of ``entry_bytes`` which exists already."""
+    """The 28 bytes that precede an existing entry of ``entry_bytes`` in a request to add it."""
     return _ADD.pack(_ADD_OVERHEAD_BYTES + entry_bytes, _ADD_HEADER_WORD | flags, master_key)
 
 
@@ -124,10 +127,10 @@ def encode_add(
     master_key: bytes,
     flags: int = 0,
 ) -> bytes:
-    """The 64 bytes that go before the payload of a new entry: request and entry header in one.
+    """The 64 bytes that precede the payload of a new entry: request and entry header in one.
 
-    The same bytes go to every bookie of the entry's write set. The fields are those of
-    ``digest.encode_entry_header``, which this equals after an add header.
+    The result equals ``encode_add_header`` followed by ``digest.encode_entry_header``. The same
+    bytes go to every bookie of the entry's write set.
     """
     digest = crc32c(
         payload, crc32c(DIGESTED_HEADER.pack(ledger_id, entry_id, last_confirmed, length))
@@ -147,9 +150,9 @@ def encode_add(
 def encode_read(
     ledger_id: int, entry_id: int, flags: int = 0, master_key: bytes | None = None
 ) -> bytes:
-    """A whole request to read one entry; ``LAST_ENTRY`` asks for the last one.
+    """A whole request to read one entry, or the last one (``LAST_ENTRY``).
 
-    The master key goes with ``Flag.FENCING`` and only with it.
+    ``Flag.FENCING`` and the master key are given together or not at all.
     """
     if master_key is None:
         assert not flags & Flag.FENCING
@@ -168,9 +171,9 @@ def encode_add_response(code: int, ledger_id: int, entry_id: int) -> bytes:
 def encode_read_response_header(
     code: int, ledger_id: int, entry_id: int, entry_bytes: int = 0
 ) -> bytes:
-    """What goes before the entry in the answer to a read, or a whole answer without an entry.
+    """The bytes that precede the entry in the answer to a read, or a whole answer without entry.
 
-    ``entry_id`` is the one asked for: ``LAST_ENTRY`` where the last entry was.
+    ``entry_id`` is that of the request: ``LAST_ENTRY`` in the answer to a read of the last entry.
     """
     return _RESPONSE.pack(
         _RESPONSE_BYTES + entry_bytes, _READ_HEADER_WORD, code, ledger_id, entry_id
@@ -178,7 +181,7 @@ def encode_read_response_header(
 
 
 def encode_response(operation: int, code: int, ledger_id: int, entry_id: int) -> bytes:
-    """A whole answer without a body to any operation: refuses what is not served."""
+    """A whole answer without body to any operation, also to one that is not served."""
     return _RESPONSE.pack(
         _RESPONSE_BYTES, VERSION << 24 | (operation & 0xFF) << 16, code, ledger_id, entry_id
     )
@@ -187,9 +190,11 @@ def encode_response(operation: int, code: int, ledger_id: int, entry_id: int) ->
 def parse_request(buffer: bytes, start: int, end: int) -> Request:
     """Read the V2 request at ``buffer[start:end]`` (a frame without its size).
 
-    Raises ``UnsupportedVersion``, ``UnsupportedOperation`` (a refusal can be sent and the stream
-    read on), and plain ``WireError`` for garbage.
+    Raises ``UnsupportedVersion`` or ``UnsupportedOperation``, after which the bookie can refuse the
+    request and read on, and another ``WireError`` for garbage.
     """
+    # Numbers instead of members of ``Operation`` and ``Flag``, whose look-up costs time for every
+    # entry. A request that passes no check falls through to the description of its fault.
     if end - start >= _READ_BYTES and buffer[start] == VERSION:
         operation = buffer[start + 1]
         if operation == 1 and end - start >= _ADD_REQUEST_BYTES_MIN:
@@ -211,7 +216,7 @@ def parse_request(buffer: bytes, start: int, end: int) -> Request:
 def parse_response(buffer: bytes, start: int, end: int) -> Response:
     """Read the V2 response at ``buffer[start:end]`` (a frame without its size).
 
-    Raises ``UnsupportedVersion``, ``UnsupportedOperation``, and plain ``WireError`` for garbage.
+    Raises ``UnsupportedVersion``, and another ``WireError`` for garbage.
     """
     if end - start < _RESPONSE_BYTES:
         raise TruncatedFrame("a bookie's response", _RESPONSE_BYTES, end - start)
@@ -222,10 +227,11 @@ def parse_response(buffer: bytes, start: int, end: int) -> Response:
 
 
 def _fault_of_request(buffer: bytes, start: int, end: int) -> WireError:
-    """Say what is wrong with a request that could not be read."""
+    """The error that describes a request which ``parse_request`` could not read."""
     frame_bytes = end - start
     if frame_bytes < _HEADER_WORD_BYTES:
         return TruncatedFrame("the header of a bookie request", _HEADER_WORD_BYTES, frame_bytes)
+    # FENCING is in the lower of the two bytes of flags.
     version, operation, flags = buffer[start], buffer[start + 1], buffer[start + 3]
     if version != VERSION:
         return UnsupportedVersion(version)

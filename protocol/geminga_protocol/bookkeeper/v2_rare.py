@@ -1,7 +1,7 @@
-"""V2 requests off the hot path: several entries with one request, and authentication.
+"""V2 requests off the hot path: reads of several entries at once, and authentication.
 
-``v2`` has adds and reads. Facts: ``BookieProtoEncoding`` and ``BatchedReadEntryProcessor`` of
-Apache BookKeeper.
+``v2`` has adds and reads of one entry. Facts: ``BookieProtoEncoding`` and
+``BatchedReadEntryProcessor`` of Apache BookKeeper.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from geminga_protocol.framing import FRAME_SIZE
 # | header word | ledger_id | first entry | request id | max count | max bytes | [master key] |
 # |  u32        |  i64      |  i64        |  i64       |  i32      |  i64      |  20 bytes    |
 # +-------------+-----------+-------------+------------+-----------+-----------+--------------+
-#  max count 0 or less: as many as fit; max bytes counts the whole response frame
+#  A max count of 0 or less means as many as fit; max bytes limits the whole response frame.
 _BATCH_READ = Struct(">Iqqqiq")
 BATCH_READ_BYTES = 40
 assert _BATCH_READ.size == BATCH_READ_BYTES
 
-# Its answer; each entry has its size before it:
+# Its answer; each entry is preceded by its size:
 # +------------+-------------+-------------+-----------+-------------+------------+------+-------
 # | frame size | header word | return code | ledger_id | first entry | request id | size | entry ...
 # |  u32       |  u32        |  i32        |  i64      |  i64        |  i64       |  u32 |
@@ -43,16 +43,17 @@ _AUTH_WORD = _VERSION_WORD | Operation.AUTH << 16
 
 @dataclass(frozen=True, slots=True)
 class BatchRead:
-    """A request for ``count_max`` entries (0: no limit) in an answer of up to ``bytes_max``.
-
-    The master key is None on reads that do not fence.
-    """
+    """A request to read consecutive entries of a ledger, from ``first_entry`` on."""
 
     ledger_id: int
     first_entry: int
+    # Chosen by the client; the answer repeats it.
     request_id: int
+    # 0 stands for no limit.
     count_max: int
+    # Of the whole answer frame.
     bytes_max: int
+    # None on a read that does not fence the ledger.
     master_key: bytes | None
 
 
@@ -80,7 +81,8 @@ def parse_batch_read(buffer: bytes, start: int, end: int) -> BatchRead:
 def encode_batch_answer(
     request: BatchRead, code: int, entries: Sequence[bytes] = ()
 ) -> list[bytes]:
-    """The pieces of a whole answer; entries are not copied."""
+    """The pieces of a whole answer, to be written one after the other; entries are not copied."""
+    # A frame's size does not count itself.
     size = BATCH_ANSWER_BYTES - FRAME_SIZE.size
     size += sum(map(len, entries)) + BATCH_ENTRY_SIZE_BYTES * len(entries)
     pieces = [

@@ -1,8 +1,9 @@
-"""BookKeeper's V3 requests and responses: protobuf messages, one a frame.
+"""BookKeeper's V3 requests and responses: protobuf messages, one in each frame.
 
-Tools and Java clients speak V3 by default; it has what V2 lacks (long poll of last-add-confirmed,
-force, explicit last-add-confirmed). Here frames become messages and a request's answer gets its
-shape; what is answered is the bookie's decision. Facts: ``BookkeeperProtocol.proto`` and the
+Tools and Java clients speak V3 by default, and only V3 has the long poll for newly confirmed
+entries, the explicit last-add-confirmed (LAC: the last entry of a ledger that readers may read)
+and the forced sync of a ledger. This module parses frames and makes the response to a request with
+its ids and its status; the bookie fills in the rest. Facts: ``BookkeeperProtocol.proto`` and the
 ``...ProcessorV3`` classes of Apache BookKeeper.
 """
 
@@ -17,16 +18,17 @@ from geminga_protocol.bookkeeper.codes import ReturnCode
 from geminga_protocol.errors import WireError
 from geminga_protocol.framing import FRAME_SIZE
 
-# What a bookie without authentication calls its way of authenticating, in V2 and V3 alike.
+# The answer of a bookie without authentication to a request to authenticate, in V2 and V3 alike.
 AUTHENTICATION_DISABLED = pb.AuthMessage(authPluginName="AuthDisabledPlugin", payload=b"")
 
-# What the body of an explicit last-add-confirmed begins with, whatever the ledger's digest:
+# The body of an explicit LAC begins with two ids, followed by a digest of the ledger's digest type:
 # +-----------+----------------+--------+
 # | ledger_id | last_confirmed | digest |
 # |  i64      |  i64           |        |
 # +-----------+----------------+--------+
 EXPLICIT_LAC_IDS_BYTES = 16
 
+# The V3 status of each V2 return code; only the names agree.
 _STATUS: dict[int, pb.StatusCode.ValueType] = {
     ReturnCode.EOK: pb.EOK,
     ReturnCode.ENOLEDGER: pb.ENOLEDGER,
@@ -41,7 +43,7 @@ _STATUS: dict[int, pb.StatusCode.ValueType] = {
     ReturnCode.EUNKNOWNLEDGERSTATE: pb.EUNKNOWNLEDGERSTATE,
 }
 
-# Where an operation's request and response stand in their messages.
+# By operation: the field of ``Request`` and the field of ``Response`` with its content, its bodies.
 _BODIES: dict[int, tuple[str, str]] = {
     pb.ADD_ENTRY: ("addRequest", "addResponse"),
     pb.READ_ENTRY: ("readRequest", "readResponse"),
@@ -58,15 +60,16 @@ _WITH_ENTRY_ID = (pb.ADD_ENTRY, pb.READ_ENTRY)
 
 
 class _Body(Protocol):
-    """What the messages in a request or a response have in common, where they have it."""
+    """The fields that most bodies share."""
 
     status: pb.StatusCode.ValueType
-    ledgerId: int  # noqa: N815 the published name
-    entryId: int  # noqa: N815 the same
+    # The names are those of BookkeeperProtocol.proto.
+    ledgerId: int  # noqa: N815
+    entryId: int  # noqa: N815
 
 
 def parse_request(frame: bytes) -> pb.Request:
-    """Read a V3 request (a frame without its size). Raises ``WireError`` where it is none."""
+    """Read a V3 request (a frame without its size). Raises ``WireError`` for other bytes."""
     try:
         request = pb.Request.FromString(frame)
     except DecodeError as error:
@@ -77,43 +80,44 @@ def parse_request(frame: bytes) -> pb.Request:
 
 
 def parse_response(frame: bytes) -> pb.Response:
-    """Read a V3 response (a frame without its size). Raises ``WireError`` where it is none."""
+    """Read a V3 response (a frame without its size). Raises ``WireError`` for other bytes."""
     try:
         response = pb.Response.FromString(frame)
     except DecodeError as error:
         raise WireError("a frame that is no V3 response") from error
     if not response.IsInitialized():
-        # A status that is missing, or that we do not know, would read as EOK.
+        # Protobuf reads an enum that is missing, or has an unknown value, as its first: EOK. To a
+        # writer that would confirm an entry which the bookie may have refused.
         raise WireError("a V3 response without all that it must have")
     return response
 
 
 def encode_frame(message: pb.Request | pb.Response) -> bytes:
-    """A whole message with its size."""
+    """A whole frame: the message behind its size."""
     content = message.SerializeToString()
     return FRAME_SIZE.pack(len(content)) + content
 
 
 def status_of(return_code: int) -> pb.StatusCode.ValueType:
-    """What V3 calls a V2 return code."""
+    """The V3 status of a V2 return code."""
     return _STATUS[return_code]
 
 
 def has_body(request: pb.Request) -> bool:
-    """Whether the request carries the message that its operation is about."""
+    """Whether the request has the body that its operation needs."""
     names = _BODIES.get(request.header.operation)
     return names is not None and request.HasField(names[0])  # type: ignore[arg-type]  # from a table
 
 
 def ledger_of(request: pb.Request) -> int | None:
-    """The ledger that a request with a body is about; None where it is about the bookie."""
+    """The ledger of a request with a body; None for a request about the bookie itself."""
     if request.header.operation == pb.GET_BOOKIE_INFO:
         return None
     return _body(request, _BODIES[request.header.operation][0]).ledgerId
 
 
 def make_response(request: pb.Request, status: pb.StatusCode.ValueType = pb.EOK) -> pb.Response:
-    """The answer to a request with a body: its header, the status twice, the ids asked for."""
+    """The response to a request with a body: header, ids, and ``status`` in both of its places."""
     header = request.header
     response = pb.Response(status=status)
     response.header.version = pb.VERSION_THREE
@@ -131,12 +135,12 @@ def make_response(request: pb.Request, status: pb.StatusCode.ValueType = pb.EOK)
 
 
 def make_bare_response(request: pb.Request, status: pb.StatusCode.ValueType) -> pb.Response:
-    """The answer to what is not served, or has no body: the header as it came, and a status."""
+    """The response to a request that is not served or has no body: its header and a status."""
     return pb.Response(header=request.header, status=status)
 
 
 def set_status(response: pb.Response, status: pb.StatusCode.ValueType) -> None:
-    """Change the status of what ``make_response`` made, in both places."""
+    """Change the status of a response of ``make_response``, in both of its places."""
     response.status = status
     _body(response, _BODIES[response.header.operation][1]).status = status
 

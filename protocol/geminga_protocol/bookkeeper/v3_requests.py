@@ -1,9 +1,9 @@
-"""The V3 requests that ledgers' readers, writers and auditors make, and the answers' names in V2.
+"""The V3 requests of the ledger client and of auto-recovery, for what V2 does not have.
 
-Only what V2 cannot say: the long poll of what is confirmed, the explicit last-add-confirmed, the
-list of a ledger's entries. Who sends a request numbers it. Facts: ``PerChannelBookieClient`` and
-``DigestManager`` of Apache BookKeeper, which a CRC32C ledger's explicit last-add-confirmed here is
-byte for byte equal to.
+These are the long poll for newly confirmed entries, the explicit last-add-confirmed (LAC), and the
+list of a ledger's entries. The connection that sends a request sets its transaction id. Facts:
+``PerChannelBookieClient`` and ``DigestManager`` of Apache BookKeeper; the bytes of an explicit LAC
+are equal to theirs in a ledger with CRC32C.
 """
 
 from __future__ import annotations
@@ -25,11 +25,15 @@ _LAC_IDS = Struct(">qq")
 _LAC_DIGEST = Struct(">I")
 assert _LAC_IDS.size == EXPLICIT_LAC_IDS_BYTES
 
+# The inverse of ``v3.status_of``.
 _RETURN_CODES = {int(status_of(code)): code for code in ReturnCode}
 
 
 def long_poll_request(ledger_id: int, previous_lac: int, timeout_ms: int) -> pb.Request:
-    """Tell me when more than ``previous_lac`` is confirmed, and give me the entry after that."""
+    """Wait until an entry behind ``previous_lac`` is confirmed, then return the LAC and that entry.
+
+    After ``timeout_ms`` the bookie answers without an entry.
+    """
     request = _request(pb.READ_ENTRY)
     asked = request.readRequest
     asked.flag = pb.ReadRequest.ENTRY_PIGGYBACK
@@ -41,14 +45,14 @@ def long_poll_request(ledger_id: int, previous_lac: int, timeout_ms: int) -> pb.
 
 
 def read_lac_request(ledger_id: int) -> pb.Request:
-    """What did the writer say is confirmed, and what is the newest entry?"""
+    """Ask for the explicit LAC that the writer stored, and for the newest entry."""
     request = _request(pb.READ_LAC)
     request.readLacRequest.ledgerId = ledger_id
     return request
 
 
 def write_lac_request(ledger_id: int, last_confirmed: int, master_key: bytes) -> pb.Request:
-    """So far is the ledger confirmed, says its writer."""
+    """Store the LAC of a ledger without an entry: its writer has no further entry to carry it."""
     request = _request(pb.WRITE_LAC)
     asked = request.writeLacRequest
     asked.ledgerId = ledger_id
@@ -59,20 +63,20 @@ def write_lac_request(ledger_id: int, last_confirmed: int, master_key: bytes) ->
 
 
 def list_entries_request(ledger_id: int) -> pb.Request:
-    """Which entries of the ledger are there?"""
+    """Ask which entries of the ledger the bookie has."""
     request = _request(pb.GET_LIST_OF_ENTRIES_OF_LEDGER)
     request.getListOfEntriesOfLedgerRequest.ledgerId = ledger_id
     return request
 
 
 def encode_explicit_lac(ledger_id: int, last_confirmed: int) -> bytes:
-    """The 20 bytes that bookies keep of it, for a ledger whose digest is CRC32C."""
+    """The 20 bytes of an explicit LAC in a ledger with CRC32C; bookies store them unread."""
     ids = _LAC_IDS.pack(ledger_id, last_confirmed)
     return ids + _LAC_DIGEST.pack(crc32c(ids))
 
 
 def return_code_of(status: int) -> ReturnCode:
-    """What V2 calls the status of an answer."""
+    """The V2 return code of a V3 status; EBADREQ for a status that is not known."""
     return _RETURN_CODES.get(status, ReturnCode.EBADREQ)
 
 

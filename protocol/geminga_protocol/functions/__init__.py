@@ -1,4 +1,4 @@
-"""Functions, sources and sinks as functions workers keep them in their topics: generated values.
+"""Functions, sources and sinks as functions workers store them in their topics.
 
-``functions_pb2`` has the messages that Apache Pulsar's workers read and write too.
+``functions_pb2`` is generated from the messages that Apache Pulsar's workers read and write.
 """

@@ -1,7 +1,8 @@
-"""ACK by hand: clients acknowledge thousands of messages in one command, all ids much alike.
+"""Parses ACK by hand: clients acknowledge thousands of messages in one command.
 
-Protobuf would make three objects for every id. What is not plain (batch indexes, transactions,
-receipts asked for) is left to ``commands.parse_command``.
+Protobuf would make three objects for every id. ``parse_ack`` reads the usual form, an ACK of whole
+entries; an ACK with batch indexes, a transaction or a request id is left to
+``commands.parse_command``.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from geminga_protocol.pulsar.messages.integers import INT64_MAX, decode_varint
 # | message_id | ledger id | entry id |
 # | 0x1a, size | 0x08, ... | 0x10,... |
 # +------------+-----------+----------+
+# Sizes and ids are varints; the size of an id fits in one byte. The ids of one command mostly come
+# from one ledger and have the same length, so they form a table whose columns are bytes.
 ACK_HEAD = struct.Struct(">I3s")
 ACK_HEAD_BYTES = 7
 ACK_TYPE_AND_PART = b"\x08\x0a\x52"
 INDIVIDUAL, CUMULATIVE = 0, 1
 
-# For fewer ids than this protobuf is as quick.
+# For fewer ids protobuf is as quick.
 LIKE_IDS_MIN = 16
 
 Ids = list[tuple[int, int]]  # (ledger_id, entry_id)
@@ -40,10 +43,10 @@ _read_head = ACK_HEAD.unpack_from
 def parse_ack(buffer: bytes, start: int, end: int) -> AckCommand | None:
     """Parse the ACK whose frame is ``buffer[start:end]``, from the command size on.
 
-    Returns ``(consumer_id, is_cumulative, [(ledger_id, entry_id), ...])``, ids in the order of
-    the command, at least one. Returns ``None`` for anything else than a plain ACK, be it another
-    command, a rare field, ids of unlike form, negative ones (entry -1 is what lies before a
-    ledger's first), or garbage: ``parse_command`` then tells.
+    Returns ``(consumer_id, is_cumulative, [(ledger_id, entry_id), ...])``, with at least one id,
+    in the order of the command. Returns ``None`` for everything that ``parse_command`` must read:
+    another command, rare fields, ids of different lengths or ledgers, negative ids (entry -1 is
+    the position before a ledger's first entry), or garbage.
     """
     try:
         command_bytes, type_and_part = _read_head(buffer, start)
@@ -76,24 +79,29 @@ def parse_ack(buffer: bytes, start: int, end: int) -> AckCommand | None:
         return None
     if position == end:
         return consumer_id, ack_type == CUMULATIVE, [(ledger_id, entry_id)]
-    ids = _like_ids(buffer[id_start:end], id_bytes, entry_start - id_start, ledger_id)
+    ids = _read_columns(buffer[id_start:end], id_bytes, entry_start - id_start, ledger_id)
     return None if ids is None else (consumer_id, ack_type == CUMULATIVE, ids)
 
 
-def _like_ids(ids: bytes, id_bytes: int, entry_offset: int, ledger_id: int) -> Ids | None:
-    """The ids of equal length and of one ledger that ``ids`` is made of; ``None`` if it is not.
+def _read_columns(ids: bytes, id_bytes: int, entry_offset: int, ledger_id: int) -> Ids | None:
+    """Read ids of ``id_bytes`` each, all of ``ledger_id``; None where ``ids`` is not made so.
 
-    Reads them in columns, one byte of every id at a time.
+    Reads one byte of every id at a time: slicing with a step is done in C. The entry id begins
+    ``entry_offset`` bytes behind the beginning of each id.
     """
     count, odd_bytes = divmod(len(ids), id_bytes)
     if odd_bytes or count < LIKE_IDS_MIN:
         return None
+    # Tags, sizes and the ledger id must be those of the first id.
     for offset in range(entry_offset):
         if ids[offset::id_bytes] != ids[offset : offset + 1] * count:
             return None
+    # The bytes of the entry ids: all but the last of each must announce a further byte, or one of
+    # the ids is shorter than the first.
     columns = [ids[offset::id_bytes] for offset in range(entry_offset, id_bytes)]
     if max(columns[-1]) > 127 or any(min(column) < 128 for column in columns[:-1]):
         return None
+    # The constants take off the continuation bits: 128 for the first byte, 128 << 7 for the second.
     match columns:
         case [lows, mids, highs]:
             parts = zip(lows, mids, highs, strict=True)

@@ -1,7 +1,8 @@
-"""Frames that a broker sends, one small function for each.
+"""Encodes the frames that a broker sends: one function for each type of response or notice.
 
-Fields that clients insist on are always there: the official C++ client drops the connection when
-an answer lacks a required one. Receipts and messages are in ``send.py`` and ``message.py``.
+Required fields are always set, because the official C++ client closes the connection when one is
+missing. ``encode_refusal`` answers any request with an error. ``send.py`` writes receipts,
+``message.py`` messages.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ def encode_connected(
     max_message_bytes: int | None,
     feature_flags: api.FeatureFlags = features.BROKER_FEATURES,
 ) -> bytes:
-    """CONNECTED: the hand-shake is done; ``protocol_version`` is the agreed one. A proxy, which
-    takes no messages, says nothing of their size."""
+    """CONNECTED: the handshake is complete; ``protocol_version`` is the agreed one.
+
+    ``max_message_bytes`` is None from a proxy that serves lookups: it takes no messages.
+    """
     connected = api.CommandConnected(
         server_version=features.SERVER_VERSION,
         protocol_version=protocol_version,
@@ -33,8 +36,10 @@ def encode_connected(
 
 
 def encode_auth_challenge(method: str, data: bytes, protocol_version: int) -> bytes:
-    """AUTH_CHALLENGE: answer ``data`` as ``method`` wants it; ``protocol_version`` is the agreed
-    one."""
+    """AUTH_CHALLENGE: the client shall answer ``data`` in the way that ``method`` prescribes.
+
+    ``protocol_version`` is the agreed one.
+    """
     challenge = api.CommandAuthChallenge(
         server_version=features.SERVER_VERSION,
         challenge=api.AuthData(auth_method_name=method, auth_data=data),
@@ -44,7 +49,7 @@ def encode_auth_challenge(method: str, data: bytes, protocol_version: int) -> by
 
 
 def encode_success(request_id: int) -> bytes:
-    """SUCCESS: what request ``request_id`` asked for is done."""
+    """SUCCESS: the broker has done what request ``request_id`` asked for."""
     success = api.CommandSuccess(request_id=request_id)
     return encode_command(BaseCommand(type=BaseCommand.SUCCESS, success=success))
 
@@ -78,9 +83,11 @@ def encode_lookup(
     is_authoritative: bool = True,
     is_through_proxy: bool = False,
 ) -> bytes:
-    """LOOKUP_RESPONSE: connect to the owner of the topic, or (redirect) ask that broker.
+    """LOOKUP_RESPONSE: the broker that owns the topic, or with ``is_redirect`` the broker to ask.
 
-    ``is_authoritative`` in a redirect tells the next broker to decide, not to redirect again.
+    The client passes ``is_authoritative`` of a redirect on to that broker, which then decides
+    itself instead of redirecting again. ``is_through_proxy`` tells a client behind a proxy to keep
+    the proxy's address and to name the broker in CONNECT.
     """
     kind = api.CommandLookupTopicResponse
     response = api.CommandLookupTopicResponse(
@@ -105,10 +112,10 @@ def encode_producer_success(
     topic_epoch: int | None = None,
     is_ready: bool = True,
 ) -> bytes:
-    """PRODUCER_SUCCESS; not ``is_ready`` while the producer waits to be the exclusive one.
+    """PRODUCER_SUCCESS; ``is_ready`` is False while the producer waits for exclusive access.
 
-    ``last_sequence_id`` is that of the last message stored under this name, where the broker
-    keeps it (deduplication), else -1.
+    ``last_sequence_id`` is that of the last message stored under this producer's name where the
+    topic deduplicates, otherwise -1. ``topic_epoch`` numbers the exclusive producers of a topic.
     """
     success = api.CommandProducerSuccess(
         request_id=request_id,
@@ -158,10 +165,10 @@ def encode_schema(
 def encode_send_error(
     producer_id: int, sequence_id: int, error: ServerError.ValueType, message: str
 ) -> bytes:
-    """SEND_ERROR: this message was not stored.
+    """SEND_ERROR: the broker did not store this message.
 
-    For most errors the official clients close the whole connection when they see it, or drop the
-    message in silence. Only a checksum error is safe; else close the producer.
+    Official clients handle only a checksum error well. For most others they close the whole
+    connection or silently drop the message, so brokers close the producer instead.
     """
     failed = api.CommandSendError(
         producer_id=producer_id, sequence_id=sequence_id, error=error, message=message
@@ -172,7 +179,7 @@ def encode_send_error(
 def encode_close_producer(
     producer_id: int, *, broker_url: str | None = None, broker_url_tls: str | None = None
 ) -> bytes:
-    """CLOSE_PRODUCER by the broker; with the topic's new broker where it is known."""
+    """CLOSE_PRODUCER from the broker, with the topic's new owner where it is known."""
     close = api.CommandCloseProducer(
         producer_id=producer_id,
         request_id=NO_REQUEST_ID,
@@ -185,7 +192,7 @@ def encode_close_producer(
 def encode_close_consumer(
     consumer_id: int, *, broker_url: str | None = None, broker_url_tls: str | None = None
 ) -> bytes:
-    """CLOSE_CONSUMER by the broker; with the topic's new broker where it is known."""
+    """CLOSE_CONSUMER from the broker, with the topic's new owner where it is known."""
     close = api.CommandCloseConsumer(
         consumer_id=consumer_id,
         request_id=NO_REQUEST_ID,
@@ -196,13 +203,13 @@ def encode_close_consumer(
 
 
 def encode_ack_response(consumer_id: int, request_id: int) -> bytes:
-    """ACK_RESPONSE: the acknowledgements of the request are noted."""
+    """ACK_RESPONSE: the broker has taken the acknowledgements of the request."""
     response = api.CommandAckResponse(consumer_id=consumer_id, request_id=request_id)
     return encode_command(BaseCommand(type=BaseCommand.ACK_RESPONSE, ackResponse=response))
 
 
 def encode_active_consumer_change(consumer_id: int, *, is_active: bool) -> bytes:
-    """ACTIVE_CONSUMER_CHANGE: the consumer is now, or no longer, the one that is served."""
+    """ACTIVE_CONSUMER_CHANGE: the consumer became, or is no longer, the active one (Failover)."""
     change = api.CommandActiveConsumerChange(consumer_id=consumer_id, is_active=is_active)
     return encode_command(
         BaseCommand(type=BaseCommand.ACTIVE_CONSUMER_CHANGE, active_consumer_change=change)
@@ -210,7 +217,10 @@ def encode_active_consumer_change(consumer_id: int, *, is_active: bool) -> bytes
 
 
 def encode_reached_end_of_topic(consumer_id: int) -> bytes:
-    """REACHED_END_OF_TOPIC: the topic is terminated and read. Only the Java client knows it."""
+    """REACHED_END_OF_TOPIC: the topic is terminated and the consumer has read all of it.
+
+    Send it only where ``features.knows_end_of_topic``: other clients close the connection.
+    """
     reached = api.CommandReachedEndOfTopic(consumer_id=consumer_id)
     return encode_command(
         BaseCommand(type=BaseCommand.REACHED_END_OF_TOPIC, reachedEndOfTopic=reached)
@@ -220,7 +230,7 @@ def encode_reached_end_of_topic(consumer_id: int) -> bytes:
 def message_id(
     ledger_id: int, entry_id: int, *, partition: int = -1, batch_index: int = -1
 ) -> api.MessageIdData:
-    """A message id for a command; -1 where something is not there."""
+    """A message id for a command; -1 stands for an absent entry, partition or batch index."""
     return api.MessageIdData(
         ledgerId=unsigned(ledger_id),
         entryId=unsigned(entry_id),
@@ -255,7 +265,11 @@ def encode_topics_of_namespace(
     is_filtered: bool = False,
     is_changed: bool = True,
 ) -> bytes:
-    """GET_TOPICS_OF_NAMESPACE_RESPONSE; ``is_filtered``: the broker applied the pattern."""
+    """GET_TOPICS_OF_NAMESPACE_RESPONSE: the topics of a namespace.
+
+    With ``is_filtered`` the broker has applied the client's pattern. ``is_changed`` is False where
+    the client already has the list with this hash; ``topics`` is then empty.
+    """
     response = api.CommandGetTopicsOfNamespaceResponse(
         request_id=request_id,
         topics=topics,
@@ -273,7 +287,7 @@ def encode_topics_of_namespace(
 def encode_watch_topic_list_success(
     request_id: int, watcher_id: int, topics: Iterable[str], topics_hash: str
 ) -> bytes:
-    """WATCH_TOPIC_LIST_SUCCESS: what is there now; without topics where the client knows it."""
+    """WATCH_TOPIC_LIST_SUCCESS: the topics that exist now; none where the client has the list."""
     success = api.CommandWatchTopicListSuccess(
         request_id=request_id, watcher_id=watcher_id, topic=topics, topics_hash=topics_hash
     )
@@ -285,7 +299,7 @@ def encode_watch_topic_list_success(
 def encode_watch_topic_update(
     watcher_id: int, added: Iterable[str], removed: Iterable[str], topics_hash: str
 ) -> bytes:
-    """WATCH_TOPIC_UPDATE: topics have come and gone; ``topics_hash`` is of all that are left."""
+    """WATCH_TOPIC_UPDATE: topics were created or deleted; ``topics_hash`` is of the new list."""
     update = api.CommandWatchTopicUpdate(
         watcher_id=watcher_id,
         new_topics=added,
@@ -295,20 +309,26 @@ def encode_watch_topic_update(
     return encode_command(BaseCommand(type=BaseCommand.WATCH_TOPIC_UPDATE, watchTopicUpdate=update))
 
 
+# Refusals: an error in the form that the request's sender expects
+
+
 class _Request(Protocol):
+    """The part of a command that wants an answer."""
+
     request_id: int
 
 
 def encode_refusal(
     command: BaseCommand, error: ServerError.ValueType, message: str
 ) -> bytes | None:
-    """The answer that tells the sender of ``command`` that it failed, in the form it expects.
+    """Encode the answer that reports a failure of ``command``, in the form its sender expects.
 
-    Most requests get an ERROR, some their own response with an error inside. ``None`` for what is
-    not answered at all (FLOW, an ACK without request id, ...).
+    Most requests get an ERROR, some their own response with an error inside. Returns ``None`` for
+    commands that have no answer (FLOW, an ACK without request id, ...).
     """
     command_type = command.type
     part = getattr(command, PART_NAMES[command_type])
+    # Before CONNECTED there is no request id: the error is the connection's.
     if command_type == BaseCommand.CONNECT:
         return encode_error(NO_REQUEST_ID, error, message)
     if command_type == BaseCommand.SEND:
@@ -328,13 +348,14 @@ def encode_refusal(
 def _own_response(
     command: BaseCommand, request_id: int, error: ServerError.ValueType, message: str
 ) -> BaseCommand | None:
-    """The response that reports errors for this type of request, if there is one."""
+    """The response with an error inside; None where a request of this type gets an ERROR."""
     response_type = _RESPONSE_TYPES.get(command.type)
     if response_type is None:
         return None
     answer = BaseCommand(type=response_type)
     response = getattr(answer, PART_NAMES[response_type])
     response.request_id = request_id
+    # The responses agree on the meaning of these fields, but not on their names.
     fields = response.DESCRIPTOR.fields_by_name
     setattr(response, "error" if "error" in fields else "error_code", error)
     setattr(response, "message" if "message" in fields else "error_message", message)
@@ -348,7 +369,10 @@ def _own_response(
 
 
 def _response_types() -> dict[BaseCommand.Type.ValueType, BaseCommand.Type.ValueType]:
-    """For each type of request whose response has room for an error: the response's type."""
+    """Map the types of requests whose response has a field for an error to the response's type.
+
+    GET_SCHEMA is answered by GET_SCHEMA_RESPONSE, ACK by ACK_RESPONSE: pairs are found by name.
+    """
     parts = BaseCommand.DESCRIPTOR.fields_by_number
     types: dict[BaseCommand.Type.ValueType, BaseCommand.Type.ValueType] = {}
     by_name = dict(BaseCommand.Type.items())

@@ -1,7 +1,7 @@
-"""Commands as protobuf has them: from bytes to a ``BaseCommand`` that can be relied on, and back.
+"""Parses and encodes commands with protobuf: bytes to a complete ``BaseCommand``, and back.
 
-SEND, its receipt and MESSAGE come once for every message and are written by hand in ``send.py``
-and ``message.py``; what a broker answers is put together in ``answers.py``.
+SEND, its receipt, MESSAGE and ACK come once for every message; ``send.py``, ``message.py`` and
+``ack.py`` parse and write their usual forms by hand. ``answers.py`` encodes a broker's responses.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ from geminga_protocol.pulsar.messages.protobuf import check_text, holds_text, mi
 FRAME_HEAD = Struct(">II")
 COMMAND_SIZE = Struct(">I")
 
-# A MESSAGE as brokers write it: its type, and the tag of the part of that type.
+# How brokers begin a MESSAGE: type=9, and the tag of the field ``message``.
 MESSAGE_START = b"\x08\x09\x4a"
 
-# What stands for "no request" where a command of the broker's own accord wants a request id.
+# The request id in commands that a broker sends without a request, where the field is required.
 NO_REQUEST_ID = UINT64_MAX
 
-# A command's part has the field number of its type.
+# A ``BaseCommand`` has one field for each type of command, its part. The number of the field is the
+# number of the type.
 PART_NAMES: Mapping[int, str] = {
     field.number: field.name for field in BaseCommand.DESCRIPTOR.fields if field.number > 1
 }
 assert all(number in PART_NAMES for number in BaseCommand.Type.values())
 
-# Those whose part holds text somewhere.
+# The types whose part has a text field at any depth: only these can hold text that is not UTF-8.
 _TYPES_WITH_TEXT = frozenset(
     field.number
     for field in BaseCommand.DESCRIPTOR.fields
@@ -57,9 +58,9 @@ _read_command_bytes = COMMAND_SIZE.unpack_from
 def parse_command(buffer: bytes, start: int, end: int) -> tuple[BaseCommand, int]:
     """Parse the command of the frame ``buffer[start:end]``, from the command size on.
 
-    Returns it and where its payload begins (``end`` if there is none). A returned command is
-    complete: the part of its type is there, the required fields are there (but for the ids in an
-    ACK, which then read 0), and what should be text is text.
+    Returns the command and the position of its payload (``end`` if there is none). A returned
+    command is complete: it has the part of its type and all required fields (except those of the
+    ids in an ACK, which then read 0), and its text fields are UTF-8.
 
     Raises ``UnknownCommand``, ``IncompleteCommand`` or another ``WireError``.
     """
@@ -75,18 +76,19 @@ def parse_command(buffer: bytes, start: int, end: int) -> tuple[BaseCommand, int
         command = _parse_base_command(encoded)
     except DecodeError as error:
         raise WireError(f"not a command: {error}") from error
-    # What a consumer gets most, and what holds no text: 1 us less for each.
+    # A MESSAGE, the most frequent command of a consumer, has no text field to check: 1 us less.
     is_message = encoded.startswith(MESSAGE_START) and command.type == _MESSAGE
     if is_message and command.IsInitialized():
         return command, command_end
     command_type = _check_complete(command)
+    # Where all bytes are ASCII, every text within them is UTF-8.
     if command_type in _TYPES_WITH_TEXT and not encoded.isascii():
         check_text(getattr(command, PART_NAMES[command_type]))
     return command, command_end
 
 
 def encode_command(command: BaseCommand) -> bytes:
-    """The whole frame of a command without payload."""
+    """The whole frame of a command that has no payload."""
     encoded = command.SerializeToString()
     return FRAME_HEAD.pack(COMMAND_SIZE_BYTES + len(encoded), len(encoded)) + encoded
 
@@ -101,18 +103,24 @@ PONG = encode_command(BaseCommand(type=BaseCommand.PONG, pong=CommandPong()))
 
 
 def _check_complete(command: BaseCommand) -> BaseCommand.Type.ValueType:
-    """The type of a command that is complete; raises ``UnknownCommand``, ``IncompleteCommand``."""
+    """Return the type of a complete command; raise ``UnknownCommand`` or ``IncompleteCommand``."""
     command_type = command.type
     part_name = PART_NAMES[command_type]
     has_part = command.HasField(part_name)  # type: ignore[arg-type]  # a literal for the stubs
-    # The type is one of the required fields: without it the first type there is would read.
+    # ``type`` is a required field itself: a command without it reads as CONNECT, the first type.
     if has_part and command_type != _ACK and command.IsInitialized():
         return command_type
     if not command.HasField("type"):
-        raise UnknownCommand(_unknown_type(command))
+        # Protobuf keeps an enum value that it does not know among the unknown fields.
+        number = None
+        for field in cast("Iterable[_UnknownField]", UnknownFieldSet(command)):
+            if field.field_number == BaseCommand.TYPE_FIELD_NUMBER and field.wire_type == _VARINT:
+                number = field.data
+                break
+        raise UnknownCommand(number)
     if not has_part:
         raise IncompleteCommand(command, (part_name,))
-    # Looking into each id of an ACK would take 3x as long as parsing it.
+    # An ACK may have thousands of ids: looking into each would take 3x as long as parsing them.
     if (
         command_type == _ACK
         and command.ack.HasField("consumer_id")
@@ -122,17 +130,8 @@ def _check_complete(command: BaseCommand) -> BaseCommand.Type.ValueType:
     raise IncompleteCommand(command, missing_fields(command))
 
 
-def _unknown_type(command: BaseCommand) -> int | None:
-    """The number that stands where the type should be; None if there is none."""
-    unknown = cast("Iterable[_UnknownField]", UnknownFieldSet(command))
-    for field in unknown:
-        if field.field_number == BaseCommand.TYPE_FIELD_NUMBER and field.wire_type == _VARINT:
-            return field.data
-    return None
-
-
 class _UnknownField(Protocol):
-    """What the published stubs leave out."""
+    """A field of an ``UnknownFieldSet``, for which protobuf's stubs have no type."""
 
     field_number: int
     wire_type: int

@@ -1,4 +1,4 @@
-"""What CONNECT says of who is there: credentials, and whom a proxy speaks for."""
+"""The parts of CONNECT that identify the client: its credentials, and what a proxy forwards."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ from dataclasses import dataclass, field
 
 from geminga_protocol.pulsar import api_pb2 as api
 
-# The name of the method of a client that names none.
+# The authentication method of a client that names none.
 NO_METHOD = "none"
-# What a broker sends as a challenge when credentials have expired: clients answer with fresh ones.
+# The challenge that a broker sends when credentials have expired; clients answer it with fresh
+# ones.
 REFRESH_CHALLENGE = b"PulsarAuthRefresh"
 _ENUM_PREFIX = "AuthMethod"
 
 
 def method_name(command: api.CommandConnect) -> str:
-    """The name of the client's method of authentication. Clients before 2.0 name one of an enum:
-    its value's name in small letters, without the enum's own."""
+    """The name of the client's authentication method.
+
+    Clients before 2.0 send a value of the enum ``AuthMethod`` instead of a name: AuthMethodAthens
+    is the method ``athens``.
+    """
     if command.HasField("auth_method_name"):
         return command.auth_method_name
     if command.HasField("auth_method"):
@@ -26,19 +30,24 @@ def method_name(command: api.CommandConnect) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Forwarded:
-    """What a proxy says of itself and of its client: claims, which are worth as much as the proxy's
-    own credentials. Fields that it leaves out are empty."""
+    """What a proxy claims about itself and about the client behind it.
+
+    A broker may trust these claims as far as it trusts the proxy's own credentials. Fields that the
+    proxy leaves out are empty.
+    """
 
     proxy_version: str
+    # ``host:port`` of the broker that the client asks a proxy to connect to. Brokers ignore it.
     proxy_to_broker_url: str
-    """``host:port`` of the broker that a proxy is to connect to; brokers do not look at it."""
+    # The role of the client, as the proxy authenticated it.
     original_principal: str
+    # The client's own credentials, which a broker can check once more; never in a log.
     original_auth_method: str
     original_auth_data: str = field(repr=False)
 
     @classmethod
     def of(cls, command: api.CommandConnect) -> Forwarded | None:
-        """What ``command`` forwards; None where no proxy stands between."""
+        """Take the claims out of ``command``; None where the client connected directly."""
         fields = (
             command.proxy_version,
             command.proxy_to_broker_url,
@@ -46,4 +55,5 @@ class Forwarded:
             command.original_auth_method,
             command.original_auth_data,
         )
+        # Absent fields read as empty texts.
         return cls(*fields) if any(fields) else None

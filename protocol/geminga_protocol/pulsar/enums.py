@@ -1,7 +1,7 @@
-"""Choices that commands carry as numbers: how a subscription and a topic are shared.
+"""Enumerations of Pulsar's protocol that other rooms use too: types of subscriptions, of schemas...
 
-Values are those of PulsarApi.proto, labels the names that stand there; statistics, policies and
-error messages name a choice by its label.
+Values are the numbers in PulsarApi.proto, and ``label`` is the name there. Statistics, policies and
+error messages show the label.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ class SubscriptionType(IntEnum):
 
     @property
     def tracks_entries(self) -> bool:
-        """Whether several consumers share the messages, so that what each holds is kept entry by
-        entry."""
+        """Whether several consumers share the messages at once.
+
+        The broker then tracks each entry that a consumer has not acknowledged; otherwise a single
+        position for the only active consumer is enough.
+        """
         return self is SubscriptionType.SHARED or self is SubscriptionType.KEY_SHARED
 
 
 class InitialPosition(IntEnum):
-    """CommandSubscribe.InitialPosition: where a subscription begins that did not exist before."""
+    """CommandSubscribe.InitialPosition: where a newly created subscription begins to read."""
 
     LATEST = 0
     EARLIEST = 1
@@ -56,17 +59,22 @@ class AccessMode(IntEnum):
 
 
 class KeySharedMode(IntEnum):
-    """KeySharedMode: who splits the keys of a Key_Shared subscription. With AUTO_SPLIT the broker
-    gives every consumer a share of the hashes; with STICKY consumers name their own ranges. REST
-    and error messages show the names as they stand here, which are those of PulsarApi.proto."""
+    """KeySharedMode: who divides the keys of a Key_Shared subscription among its consumers.
+
+    With AUTO_SPLIT the broker assigns hash ranges to consumers, with STICKY each consumer brings
+    its own. REST and error messages show these names, which are those of PulsarApi.proto.
+    """
 
     AUTO_SPLIT = 0
     STICKY = 1
 
 
 class SchemaType(IntEnum):
-    """Schema.Type: what a schema describes. Names are those of upstream's ``SchemaType``, which
-    REST shows. AUTO_CONSUME stands for whatever the topic has, and is never stored."""
+    """Schema.Type: what a schema describes.
+
+    Names are those of upstream's ``SchemaType``, which REST shows. AUTO_CONSUME asks for whichever
+    schema the topic has; it is never stored.
+    """
 
     NONE = 0
     STRING = 1
@@ -94,7 +102,7 @@ class SchemaType(IntEnum):
 
     @property
     def is_struct(self) -> bool:
-        """Whether its definition describes fields."""
+        """Whether the definition of such a schema describes fields."""
         return self in _STRUCT_TYPES
 
 
@@ -102,8 +110,9 @@ _STRUCT_TYPES = frozenset(
     {SchemaType.JSON, SchemaType.PROTOBUF, SchemaType.AVRO, SchemaType.PROTOBUF_NATIVE}
 )
 
-# Written out, and compared with PulsarApi.proto by a test: configs name choices, and a command line
-# that only reads a config must not load protobuf for them.
+# Written out instead of taken from ``api_pb2``, with which a unit test compares them: configs
+# contain these names, and a command line that only reads a config shall not spend time on loading
+# protobuf.
 _SUBSCRIPTION_TYPES: dict[int, str] = {0: "Exclusive", 1: "Shared", 2: "Failover", 3: "Key_Shared"}
 _INITIAL_POSITIONS: dict[int, str] = {0: "Latest", 1: "Earliest"}
 _ACCESS_MODES: dict[int, str] = {

@@ -1,12 +1,12 @@
-"""What can be wrong in Pulsar's protocol, beyond frames and checksums.
+"""Errors of Pulsar's protocol, beyond those of frames and checksums.
 
 GemingaError
 ├── WireError
 │   ├── UnknownCommand      a command of a type that this version does not know
 │   └── IncompleteCommand   a command without fields that its type demands
-├── InvalidTopicName        a topic or namespace name that cannot be
-├── InvalidPattern          a pattern of topic names that means nothing
-└── UnsupportedPattern      one that is not matched here, though it may mean something
+├── InvalidTopicName        a name that no topic or namespace can have
+├── InvalidPattern          a pattern of topic names with a syntax error
+└── UnsupportedPattern      a pattern that may be valid, but that brokers here do not match
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from geminga_runtime.errors import GemingaError
 
 
 class UnknownCommand(WireError):
-    """The command's type is newer than we are, or missing (``number`` is None); the frame itself
-    was whole."""
+    """The command has a type that is newer than this version, or none (``number`` is None).
+
+    Its frame was complete, so the stream can be read on.
+    """
 
     code: ClassVar[str] = "UnsupportedVersionError"
 
@@ -45,7 +47,7 @@ class IncompleteCommand(WireError):
 
 
 class InvalidTopicName(GemingaError):
-    """A name from outside that no topic or namespace can have."""
+    """A name from outside is one that no topic or namespace can have."""
 
     code: ClassVar[str] = "InvalidTopicName"
 
@@ -56,7 +58,7 @@ class InvalidTopicName(GemingaError):
 
 
 class InvalidPattern(GemingaError):
-    """A regular expression from outside that has no meaning."""
+    """A regular expression from outside has a syntax error."""
 
     code: ClassVar[str] = "MetadataError"
 
@@ -66,8 +68,11 @@ class InvalidPattern(GemingaError):
 
 
 class UnsupportedPattern(GemingaError):
-    """A regular expression that cannot be matched in time that grows with the name's length only,
-    or that has more than one meaning; its client has to match it itself."""
+    """A regular expression that this implementation does not match; its client must do so itself.
+
+    Either matching could take longer than in proportion to the name's length, or RE2 and Java read
+    the expression differently.
+    """
 
     code: ClassVar[str] = "NotAllowedError"
 

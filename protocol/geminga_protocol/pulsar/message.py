@@ -1,6 +1,7 @@
-"""MESSAGE by hand: what the broker puts before each stored payload on its way to a consumer.
+"""Writes MESSAGE by hand: the bytes before each stored payload on its way to a consumer.
 
-The payload itself (see ``payload.py``) follows as it was stored; nobody here looks at it.
+HOT: called once for every message that is dispatched. The payload itself (``messages/payload.py``)
+follows as it was stored and is not touched here.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from geminga_protocol.pulsar.messages.integers import LAST, LOW_14, VARINT_BYTES
 
 # CommandMessage{consumer_id=1, message_id=2, redelivery_count=3, ack_set=4, consumer_epoch=5} with
 # MessageIdData{ledgerId=1, entryId=2, partition=3} inside BaseCommand{type=MESSAGE, message=9},
-# byte for byte as upstream's broker writes it: the partition is there even when it is -1.
+# byte for byte as upstream's broker writes it: with the partition, even where it is -1.
 #
 # +------------+--------------+------------+------------+-------------+------------+---------+
 # | total size | command size | type       | message    | consumer_id | message_id | payload |
@@ -25,10 +26,10 @@ _pack_head = FRAME_HEAD.pack
 
 
 class MessageEncoder:
-    """Writes the headers of one consumer's messages, whose unchanging parts it has ready.
+    """Writes the headers of one consumer's messages and keeps their unchanging parts ready.
 
-    Neighbours come from the same ledger; what stands before the entry id is kept for each length
-    that the entry id can have.
+    Successive messages come from the same ledger, so only the entry id changes. The bytes before it
+    contain sizes; they are kept for every length that the entry id can have.
     """
 
     __slots__ = (
@@ -44,15 +45,19 @@ class MessageEncoder:
     def __init__(
         self, consumer_id: int, partition: int = -1, consumer_epoch: int = NO_CONSUMER_EPOCH
     ) -> None:
-        """``partition`` is the topic's partition index, -1 where it has none; by its epoch a
-        client tells messages sent before it asked for all again from those sent after."""
+        """``partition`` is the index of the topic's partition, -1 for a topic without partitions.
+
+        A client raises ``consumer_epoch`` when it asks for redelivery of all messages, and drops
+        messages with an older epoch: the broker sent them before it had read the request.
+        """
         self._consumer = b"\x08" + encode_varint(consumer_id)
         self._partition = b"\x18" + encode_varint(partition)
         self._epoch = b"\x28" + encode_varint(consumer_epoch) if consumer_epoch >= 0 else b""
         self._end = self._partition + self._epoch
-        # Nothing is made ready before the first message: of most consumers one encoder is never
-        # used, and making it takes as long as ten messages.
+        # Nothing is made ready before the first message: many encoders are never used, and making
+        # the parts ready takes as long as ten messages.
         self._ledger_id: int | None = None
+        # The command up to the entry id, by the length of the entry id.
         self._beginnings: list[bytes] = []
 
     def header(
@@ -63,13 +68,14 @@ class MessageEncoder:
         redelivery_count: int = 0,
         ack_set: Sequence[int] = (),
     ) -> bytes:
-        """The frame of a MESSAGE up to its payload of ``payload_bytes`` bytes.
+        """The frame of a MESSAGE without its payload of ``payload_bytes`` bytes, which must follow.
 
-        ``ack_set`` holds the signed 64-bit words of the batch's bit set, a bit for each message
-        not yet acknowledged; it is empty for a batch of which nothing is acknowledged.
+        ``ack_set`` holds the signed 64-bit words of the batch's bit set, with a bit for each
+        message not yet acknowledged; it is empty for a batch of which no message is acknowledged.
         """
         if ledger_id != self._ledger_id:
             self._turn_to_ledger(ledger_id)
+        # In line for varints of three bytes, as in ``ReceiptEncoder.receipt``.
         if 16384 <= entry_id < 2097152:
             entry = LOW_14[entry_id & 16383] + LAST[entry_id >> 14]
         else:
@@ -77,8 +83,7 @@ class MessageEncoder:
         entry_bytes = len(entry)
         command_bytes = self._plain_bytes + entry_bytes
         if redelivery_count or ack_set:
-            more = _more_fields(redelivery_count, ack_set) + self._epoch
-            return self._long_header(ledger_id, entry, more, payload_bytes)
+            return self._long_header(ledger_id, entry, payload_bytes, redelivery_count, ack_set)
         return b"".join(
             (
                 _pack_head(4 + command_bytes + payload_bytes, command_bytes),
@@ -88,8 +93,19 @@ class MessageEncoder:
             )
         )
 
-    def _long_header(self, ledger_id: int, entry: bytes, more: bytes, payload_bytes: int) -> bytes:
-        """With ``more`` fields, among them an ack set of any length, all sizes are computed."""
+    def _long_header(
+        self,
+        ledger_id: int,
+        entry: bytes,
+        payload_bytes: int,
+        redelivery_count: int,
+        ack_set: Sequence[int],
+    ) -> bytes:
+        """A header with rare fields. An ack set has any length, so all sizes are computed anew."""
+        more = b"\x18" + encode_varint(redelivery_count) if redelivery_count else b""
+        if ack_set:
+            more += b"".join([b"\x20" + encode_varint(word) for word in ack_set])
+        more += self._epoch
         ledger = b"\x08" + encode_varint(ledger_id) + b"\x10"
         message_id = ledger + entry + self._partition
         message = self._consumer + b"\x12" + LAST[len(message_id)] + message_id + more
@@ -97,6 +113,7 @@ class MessageEncoder:
         return _pack_head(4 + len(command) + payload_bytes, len(command)) + command
 
     def _turn_to_ledger(self, ledger_id: int) -> None:
+        """Make the parts ready that headers for entries of ``ledger_id`` have in common."""
         self._ledger_id = ledger_id
         ledger = b"\x08" + encode_varint(ledger_id) + b"\x10"
         self._beginnings = []
@@ -111,11 +128,5 @@ class MessageEncoder:
                 + LAST[message_id_bytes]
                 + ledger
             )
+        # The size of a command without the bytes of the entry id.
         self._plain_bytes = len(self._beginnings[0]) + len(self._end)
-
-
-def _more_fields(redelivery_count: int, ack_set: Sequence[int]) -> bytes:
-    fields = b"\x18" + encode_varint(redelivery_count) if redelivery_count else b""
-    if ack_set:
-        fields += b"".join([b"\x20" + encode_varint(word) for word in ack_set])
-    return fields

@@ -1,10 +1,13 @@
-"""Which topics are Pulsar's own: they are left out of lists unless asked for."""
+"""The names of system topics, in which brokers keep data of their own.
+
+Lists of topics leave them out unless a client asks for them.
+"""
 
 from __future__ import annotations
 
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 
-# Where the policies of a namespace's topics stand.
+# Holds the policies of the topics in its namespace.
 CHANGE_EVENTS = "__change_events"
 
 _NAMES = frozenset(
@@ -27,5 +30,5 @@ def is_system_topic(topic: TopicName) -> bool:
 
 
 def is_change_events(topic: TopicName) -> bool:
-    """Whether ``topic`` is the one in which the policies of its namespace's topics stand."""
+    """Whether ``topic`` (or its partition) holds the topic policies of its namespace."""
     return topic.base.local == CHANGE_EVENTS

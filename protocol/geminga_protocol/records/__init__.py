@@ -1,9 +1,10 @@
-"""Records in ZooKeeper and in cursor ledgers, as values: each module is one kind of record.
+"""Records in ZooKeeper and in ledgers, as values: one module for each kind of record.
 
-A record is a frozen dataclass with ``encode()`` and ``decode()``; its module says under which path
-it is stored. All are the records that Apache BookKeeper and Apache Pulsar write: what they wrote
-is decoded and encoded back to the same bytes. Nothing here reads or writes ZooKeeper.
+A record is a frozen dataclass with ``encode()`` and ``decode()``; its module has the path at which
+it is stored. All are records of Apache BookKeeper and Apache Pulsar: what these wrote decodes, and
+encodes to the same bytes again. Nothing here reads or writes ZooKeeper.
 
-``encodings`` holds what several records share, ``bookies`` and ``ledgers`` BookKeeper's records,
-``cluster`` and ``topics`` Pulsar's. Bytes that are no such record raise ``MalformedRecord``.
+``encodings`` has the encodings that records share. ``bookies`` and ``ledgers`` are BookKeeper's
+records, ``cluster`` and ``topics`` are Pulsar's. Bytes that are not the expected record raise
+``MalformedRecord``, and nothing else.
 """

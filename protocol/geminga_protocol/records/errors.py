@@ -1,8 +1,8 @@
-"""What is wrong with a record that could not be read.
+"""Errors of records that cannot be read.
 
 WireError
-└── MalformedRecord       the bytes are not the record that should stand there
-    └── UnsupportedRecord   they are, in a version or an encoding that we do not read
+└── MalformedRecord         the bytes are not the expected record
+    └── UnsupportedRecord   a valid record, in a version or an encoding that Geminga does not read
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from geminga_protocol.errors import WireError
 
 
 class MalformedRecord(WireError):
-    """A record is not what its format says; ``record`` names its kind."""
+    """A record breaks its format; ``record`` names the kind of record."""
 
     code: ClassVar[str] = "MetadataError"
 
@@ -23,4 +23,4 @@ class MalformedRecord(WireError):
 
 
 class UnsupportedRecord(MalformedRecord):
-    """A record that its format allows, in a version or an encoding that we do not read."""
+    """A record is valid, but in a version or an encoding that Geminga does not read."""

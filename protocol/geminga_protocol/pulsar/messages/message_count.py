@@ -1,8 +1,9 @@
-"""How many messages an entry has for its consumers: what its own metadata says, whoever sent it.
+"""The number of messages in an entry, as the entry's own metadata says.
 
-Asked once for every message published, so what clients usually write (name, sequence id, time, then
-perhaps a key, sizes and the number of messages) is recognized with a regular expression, in a
-third of the time that protobuf takes, and a tenth of ``parse_metadata``, which looks at every text.
+HOT: a broker asks for it with every SEND and does not believe ``num_messages`` of the command: what
+consumers will find counts. Metadata in its usual form (``usual_metadata``) is read with a regular
+expression, in a third of the time that protobuf takes and a tenth of ``parse_metadata``, which also
+checks every text.
 """
 
 from __future__ import annotations
@@ -38,7 +39,12 @@ from geminga_protocol.pulsar.messages.usual_metadata import (
 )
 
 SEQUENCE_ID_TAG = 0x10
-# The last byte of the sequence id, then the time: which bits of it are always the same.
+# The most frequent metadata of all, a message sent alone, ends with these eight bytes:
+# +-----------------------------+------+----------------------+
+# | last byte of sequence id    | 0x18 | publish time         |
+# | highest bit 0               |      | 5 bytes 1..., then 0 |
+# +-----------------------------+------+----------------------+
+# The mask selects the bits that are always the same.
 _TAIL = Struct(">Q")
 TAIL_MASK = 0x80_FF_80_80_80_80_80_80
 TAIL = 0x00_18_80_80_80_80_80_00
@@ -48,22 +54,25 @@ _match_beginning = re.compile(
 _match_end = re.compile(END).fullmatch
 _read_tail = _TAIL.unpack_from
 
-# u32 size and the required payload_size: no message of a batch is smaller.
+# The least that a message of a batch takes: a u32 size, and the required field payload_size.
 BATCHED_MESSAGE_BYTES_MIN = 6
-_NO_COMPRESSION = CompressionType.NONE  # to look it up takes longer than to parse the metadata
+# Looking up the value of a protobuf enum takes longer than parsing the metadata.
+_NO_COMPRESSION = CompressionType.NONE
 
 
 def take_payload(buffer: bytes, start: int, end: int) -> tuple[bytes, int]:
-    """The payload ``buffer[start:end]`` that a client sent, and how many messages it has; 0 where
-    whoever sends it on must look at it: a marker, or a chunk of a message.
+    """Cut out and check the payload ``buffer[start:end]`` of a SEND; count its messages.
 
-    Raises ``ChecksumMismatch``, and another ``WireError`` where ``count_messages`` would, for what
-    only brokers write in front of a payload, and for a batch that cannot be.
+    Returns ``(payload, count)``. The count is 0 for a marker or a chunk of a message, which the
+    broker treats in their own ways.
+
+    Raises ``ChecksumMismatch``, and another ``WireError`` for metadata that cannot be read, for
+    broker entry metadata in front, and for a batch with more messages than its size allows.
     """
     payload = buffer[start:end]
     payload_bytes = end - start
     try:
-        magic, told, metadata_bytes, name_head = read_head(payload)
+        magic, checksum, metadata_bytes, name_head = read_head(payload)
     except struct.error:
         raise WireError(f"{payload_bytes} bytes are no message: it has metadata") from None
     if magic == CHECKSUM_MAGIC:
@@ -71,9 +80,11 @@ def take_payload(buffer: bytes, start: int, end: int) -> tuple[bytes, int]:
             computed = crc32c(memoryview(payload)[CHECKSUM_HEAD_BYTES:])
         else:
             computed = crc32c(payload[CHECKSUM_HEAD_BYTES:])
-        if told != computed:
-            raise ChecksumMismatch(told, computed)
+        if checksum != computed:
+            raise ChecksumMismatch(checksum, computed)
         metadata_end = METADATA_AT + metadata_bytes
+        # First the form of a message sent alone: only a name, a sequence id of up to three bytes
+        # and a publish time. A few comparisons recognize it, without a call.
         if NAME_HEAD <= name_head <= NAME_HEAD_MAX and metadata_end <= payload_bytes:
             name_end = NAME_AT - NAME_HEAD + name_head
             tail_at = metadata_end - _TAIL.size
@@ -95,17 +106,19 @@ def take_payload(buffer: bytes, start: int, end: int) -> tuple[bytes, int]:
 
 
 def count_messages(payload: bytes) -> int:
-    """Messages in the entry ``payload``, as it is stored; 0 for a marker, which only brokers need.
+    """Count the messages in the stored entry ``payload``; 0 for a marker, which only brokers read.
 
-    A batch that tells of none counts as one. Raises ``WireError`` where the metadata cannot be
-    read: no client could make anything of it.
+    A batch whose metadata says 0 counts as one. Raises ``WireError`` where the metadata cannot be
+    read; then no client could read the entry either.
     """
     return _count(payload, *metadata_bounds(payload, 0, len(payload)), is_sent=False)
 
 
 def count_usual(payload: bytes) -> int:
-    """``count_messages`` where the metadata has nothing that is seldom there; 0 for any other
-    entry, which must be looked at. In a third of the time, for it refuses nothing."""
+    """``count_messages`` for an entry whose metadata has its usual form, 0 for any other entry.
+
+    Takes a third of the time. A caller that gets 0 must call ``count_messages``.
+    """
     if len(payload) < NAME_AT:
         return 0
     magic, _, metadata_bytes, _ = read_head(payload)
@@ -129,12 +142,24 @@ def _count(payload: bytes, start: int, end: int, *, is_sent: bool) -> int:
         return 0
     if not metadata.HasField("num_messages_in_batch"):
         return 1
-    return _count_batch(metadata, len(payload) - end, is_sent=is_sent)
+    count = metadata.num_messages_in_batch
+    if is_sent:
+        # A client must not make a broker believe in more messages than a batch can hold: permits
+        # are counted in messages. What is stored already is counted as it is.
+        body_bytes = len(payload) - end
+        if metadata.compression != _NO_COMPRESSION:
+            body_bytes = metadata.uncompressed_size
+        if not 1 <= count <= body_bytes // BATCHED_MESSAGE_BYTES_MIN:
+            raise WireError(f"a batch of {body_bytes} bytes cannot have {count} messages")
+    return max(1, count)
 
 
 def _count_usual(payload: bytes, start: int, end: int) -> int | None:
-    """The count where the metadata ``payload[start:end]`` has nothing that is seldom there, and a
-    batch is not larger than it can be without compression; None for any other."""
+    """The count where the metadata ``payload[start:end]`` has its usual form; None for any other.
+
+    Also None for a batch with more messages than its bytes allow without compression: the caller
+    then reads from the whole metadata whether it is compressed.
+    """
     if end - start < 2 or payload[start] != NAME_TAG or payload[start + 1] > ONE_BYTE_SIZE_MAX:
         return None
     found = _match_beginning(payload, start + 2 + payload[start + 1], end)
@@ -151,16 +176,6 @@ def _count_usual(payload: bytes, start: int, end: int) -> int | None:
     varint = found[1]
     if varint is None:
         return 1
-    told = varint[0] if len(varint) == 1 else decode_varint(varint, 0)[0]
+    count = varint[0] if len(varint) == 1 else decode_varint(varint, 0)[0]
     possible = (len(payload) - end) // BATCHED_MESSAGE_BYTES_MIN
-    return told if 1 <= told <= possible else None
-
-
-def _count_batch(metadata: MessageMetadata, body_bytes: int, *, is_sent: bool) -> int:
-    told = metadata.num_messages_in_batch
-    if is_sent:
-        if metadata.compression != _NO_COMPRESSION:
-            body_bytes = metadata.uncompressed_size
-        if not 1 <= told <= body_bytes // BATCHED_MESSAGE_BYTES_MIN:
-            raise WireError(f"a batch of {body_bytes} bytes cannot have {told} messages")
-    return max(1, told)
+    return count if 1 <= count <= possible else None

@@ -1,4 +1,8 @@
-"""Protobuf at our border: its errors become ours, and what it does not check is checked."""
+"""Parses protobuf messages from outside and checks what protobuf's parser lets pass.
+
+The parser accepts messages without required fields and text fields that are not UTF-8. Here both
+raise ``WireError``.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +20,14 @@ _MessageT = TypeVar("_MessageT", bound=Message)
 
 
 class _Initializable(Protocol):
-    """What every message has and the published stubs leave out."""
+    """A method that every message has and protobuf's stubs leave out."""
 
     def FindInitializationErrors(self) -> list[str]:  # noqa: N802  # protobuf's name
         ...
 
 
 def parse_message(kind: type[_MessageT], encoded: bytes) -> _MessageT:
-    """Parse ``encoded`` as a ``kind``.
+    """Parse ``encoded`` as a message of type ``kind``.
 
     Raises ``WireError``, also for missing required fields and for text that is not UTF-8.
     """
@@ -44,36 +48,37 @@ def missing_fields(message: Message) -> tuple[str, ...]:
 
 
 def check_text(message: Message) -> None:
-    """Raise ``WireError`` if a text field of ``message``, however deep, is not UTF-8.
+    """Raise ``WireError`` if a text field of ``message``, at any depth, is not UTF-8.
 
-    Protobuf hands such a field out as bytes. Where the whole message was ASCII there is no need
-    to look: that cannot be wrong.
+    Protobuf returns such a field as bytes. A message whose encoding is ASCII needs no check.
     """
     _check_text_fields(message, _text_fields(message.DESCRIPTOR))
 
 
 def holds_text(descriptor: Descriptor) -> bool:
-    """Has a message of this kind a text field, however deep?"""
+    """Whether messages of this type have a text field at any depth."""
     return bool(_text_fields(descriptor))
 
 
 @dataclass(frozen=True, slots=True)
 class _TextField:
-    """A field that is text, or a message (``inside`` it) that holds text somewhere."""
+    """A field that is text, or that is a message with text fields."""
 
     name: str
     is_repeated: bool
+    # The fields of the message, by number; empty for a field that is text itself.
     inside: Mapping[int, _TextField]
 
 
 @cache
 def _text_fields(descriptor: Descriptor) -> Mapping[int, _TextField]:
-    """By the number of the field."""
+    """The fields of a message type that are or contain text, by number."""
     fields: dict[int, _TextField] = {}
     for field in descriptor.fields:
         is_text = field.type == FieldDescriptor.TYPE_STRING
         inside: Mapping[int, _TextField] = {}
-        # A message id may hold one more message id, and neither holds text.
+        # A message id may contain another message id (of a chunked message's first chunk): without
+        # this condition the recursion would not end. Neither contains text.
         if field.message_type is not None and field.message_type is not descriptor:
             inside = _text_fields(field.message_type)
         if is_text or inside:
@@ -82,7 +87,7 @@ def _text_fields(descriptor: Descriptor) -> Mapping[int, _TextField]:
 
 
 def _check_text_fields(message: Message, fields: Mapping[int, _TextField]) -> None:
-    # Most fields are not set, and to ask for each costs twice as much as to list those that are.
+    # Most fields are not set: listing those that are takes half the time of asking for each.
     for descriptor, found in message.ListFields() if fields else ():
         field = fields.get(descriptor.number)
         if field is None:

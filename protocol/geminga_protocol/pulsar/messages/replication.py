@@ -1,8 +1,9 @@
-"""Messages on their way from one cluster to another: whose they are, and where they stood at home.
+"""What geo-replication adds to a message: the source cluster, and the position there.
 
 A replicator is a producer of the remote cluster. It sends each stored entry as it is, with two
-things added to its metadata: the cluster that it comes from, and its position there. A remote
-broker that deduplicates compares these positions, which only grow, and answers with them.
+additions to its metadata: the cluster in which the message was published, and the entry's position
+there. A remote broker that deduplicates compares these positions, which only grow, and puts them
+into its receipts.
 
 Facts: ``GeoPersistentReplicator``, ``GeoReplicationProducerImpl`` and ``MessageDeduplication`` of
 Apache Pulsar 4.0.6.
@@ -14,17 +15,17 @@ from geminga_protocol.pulsar.api_pb2 import MessageMetadata
 from geminga_protocol.pulsar.messages.payload import encode_front, metadata_bounds
 from geminga_protocol.pulsar.messages.protobuf import parse_message
 
+# The names of replicators' cursors and producers begin so.
 REPLICATOR_PREFIX = "pulsar.repl"
-"""With which the names of replicators' cursors and producers begin."""
+# A property of a replicated message: its position in the source cluster, as ``ledger:entry``.
 SOURCE_POSITION_PROPERTY = "__MSG_PROP_REPL_SOURCE_POSITION"
-"""The position of a replicated entry at home, as ``ledger:entry``."""
 
+# (ledger_id, entry_id) of a message in the cluster where it was published.
 SourcePosition = tuple[int, int]
-"""Ledger and entry of a message in the cluster where it was published."""
 
 
 def replicator_cursor(remote: str) -> str:
-    """The cursor that says how far a topic is replicated to ``remote``."""
+    """The name of the cursor that records how far a topic is replicated to cluster ``remote``."""
     return f"{REPLICATOR_PREFIX}.{remote}"
 
 
@@ -40,12 +41,12 @@ def replicator_producer(source: str, target: str) -> str:
 
 
 def is_replicator(producer_name: str) -> bool:
-    """Whether a producer of that name replicates from another cluster."""
+    """Whether a producer with this name is a replicator of another cluster."""
     return producer_name.startswith(REPLICATOR_PREFIX)
 
 
 def source_position(metadata: MessageMetadata) -> SourcePosition | None:
-    """Where the message stood at home; None where it does not say so in the form of upstream."""
+    """The message's position in its source cluster; None without one in upstream's form."""
     for each in metadata.properties:
         if each.key == SOURCE_POSITION_PROPERTY:
             ledger_id, separator, entry_id = each.value.partition(":")
@@ -56,7 +57,7 @@ def source_position(metadata: MessageMetadata) -> SourcePosition | None:
 
 
 def _is_number(text: str) -> bool:
-    # Of 63 bits at most, in ASCII: what Java would not take as a long is no position.
+    """Whether ``text`` is a number of at most 63 bits in ASCII digits, which fits Java's long."""
     return text.isascii() and text.isdigit() and len(text) <= 19 and int(text) < 1 << 63
 
 
@@ -74,14 +75,15 @@ def replicated_front(
     position: SourcePosition,
     schema_version: bytes = b"",
 ) -> bytes:
-    """What stands in front of ``body`` in the payload to send to another cluster, which has a
-    checksum of its own; changes ``metadata``.
+    """Encode what precedes ``body`` in the payload for another cluster; changes ``metadata``.
 
     The body stays as it is stored, compressed or encrypted, and is not copied: it may be a large
-    batch. ``schema_version`` is the one that the
-    remote cluster has for the schema of the message, empty for none. A transaction belongs to its
-    own cluster, and is over when its messages are replicated.
+    batch. ``schema_version`` is the version that the remote cluster gave to the message's schema,
+    empty for none. The transaction of the message is left out: it belongs to the source cluster,
+    and has ended when its messages are replicated.
     """
+    # Brokers do not replicate a message with this field any further, or clusters that replicate to
+    # each other would send it in circles.
     metadata.replicated_from = source
     metadata.ClearField("txnid_least_bits")
     metadata.ClearField("txnid_most_bits")
@@ -89,7 +91,8 @@ def replicated_front(
         metadata.schema_version = schema_version
     else:
         metadata.ClearField("schema_version")
-    # Readers take the first property of that name: one that a client has set must not stand there.
+    # Readers take the first property of this name. One that a client has set would pretend another
+    # position, so it is removed.
     kept = [each for each in metadata.properties if each.key != SOURCE_POSITION_PROPERTY]
     if len(kept) < len(metadata.properties):
         pairs = [(each.key, each.value) for each in kept]

@@ -1,4 +1,4 @@
-"""Moments as Pulsar prints them for people, in stats over REST and over the wire."""
+"""Timestamps as text, in the form that Pulsar uses in statistics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ EPOCH_ISO = "1970-01-01T00:00:00Z"
 
 
 def iso_time(timestamp_ms: int) -> str:
-    """A timestamp as upstream prints it: ``2026-11-21T03:49:12.232Z``, no zeros at its end."""
+    """Unix milliseconds as ``2026-11-21T03:49:12.232Z``, the fraction without zeros at its end."""
     if timestamp_ms == 0:
         return EPOCH_ISO
     moment = datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC)

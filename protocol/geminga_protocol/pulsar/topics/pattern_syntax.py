@@ -1,7 +1,12 @@
-"""Reads a regular expression into a tree: the part of the language that RE2 and Java share.
+"""Parses a regular expression into a tree, in the language that RE2 and Java have in common.
 
-What they do not share, or what no automaton can do, is refused as unsupported rather than read in
-one of two ways.
+Syntax that the two read differently, or that no automaton can match, is refused as unsupported: a
+broker that guessed would send other topics than its client expects.
+
+    alternatives   sequence | sequence ...
+    sequence       an atom and its repetition, one after the other; \\Q...\\E is plain text
+    repetition     * + ? {n} {n,} {n,m}, each also with ? behind it
+    atom           a character, an escape, a class in [], an anchor, or ( alternatives )
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ from enum import Enum
 
 from geminga_protocol.pulsar.errors import InvalidPattern, UnsupportedPattern
 
-# Parentheses within parentheses: each is a call within a call.
+# Nested parentheses: the parser calls itself for each, and Python's stack is finite.
 DEPTH_MAX = 50
 # The largest count in x{n,m}, as RE2 has it.
 REPEAT_MAX = 1_000
@@ -29,20 +34,20 @@ _QUANTIFIERS = "*+?"
 
 @dataclass(frozen=True, slots=True)
 class Chars:
-    """One character out of ``ranges`` (first and last), or with ``is_negated`` out of no one."""
+    """One character: within one of ``ranges`` (both ends included), or ``is_negated``, in none."""
 
     ranges: Ranges
     is_negated: bool = False
 
     def take(self, char: str, *, ignores_case: bool) -> bool:
-        """Whether ``char`` is one of them."""
+        """Whether ``char`` is such a character."""
         forms = {char, char.lower(), char.upper()} if ignores_case else {char}
         is_within = any(low <= form <= high for form in forms for low, high in self.ranges)
         return is_within is not self.is_negated
 
 
 class Anchor(Enum):
-    """A place that must be the name's beginning or end."""
+    """The beginning or the end of the name; consumes no character."""
 
     START = "start"
     END = "end"
@@ -50,21 +55,21 @@ class Anchor(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """One part after the other."""
+    """The parts, one after the other."""
 
     parts: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Alternatives:
-    """Any one of these."""
+    """One of the choices."""
 
     choices: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """``part`` from ``least`` to ``most`` times; None: as often as it comes."""
+    """``part`` repeated ``least`` to ``most`` times; None stands for no upper bound."""
 
     part: Node
     least: int
@@ -75,10 +80,11 @@ Node = Chars | Anchor | Sequence | Alternatives | Repeat
 
 
 def parse_pattern(pattern: str) -> tuple[Node, bool]:
-    """The tree of ``pattern``, and whether it ignores case.
+    """Parse ``pattern``; return its tree and whether it ignores case.
 
-    Raises ``InvalidPattern``, ``UnsupportedPattern``.
+    Raises ``InvalidPattern`` or ``UnsupportedPattern``.
     """
+    # Of the flags only this one is known, and only at the beginning, where it holds for all.
     ignores_case = pattern.startswith("(?i)")
     reader = _Reader(pattern.removeprefix("(?i)"))
     tree = reader.alternatives(depth=0)
@@ -88,8 +94,11 @@ def parse_pattern(pattern: str) -> tuple[Node, bool]:
 
 
 class _Reader:
+    """A recursive descent parser: each method reads one rule of the grammar from ``_at`` on."""
+
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
+        # Index of the next character.
         self._at = 0
 
     @property
@@ -122,20 +131,17 @@ class _Reader:
     def _sequence(self, depth: int) -> Node:
         parts: list[Node] = []
         while not self.is_done and not self._peek("|") and not self._peek(")"):
-            if self._skip("\\Q"):
-                parts += self._quoted()
-            else:
+            if not self._skip("\\Q"):
                 parts.append(self._repeated(self._atom(depth)))
+                continue
+            # Plain text up to \E, or to the end. A repetition behind it is of its last character.
+            end = self._pattern.find("\\E", self._at)
+            text = self._pattern[self._at :] if end < 0 else self._pattern[self._at : end]
+            self._at = len(self._pattern) if end < 0 else end + len("\\E")
+            parts += map(_one, text)
+            if text:
+                parts[-1] = self._repeated(parts[-1])
         return Sequence(tuple(parts))
-
-    def _quoted(self) -> list[Node]:
-        end = self._pattern.find("\\E", self._at)
-        text = self._pattern[self._at :] if end < 0 else self._pattern[self._at : end]
-        self._at = len(self._pattern) if end < 0 else end + len("\\E")
-        parts: list[Node] = [_one(char) for char in text]
-        if parts:
-            parts[-1] = self._repeated(parts[-1])
-        return parts
 
     def _atom(self, depth: int) -> Node:
         char = self._next("a pattern")
@@ -162,7 +168,11 @@ class _Reader:
     def _group(self, depth: int) -> Node:
         if self._skip("?:"):
             pass
-        elif self._peek("?P<") or (self._peek("?<") and not self._looks_behind()):
+        elif self._peek("?P<") or (
+            # Not (?<= and (?<!, which look behind.
+            self._peek("?<") and not self._peek("?<=") and not self._peek("?<!")
+        ):
+            # The name of a group does not change what it matches.
             if ">" not in self._pattern[self._at :]:
                 raise InvalidPattern("a group's name does not end")
             self._at = self._pattern.index(">", self._at) + 1
@@ -173,19 +183,19 @@ class _Reader:
             raise InvalidPattern("it has a ( without a )")
         return tree
 
-    def _looks_behind(self) -> bool:
-        return self._peek("?<=") or self._peek("?<!")
-
     def _repeated(self, part: Node) -> Node:
         bounds = self._count()
         if bounds is None:
             return part
-        self._skip("?")  # as little as possible: for the whole of a name that is no difference
+        # *? matches as little as possible. Where the whole name must match, that is the same as *.
+        self._skip("?")
+        # Java reads a++ as a possessive repetition, RE2 refuses it.
         if not self.is_done and (self._pattern[self._at] in _QUANTIFIERS or self._peek("{")):
             raise UnsupportedPattern("a repetition is repeated")
         return Repeat(part, *bounds)
 
     def _count(self) -> tuple[int, int | None] | None:
+        """How often the part before is repeated, least and most; None without a repetition."""
         if self._skip("*"):
             return 0, None
         if self._skip("+"):
@@ -197,9 +207,21 @@ class _Reader:
         end = self._pattern.find("}", self._at)
         text = self._pattern[self._at : end] if end >= 0 else ""
         self._at = end + 1
-        return _bounds(text)
+        low, comma, high = text.partition(",")
+        if not (
+            low.isascii() and low.isdigit() and (not high or (high.isascii() and high.isdigit()))
+        ):
+            raise UnsupportedPattern("a { that is not a count is written \\{")
+        least = int(low)
+        most = (int(high) if high else None) if comma else least
+        if max(least, most or 0) > REPEAT_MAX:
+            raise UnsupportedPattern(f"a count is larger than {REPEAT_MAX}")
+        if most is not None and most < least:
+            raise InvalidPattern("a count ends before it begins")
+        return least, most
 
     def _escape(self) -> Node:
+        """What a backslash and the next character stand for outside of []."""
         char = self._next("an escape")
         if char.lower() in _CLASSES:
             return Chars(_CLASSES[char.lower()], is_negated=char.isupper())
@@ -210,7 +232,7 @@ class _Reader:
         return _one(self._escaped(char))
 
     def _escaped(self, char: str) -> str:
-        """The character that ``char`` behind a backslash stands for."""
+        """The character that a backslash and ``char`` stand for, outside and inside of []."""
         if char in _CONTROLS:
             return _CONTROLS[char]
         if char == "x":
@@ -220,6 +242,7 @@ class _Reader:
         return char
 
     def _hexadecimal(self) -> str:
+        """The character of ``\\x41`` or ``\\x{1F600}``, from behind the x on."""
         if self._skip("{"):
             end = self._pattern.find("}", self._at)
             digits = self._pattern[self._at : max(end, self._at)]
@@ -233,9 +256,12 @@ class _Reader:
             raise InvalidPattern("\\x wants two hexadecimal digits, or some in braces") from None
 
     def _class(self) -> Node:
+        """A class, from behind its [ on."""
         is_negated = self._skip("^")
         ranges: list[tuple[str, str]] = []
+        # A ] that stands first is a member.
         while not ranges or not self._peek("]"):
+            # Java joins and intersects classes so; RE2 takes both as plain characters.
             if self._peek("[") or self._peek("&&"):
                 raise UnsupportedPattern("classes within classes are not served")
             low = self._class_char()
@@ -243,6 +269,7 @@ class _Reader:
                 ranges += low
                 continue
             high: str | Ranges = low
+            # A - that stands last is a member.
             if self._peek("-") and not self._peek("-]"):
                 self._at += 1
                 high = self._class_char()
@@ -253,6 +280,7 @@ class _Reader:
         return Chars(tuple(ranges), is_negated=is_negated)
 
     def _class_char(self) -> str | Ranges:
+        """The next member of a class: a character, or the ranges of an escape such as ``\\d``."""
         char = self._next("[]")
         if char != "\\":
             return char
@@ -266,16 +294,3 @@ class _Reader:
 
 def _one(char: str) -> Chars:
     return Chars(((char, char),))
-
-
-def _bounds(text: str) -> tuple[int, int | None]:
-    low, comma, high = text.partition(",")
-    if not (low.isascii() and low.isdigit() and (not high or (high.isascii() and high.isdigit()))):
-        raise UnsupportedPattern("a { that is not a count is written \\{")
-    least = int(low)
-    most = (int(high) if high else None) if comma else least
-    if max(least, most or 0) > REPEAT_MAX:
-        raise UnsupportedPattern(f"a count is larger than {REPEAT_MAX}")
-    if most is not None and most < least:
-        raise InvalidPattern("a count ends before it begins")
-    return least, most

@@ -1,4 +1,4 @@
-"""Lists of topics as clients with a pattern ask for them: filtered, and summed up in a hash.
+"""Lists of topics for clients that subscribe to a pattern: filtered, and compared by a hash.
 
 Facts: ``TopicList`` in Apache Pulsar's ``pulsar-common``.
 """
@@ -17,9 +17,9 @@ _SCHEME_SEPARATOR = "://"
 
 
 class TopicFilter:
-    """Which topics a client's ``pattern`` means.
+    """Decides which topics a client's ``pattern`` selects.
 
-    The domain in the pattern counts for nothing, and a partition matches by its topic's name.
+    A domain in the pattern is ignored, and a partition matches by the name of its topic.
     Raises ``InvalidPattern``, ``UnsupportedPattern``.
     """
 
@@ -27,19 +27,21 @@ class TopicFilter:
         self._pattern = TopicPattern(without_domain(pattern))
 
     def takes(self, topic: TopicName) -> bool:
-        """Whether ``topic`` is among them."""
+        """Whether the pattern selects ``topic``."""
         return self._pattern.matches(topic.base.full.partition(_SCHEME_SEPARATOR)[2])
 
 
 def without_domain(pattern: str) -> str:
-    """A pattern of full names as one of names without domain; what stands before it is kept.
+    """Remove ``persistent://`` or ``non-persistent://`` from a pattern.
 
-    Raises ``InvalidPattern`` where something else stands in the domain's place.
+    What precedes the domain (such as ``^`` or ``(?i)``) is kept. Raises ``InvalidPattern`` for
+    another domain, with upstream's words.
     """
     before, separator, rest = pattern.partition(_SCHEME_SEPARATOR)
     if not separator:
         return pattern
     rest = rest.partition(_SCHEME_SEPARATOR)[0]
+    # The longest domain first: "non-persistent" ends with "persistent".
     for domain in sorted(DOMAINS, key=len, reverse=True):
         if before.endswith(domain) and rest:
             return before.removesuffix(domain) + rest
@@ -47,15 +49,14 @@ def without_domain(pattern: str) -> str:
 
 
 def topics_hash(topics: Iterable[str]) -> str:
-    """The sum by which client and broker see whether they know the same list.
+    """The hash by which client and broker compare their lists of topics.
 
-    CRC32C of the names, sorted as Java sorts them and joined with commas, its bytes from the lowest
-    on in hexadecimal.
+    CRC32C of the names, sorted and joined with commas, as little-endian hexadecimal digits.
     """
     names = list(topics)
-    names.sort(key=None if all(map(str.isascii, names)) else _utf16)
+    # Java sorts by UTF-16 units, Python by code points: the orders differ beyond the basic plane.
+    if all(map(str.isascii, names)):
+        names.sort()
+    else:
+        names.sort(key=lambda name: name.encode("utf-16-be"))
     return int(crc32c(",".join(names).encode())).to_bytes(4, "little").hex()
-
-
-def _utf16(name: str) -> bytes:
-    return name.encode("utf-16-be")

@@ -1,9 +1,8 @@
-"""Names of topics and namespaces: their forms, their parts, and where they are stored.
+"""Names of topics and namespaces: their forms, their parts, and the paths made of them.
 
-Which topics exist, and who serves them, is the broker's knowledge; here are only the names.
 The rules are those of ``TopicName`` and ``NamespaceName`` in Apache Pulsar's ``pulsar-common``,
-and one more: nothing is called ``.`` or ``..``, which ZooKeeper and URLs take for places in a path.
-A real Pulsar takes such a name as far as ZooKeeper, and answers with an internal error.
+with one addition: ``.`` and ``..`` are refused, because ZooKeeper and URLs read them as places in
+a path. Upstream passes such a name on to ZooKeeper and then answers with an internal error.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ DOMAINS: Mapping[str, Domain] = {"persistent": "persistent", "non-persistent": "
 
 PARTITION_SUFFIX = "-partition-"
 PARTITION_INDEX_MAX = 0x7FFF_FFFF
-# A topic's namespace is asked for a dozen times while it is loaded: a kept one takes a fifth of the
-# time of a new one.
+# A broker asks a dozen times for the namespace of a topic while it loads the topic: finding a kept
+# one takes a fifth of the time of making a new one.
 NAMESPACES_KEPT_MAX = 1_000
 
 # Upstream's ``NamedEntity``.
 _ENTITY = re.compile(r"[-=:.\w]+", re.ASCII)
-# Letters that stand for themselves in paths, and with what a letter that does not is written there.
+# Names that are the same when encoded, and the characters that only encoded names contain.
 _PLAIN = re.compile(r"[-*.\w]+", re.ASCII)
 _ENCODED = re.compile(r"[%+]")
 _PLACES = frozenset({".", ".."})
@@ -39,13 +38,12 @@ _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,9})", re.ASCII | re.DOT
 
 
 def is_entity_name(name: str) -> bool:
-    """Whether a cluster, a tenant or a namespace may have that name: one of letters, digits and
-    ``-=:._`` only, which a node can have."""
+    """Whether a cluster, tenant or namespace may have this name: letters, digits and ``-=:._``."""
     return _ENTITY.fullmatch(name) is not None and can_name_node(name)
 
 
 def can_name_node(name: str) -> bool:
-    """Whether a node in ZooKeeper can be called so; all other names can, once they are encoded."""
+    """Whether a ZooKeeper node can have this name once it is encoded: all but ``.`` and ``..``."""
     return name not in _PLACES
 
 
@@ -66,7 +64,7 @@ class NamespaceName:
 
     @classmethod
     def of(cls, tenant: str, local: str) -> NamespaceName:
-        """The namespace with these parts; raises ``InvalidTopicName`` for letters not allowed."""
+        """The namespace with these parts; raises ``InvalidTopicName`` for other characters."""
         for part in (tenant, local):
             if not is_entity_name(part):
                 raise InvalidTopicName(
@@ -78,18 +76,16 @@ class NamespaceName:
         return f"{self.tenant}/{self.local}"
 
 
-@lru_cache(NAMESPACES_KEPT_MAX)
-def _namespace(tenant: str, local: str) -> NamespaceName:
-    return NamespaceName(tenant, local)
+_namespace = lru_cache(NAMESPACES_KEPT_MAX)(NamespaceName)
 
 
 @dataclass(frozen=True)
 class TopicName:
     """The full name of a topic or of one partition of a topic.
 
-    ``local`` is the decoded name and may hold any character, a slash too. Upstream reads a full
-    name with four parts as one of its first version, with a cluster in it; here it is a topic
-    whose local name has a slash, in a namespace that then does not exist.
+    ``local`` is the decoded name and may contain any character, slashes included. Upstream reads a
+    full name with four parts as tenant, cluster, namespace and topic (its first version of names);
+    here it is a topic whose local name has a slash, in a namespace that does not exist.
     """
 
     domain: Domain
@@ -101,9 +97,10 @@ class TopicName:
     def parse(cls, name: str) -> TopicName:
         """Read ``topic``, ``tenant/namespace/topic`` or ``persistent://tenant/namespace/topic``.
 
-        What is missing is ``persistent`` and ``public/default``. Raises ``InvalidTopicName``.
+        Missing parts are ``persistent`` and ``public/default``. Raises ``InvalidTopicName``.
         """
         domain, separator, rest = name.partition("://")
+        # A short name has one part or three; with two it is unclear which one is missing.
         if not separator:
             domain, rest = "persistent", name
             slashes = name.count("/")
@@ -111,6 +108,7 @@ class TopicName:
                 rest = f"public/default/{name}"
             elif slashes != 2:
                 raise InvalidTopicName(name, "it is neither topic nor tenant/namespace/topic")
+        # Slashes behind the second belong to the local name.
         parts = rest.split("/", 2)
         if len(parts) != 3:
             raise InvalidTopicName(name, "it is not of the form domain://tenant/namespace/topic")
@@ -128,11 +126,12 @@ class TopicName:
             raise InvalidTopicName(name, "the topic's own part is empty")
         if not can_name_node(local):
             raise InvalidTopicName(name, NOT_A_NODE)
+        # An escape in JSON can stand for half a surrogate pair, which UTF-8 cannot encode.
         try:
             local.encode()
         except UnicodeEncodeError:
             raise InvalidTopicName(name, "it holds half a surrogate pair") from None
-        # Interned: very many topics lie in one namespace.
+        # Interned, because many topics lie in one namespace: they share two strings.
         return cls(known_domain, intern(tenant), intern(namespace_local), local)
 
     @classmethod
@@ -154,7 +153,7 @@ class TopicName:
 
     @property
     def is_persistent(self) -> bool:
-        """Are its messages stored?"""
+        """Whether its messages are stored."""
         return self.domain == "persistent"
 
     @property
@@ -164,8 +163,9 @@ class TopicName:
 
     @cached_property
     def partition_index(self) -> int:
-        """Which partition of ``base`` it is, by its name; -1 for a whole topic."""
+        """The index of the partition of ``base`` that this name means; -1 for a whole topic."""
         found = _PARTITION.fullmatch(self.local)
+        # A number that is no int32 is part of an ordinary name.
         index = int(found[2]) if found else -1
         return index if index <= PARTITION_INDEX_MAX else -1
 
@@ -186,7 +186,7 @@ class TopicName:
 
     @cached_property
     def encoded_local(self) -> str:
-        """The local name as it stands in paths, of ZooKeeper and of REST."""
+        """The local name as paths of ZooKeeper and of REST contain it."""
         return encode_local(self.local)
 
     @property
@@ -196,17 +196,17 @@ class TopicName:
 
     @property
     def managed_ledger_name(self) -> str:
-        """Where its managed ledger stands, below ``/managed-ledgers`` in ZooKeeper."""
+        """The path of its managed ledger below ``/managed-ledgers`` in ZooKeeper."""
         return f"{self.tenant}/{self.namespace_local}/{self.domain}/{self.encoded_local}"
 
     @cached_property
     def hash(self) -> int:
-        """Where in its namespace's ring of bundles it lies: ``topic_hash`` of its full name."""
+        """Its place on its namespace's ring of bundles: ``topic_hash`` of its full name."""
         return topic_hash(self.full)
 
 
 def encode_local(local: str) -> str:
-    """A name for use in paths, encoded as Java's ``URLEncoder`` does: ``a/b c`` is ``a%2Fb+c``."""
+    """Encode a name for use in paths, as Java's ``URLEncoder`` does: ``a/b c`` is ``a%2Fb+c``."""
     if _PLAIN.fullmatch(local):
         return local  # as most are
     return quote_plus(local, safe="*").replace("~", "%7E")

@@ -1,12 +1,13 @@
-"""Regular expressions for names of topics, matched in time that grows with the name's length only.
+"""Regular expressions for names of topics, matched in time proportional to the name's length.
 
-A pattern comes from a client, and a broker tries it on every topic of a namespace: one that goes
-back and forth for ever must not exist. Patterns are therefore turned into automata (Thompson's
-construction, the deterministic states made when they are first met), as in RE2, which upstream
-uses first. What an automaton cannot do (looking around, references back) raises
-``UnsupportedPattern``: clients match such a pattern themselves.
+A pattern comes from a client, and a broker matches it against every topic of a namespace. With a
+backtracking matcher such as Python's ``re`` one hostile pattern could keep the broker busy for
+hours. Patterns are therefore compiled into automata, as in RE2, which upstream tries first: a
+nondeterministic automaton by Thompson's construction, whose deterministic states are made when a
+name first leads to them. What no automaton can match (lookaround, back references) raises
+``UnsupportedPattern``, and the client then matches the pattern itself.
 
-The language is what RE2 and Java have in common; a name matches as a whole.
+The language is what RE2 and Java have in common (``pattern_syntax``). Names match as a whole.
 """
 
 from __future__ import annotations
@@ -25,24 +26,25 @@ from geminga_protocol.pulsar.topics.pattern_syntax import (
     parse_pattern,
 )
 
-# Positions in a pattern whose repetitions are written out: x{1000} has a thousand.
+# Nodes of one automaton. Repetitions are written out, so x{900} alone takes about this many.
 NODES_MAX = 2_000
-# Sets of such positions kept at once; with more, all are forgotten and made again.
+# Deterministic states kept of one pattern. A hostile pattern has exponentially many; beyond this
+# number all are dropped and made again, which costs time for each character but bounds the memory.
 STATES_MAX = 1_000
 
+# The state that no character leads out of.
 _DEAD = -1
 
 
 @dataclass(slots=True)
 class _Nodes:
-    """The automaton: for each node what it takes, and where it goes on.
+    """The nondeterministic automaton, as columns: a node is an index into the three lists."""
 
-    A node without ``chars`` takes nothing; it goes on everywhere in ``following``, where it stands
-    for an ``anchor`` only at that end of the name.
-    """
-
+    # The characters of which the node consumes one; None for a node that consumes nothing.
     chars: list[Chars | None] = field(default_factory=list)
+    # The nodes that can come next.
     following: list[list[int]] = field(default_factory=list)
+    # The end of the name at which alone the node can be passed; None for any place.
     anchors: list[Anchor | None] = field(default_factory=list)
 
     def add(self, chars: Chars | None = None, anchor: Anchor | None = None) -> int:
@@ -55,7 +57,7 @@ class _Nodes:
 
 
 class TopicPattern:
-    """A compiled pattern. Raises ``InvalidPattern``, ``UnsupportedPattern`` where it cannot be."""
+    """A compiled pattern. The constructor raises ``InvalidPattern`` or ``UnsupportedPattern``."""
 
     def __init__(self, pattern: str) -> None:
         syntax, self._ignores_case = parse_pattern(pattern)
@@ -65,7 +67,7 @@ class TopicPattern:
         self._forget_states()
 
     def matches(self, name: str) -> bool:
-        """Whether the whole of ``name`` is what the pattern describes."""
+        """Whether the pattern matches the whole of ``name``."""
         if len(self._states) > STATES_MAX:
             self._forget_states()
         steps = self._steps
@@ -77,12 +79,16 @@ class TopicPattern:
             if following == _DEAD:
                 return False
             state = following
-        return self._is_end(state, is_empty=not name)
+        # At the end of the name, anchors of the end can be passed too.
+        reached = self._sets[state]
+        return self._last in reached or self._last in self._closure(
+            reached, is_start=not name, is_end=True
+        )
 
-    # Building
+    # Building the nondeterministic automaton
 
     def _build(self, node: Node, begin: int) -> int:
-        """Add nodes for ``node`` behind ``begin``; returns the one where it ends."""
+        """Add the nodes for ``node`` behind ``begin``; return the node where a match of it ends."""
         nodes = self._nodes
         match node:
             case Chars():
@@ -111,9 +117,11 @@ class TopicPattern:
 
     def _build_repeat(self, node: Repeat, begin: int) -> int:
         nodes = self._nodes
+        # What must be there, one copy after the other.
         for _ in range(node.least):
             begin = self._build(node.part, begin)
         end = nodes.add()
+        # Then either a loop, or copies from each of which a way leads to the end.
         if node.most is None:
             loop = nodes.add()
             nodes.following[begin].append(loop)
@@ -126,15 +134,19 @@ class TopicPattern:
         nodes.following[begin].append(end)
         return end
 
-    # Running
+    # Running it: deterministic states are sets of nodes, made on demand
 
     def _forget_states(self) -> None:
+        """Drop all deterministic states but the first."""
+        # A state is an index into ``_sets`` (its nodes) and ``_steps`` (the next state by
+        # character, as far as it is known); ``_states`` finds the state of a set.
         self._states: dict[frozenset[int], int] = {}
         self._sets: list[frozenset[int]] = []
         self._steps: list[dict[str, int]] = []
         self._begin = self._state(self._closure((self._first,), is_start=True))
 
     def _state(self, nodes: frozenset[int]) -> int:
+        """The state of a set of nodes, made where it is new."""
         if not nodes:
             return _DEAD
         state = self._states.get(nodes)
@@ -145,6 +157,7 @@ class TopicPattern:
         return state
 
     def _step(self, state: int, char: str) -> int:
+        """Find where ``char`` leads from ``state``, and keep it for the next time."""
         taken = [
             following
             for node in self._sets[state]
@@ -158,7 +171,7 @@ class TopicPattern:
     def _closure(
         self, begin: Iterable[int], *, is_start: bool = False, is_end: bool = False
     ) -> frozenset[int]:
-        """All nodes reached from ``begin`` without taking a character."""
+        """All nodes that can be reached from ``begin`` without consuming a character."""
         reached: set[int] = set()
         ahead = list(begin)
         while ahead:
@@ -175,9 +188,3 @@ class TopicPattern:
             if self._nodes.chars[node] is None and is_open:
                 ahead += self._nodes.following[node]
         return frozenset(reached)
-
-    def _is_end(self, state: int, *, is_empty: bool) -> bool:
-        reached = self._sets[state]
-        return self._last in reached or self._last in self._closure(
-            reached, is_start=is_empty, is_end=True
-        )

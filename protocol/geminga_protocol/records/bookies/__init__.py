@@ -1,1 +1,1 @@
-"""Records about bookies: their registration, the cookie that names their disks, their racks."""
+"""Records of bookies: the registration of a live one, the cookie of its disks, its rack."""

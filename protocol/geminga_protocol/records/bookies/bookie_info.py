@@ -1,4 +1,4 @@
-"""What a bookie says of itself while it lives: its addresses, at its node below ``available``.
+"""The registration of a live bookie: its addresses, in an ephemeral node below ``available``.
 
 Facts: ``ZKRegistrationManager``, ``ZKRegistrationClient`` and ``BookieId`` of Apache BookKeeper;
 the message is ``BookieServiceInfoFormat`` of DataFormats.proto.
@@ -16,7 +16,8 @@ from geminga_protocol.records.errors import MalformedRecord
 from geminga_protocol.records.ledgers.ledger_metadata import LEDGERS_PATH
 from geminga_protocol.records.ledgers_pb2 import BookieServiceInfoFormat
 
-# Children are the bookie ids that take new entries, and the inner node of those that do not.
+# Its children are named by the ids of bookies that take new entries; one more child is the parent
+# of the read-only bookies' nodes.
 AVAILABLE_PATH = f"{LEDGERS_PATH}/available"
 READ_ONLY_PATH = f"{AVAILABLE_PATH}/readonly"
 READ_ONLY_NODE = "readonly"
@@ -29,18 +30,19 @@ HTTP_PROTOCOL = "http"
 HTTP_ENDPOINT_ID = "httpserver"
 
 _RECORD = "bookie information"
-# Upstream's pattern has a range from ":" to "_", which takes ";<=>?@[\]^" in; so it stays here.
+# Upstream's pattern: its range from ":" to "_" also admits ";<=>?@[\]^", so these are admitted
+# here.
 _BOOKIE_ID = re.compile(r"[a-zA-Z0-9:-_.\-]+")
 
 
 def is_bookie_id(name: str) -> bool:
-    """Whether BookKeeper takes ``name`` as a bookie's id."""
+    """Whether BookKeeper accepts ``name`` as the id of a bookie."""
     return bool(_BOOKIE_ID.fullmatch(name)) and name.lower() != READ_ONLY_NODE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One address: ``protocol`` says what is spoken there."""
+    """One address of a bookie, and the protocol that it serves there."""
 
     id: str
     host: str
@@ -59,7 +61,7 @@ class BookieInfo:
 
     @classmethod
     def of_address(cls, host: str, port: int, *, http_port: int | None = None) -> Self:
-        """A bookie that speaks BookKeeper's wire protocol at ``host``:``port``, and maybe HTTP."""
+        """A bookie that serves the wire protocol at ``port``, and perhaps HTTP at ``http_port``."""
         rpc = Endpoint(id=RPC_ENDPOINT_ID, host=host, port=port, protocol=RPC_PROTOCOL)
         if http_port is None:
             return cls(endpoints=(rpc,))
@@ -76,7 +78,7 @@ class BookieInfo:
 
     @property
     def http_address(self) -> tuple[str, int] | None:
-        """Host and port of its HTTP admin; None where it did not say."""
+        """Host and port of its HTTP admin; None where the bookie has no such endpoint."""
         for endpoint in self.endpoints:
             if endpoint.id == HTTP_ENDPOINT_ID:
                 return endpoint.host, endpoint.port
@@ -98,12 +100,15 @@ class BookieInfo:
 
     @classmethod
     def decode(cls, value: bytes, bookie_id: str) -> Self:
-        """Read a bookie's node. An empty one is an old bookie's, whose id is its ``host:port``.
+        """Read a bookie's node. Old bookies leave it empty; their id is their ``host:port``.
 
         Raises ``MalformedRecord``.
         """
         if not value:
-            return cls.of_address(*_address_of(bookie_id))
+            host, _, port = bookie_id.rpartition(":")
+            if not host or not (port.isascii() and port.isdigit()):
+                raise MalformedRecord(_RECORD, f"no endpoints, and {bookie_id!r} is no address")
+            return cls.of_address(host, int(port))
         message = parse_message(BookieServiceInfoFormat, value, _RECORD)
         return cls(
             endpoints=tuple(
@@ -122,10 +127,3 @@ class BookieInfo:
                 for key, text in message.properties.items()
             },
         )
-
-
-def _address_of(bookie_id: str) -> tuple[str, int]:
-    host, _, port = bookie_id.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit()):
-        raise MalformedRecord(_RECORD, f"no endpoints, and {bookie_id!r} is no address")
-    return host, int(port)

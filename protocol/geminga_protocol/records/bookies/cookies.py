@@ -1,7 +1,8 @@
-"""A bookie's cookie: which directories and which cluster its data belong to.
+"""A bookie's cookie: the directories and the cluster that the bookie was formatted with.
 
-The same text stands in ZooKeeper and as the file ``VERSION`` in each of the bookie's directories;
-where they differ, a disk is missing or strange, and the bookie must not start. Facts: ``Cookie`` of
+The same text is in ZooKeeper and in the file ``VERSION`` of each of the bookie's directories. Where
+they differ, a disk is missing or belongs to another bookie, and the bookie must not start: it would
+answer "no such entry" for entries that it had acknowledged. Facts: ``Cookie`` of
 Apache BookKeeper; the message is ``CookieFormat`` of DataFormats.proto, in protobuf's text form.
 """
 
@@ -18,6 +19,7 @@ from geminga_protocol.records.ledgers_pb2 import CookieFormat
 
 COOKIES_PATH = f"{LEDGERS_PATH}/cookies"
 COOKIE_FILE_NAME = "VERSION"
+# The version that is written. Version 4 has the same form; older ones are no protobuf text.
 LAYOUT_VERSION = 5
 
 _LAYOUT_VERSION_MIN = 4
@@ -27,16 +29,15 @@ _RECORD = "cookie"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cookie:
-    """What a bookie was formatted with. Paths are as configured, in the order of configuration.
-
-    ``instance_id`` names the cluster (``/ledgers/INSTANCEID``); ``index_dirs`` is empty where the
-    index lies with the ledgers.
-    """
+    """What a bookie was formatted with."""
 
     bookie_id: str
+    # Paths as configured, in the order of the configuration.
     journal_dirs: tuple[str, ...]
     ledger_dirs: tuple[str, ...]
+    # Names the cluster, as ``/ledgers/INSTANCEID`` does.
     instance_id: str = ""
+    # Empty where the index is in the ledger directories.
     index_dirs: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
@@ -76,7 +77,7 @@ def cookie_path(bookie_id: str) -> str:
 
 
 def _encode_dirs(dirs: tuple[str, ...]) -> str:
-    """Their number, then each, between tabs."""
+    """The number of directories, then each of them, separated by tabs."""
     return "\t".join((str(len(dirs)), *dirs))
 
 

@@ -1,4 +1,4 @@
-"""Which rack each bookie stands in, by affinity group.
+"""The racks of bookies, by affinity group: operators set them, and placement reads them.
 
 Facts: ``BookiesRackConfiguration`` and ``BookieInfo`` of Apache Pulsar.
 """
@@ -29,7 +29,7 @@ class BookieRack(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class BookieRacks:
-    """Group → bookie id → rack."""
+    """The rack of each bookie, by group and then by bookie id."""
 
     groups: Mapping[str, Mapping[str, BookieRack]] = field(default_factory=dict)
 

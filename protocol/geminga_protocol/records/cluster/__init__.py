@@ -1,1 +1,1 @@
-"""Records about a Pulsar cluster: its brokers, tenants, namespaces, and who owns which bundle."""
+"""Records of a Pulsar cluster: its brokers, clusters, tenants, namespaces, and who owns bundles."""

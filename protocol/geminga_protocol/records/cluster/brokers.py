@@ -1,4 +1,4 @@
-"""What a broker says of itself while it lives, and who leads the brokers.
+"""The registration of live brokers with their load, their leader, and what the leader remembers.
 
 Facts: ``LocalBrokerData``, ``LeaderBroker``, ``TimeAverageBrokerData`` and ``BundleData`` of Apache
 Pulsar, as its modular load manager writes them. A broker's id is ``host:port`` of its HTTP address.
@@ -11,18 +11,21 @@ from dataclasses import dataclass, field
 
 from geminga_protocol.records.encodings.json_records import JsonRecord
 
+# Ephemeral nodes: one for each live broker, and one of the leader.
 BROKERS_PATH = "/loadbalance/brokers"
 LEADER_PATH = "/loadbalance/leader"
+# Persistent nodes, which the leader writes and a new leader reads.
 TIME_AVERAGES_PATH = "/loadbalance/broker-time-average"
 BUNDLE_DATA_PATH = "/loadbalance/bundle-data"
 
+# Java brokers check these two before they interpret the rest.
 LOAD_MANAGER_CLASS = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
 LOAD_REPORT_TYPE = "LocalBrokerData"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceUsage(JsonRecord):
-    """How much of one resource is used. A limit that is not positive means: unknown."""
+    """The usage of one resource. A limit of 0 or less means that it is unknown."""
 
     usage: float = 0.0
     limit: float = 0.0
@@ -54,11 +57,7 @@ class BundleStats(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalBrokerData(JsonRecord):
-    """A live broker: its addresses and its load, by which the leader places bundles.
-
-    Usage of CPU is in percent of one core, of memory in MiB, of bandwidth in KiB a second;
-    times are Unix milliseconds; ``last_stats`` is by full bundle name.
-    """
+    """A live broker: its addresses, and its load, by which the leader assigns bundles."""
 
     web_service_url: str | None = None
     web_service_url_tls: str | None = None
@@ -66,21 +65,27 @@ class LocalBrokerData(JsonRecord):
     pulsar_service_url_tls: str | None = None
     persistent_topics_enabled: bool = True
     non_persistent_topics_enabled: bool = True
+    # CPU in percent of one core, memory in MiB, bandwidth in KiB a second.
     cpu: ResourceUsage = field(default_factory=ResourceUsage)
     memory: ResourceUsage = field(default_factory=ResourceUsage)
     direct_memory: ResourceUsage = field(default_factory=ResourceUsage)
     bandwidth_in: ResourceUsage = field(default_factory=ResourceUsage)
     bandwidth_out: ResourceUsage = field(default_factory=ResourceUsage)
+    # Throughput in bytes a second, rates in messages a second.
     msg_throughput_in: float = 0.0
     msg_throughput_out: float = 0.0
     msg_rate_in: float = 0.0
     msg_rate_out: float = 0.0
+    # Unix milliseconds.
     last_update: int = 0
+    # The load of each bundle, by its full name.
     last_stats: Mapping[str, BundleStats] = field(default_factory=dict)
     num_topics: int = 0
     num_bundles: int = 0
     num_consumers: int = 0
     num_producers: int = 0
+    # Full names of the bundles that the broker owns, and of those that it got and lost since its
+    # report before.
     bundles: tuple[str, ...] = ()
     last_bundle_gains: tuple[str, ...] = ()
     last_bundle_losses: tuple[str, ...] = ()
@@ -88,6 +93,7 @@ class LocalBrokerData(JsonRecord):
     protocols: Mapping[str, str] = field(default_factory=dict)
     advertised_listeners: Mapping[str, AdvertisedListener] = field(default_factory=dict)
     load_manager_class_name: str | None = LOAD_MANAGER_CLASS
+    # Unix milliseconds.
     start_timestamp: int = 0
     max_resource_usage: float = 0.0
     load_report_type: str = LOAD_REPORT_TYPE
@@ -95,7 +101,7 @@ class LocalBrokerData(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderBroker(JsonRecord):
-    """Which broker leads."""
+    """The broker that leads."""
 
     broker_id: str | None = None
     service_url: str
@@ -117,8 +123,9 @@ class TimeAverageBrokerData(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageAverages(JsonRecord):
-    """Rates of a bundle, averaged over its last ``max_samples`` reports: messages and bytes a
-    second. ``num_samples`` of them were seen so far."""
+    """Rates of a bundle in messages and bytes a second, averaged over its last reports."""
+
+    # How many reports the average covers at most, and how many arrived so far.
 
     max_samples: int = 0
     num_samples: int = 0
@@ -130,7 +137,7 @@ class MessageAverages(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleData(JsonRecord):
-    """What the leader remembers of a bundle, whichever broker owns it."""
+    """The load of a bundle as the leader remembers it, independent of the bundle's owner."""
 
     short_term_data: MessageAverages = field(default_factory=MessageAverages)
     long_term_data: MessageAverages = field(default_factory=MessageAverages)
@@ -148,5 +155,5 @@ def time_average_path(broker_id: str) -> str:
 
 
 def bundle_data_path(bundle: str) -> str:
-    """The node of what is remembered of a bundle (``tenant/namespace/0x…_0x…``)."""
+    """The node of a bundle's ``BundleData``; ``bundle`` is ``tenant/namespace/0x…_0x…``."""
     return f"{BUNDLE_DATA_PATH}/{bundle}"

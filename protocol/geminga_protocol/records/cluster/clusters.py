@@ -1,4 +1,4 @@
-"""How clusters find each other: the addresses of each, below one path.
+"""The registry of clusters: the addresses of each, by which replicators find the others.
 
 Facts: ``ClusterDataImpl`` of Apache Pulsar.
 """
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from geminga_protocol.records.encodings.json_records import JsonRecord
 
 CLUSTERS_PATH = "/admin/clusters"
-# Not a cluster: stands for "every cluster" in names of the first version, and is always there.
+# Not a cluster: stands for all clusters in topic names of Pulsar's first version. The node always
+# exists.
 GLOBAL_CLUSTER = "global"
 
 _KEY_STORE_TYPE = "JKS"

@@ -1,6 +1,6 @@
-"""Settings that administrators change while brokers run: one node for all of a cluster.
+"""Settings that administrators change while brokers run: one node for the whole cluster.
 
-Facts: ``DynamicConfigurationResources`` of Apache Pulsar: names and values, all texts.
+Facts: ``DynamicConfigurationResources`` of Apache Pulsar. Names and values are text.
 """
 
 from __future__ import annotations

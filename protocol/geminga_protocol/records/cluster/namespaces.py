@@ -1,8 +1,9 @@
-"""A namespace's policies, and the bundles its hash ring is cut into.
+"""The policies of a namespace, and the bundles into which its hash ring is divided.
 
-``Policies`` with no more than ``replication_clusters`` and ``bundles`` given is what upstream
+A ``Policies`` in which only ``replication_clusters`` and ``bundles`` are given equals what upstream
 writes for a new namespace. Facts: ``Policies``, ``LocalPolicies``, ``BundlesDataImpl`` and the
-classes they hold, of Apache Pulsar 4.0. A field that is None leaves the broker's setting in force.
+classes they hold, of Apache Pulsar 4.0. Where a field is None, the
+broker's setting applies.
 """
 
 from __future__ import annotations
@@ -14,24 +15,26 @@ from typing import Annotated, Self
 from geminga_protocol.records.cluster.tenants import POLICIES_PATH
 from geminga_protocol.records.encodings.json_records import JsonRecord, Named
 
+# ``Policies`` are in the configuration store, which several clusters may share; local policies are
+# in the cluster's own metadata store.
 LOCAL_POLICIES_PATH = "/admin/local-policies"
 
+# The hash of a topic's name (``topic_names.topic_hash``) has 32 bits.
 HASH_RANGE = 1 << 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundlesData(JsonRecord):
-    """The borders between bundles, one more than there are bundles.
+    """The borders between the bundles of a namespace."""
 
-    They ascend from ``0x00000000`` to ``0xffffffff``.
-    """
-
+    # One more than there are bundles, ascending from ``0x00000000`` to ``0xffffffff``. A border
+    # belongs to the bundle above it; the last border belongs to the last bundle.
     boundaries: tuple[str, ...]
     num_bundles: int
 
     @classmethod
     def equal(cls, count: int) -> Self:
-        """``count`` (1 to 2**32) bundles of one size; the last takes what is left over."""
+        """``count`` (1 to 2**32) bundles of equal size; the last also takes the remainder."""
         assert 1 <= count <= HASH_RANGE
         size = HASH_RANGE // count
         inner = (f"0x{index * size:08x}" for index in range(1, count))
@@ -40,8 +43,9 @@ class BundlesData(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthPolicies(JsonRecord):
-    """Which role may do what: in the namespace, on a topic, with a subscription."""
+    """What each role may do: in the namespace, on a topic, with a subscription."""
 
+    # Actions by role; for a topic or a subscription, below its name.
     namespace_auth: Annotated[Mapping[str, tuple[str, ...]], Named("namespace_auth")] = field(
         default_factory=dict
     )
@@ -55,7 +59,7 @@ class AuthPolicies(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersistencePolicies(JsonRecord):
-    """On how many bookies, and how often a cursor is stored (times a second, 0: unlimited)."""
+    """The bookies of each ledger, and how often a second a cursor is stored (0: no limit)."""
 
     ensemble: Annotated[int, Named("bookkeeperEnsemble")] = 2
     write_quorum: Annotated[int, Named("bookkeeperWriteQuorum")] = 2
@@ -66,7 +70,7 @@ class PersistencePolicies(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionPolicies(JsonRecord):
-    """How long, and how much of, acknowledged messages are kept; -1 is for ever, 0 not at all."""
+    """How long and how much of the acknowledged messages is kept; -1: without limit, 0: nothing."""
 
     time_minutes: Annotated[int, Named("retentionTimeInMinutes")] = 0
     size_mib: Annotated[int, Named("retentionSizeInMB")] = 0
@@ -74,14 +78,16 @@ class RetentionPolicies(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BacklogQuota(JsonRecord):
-    """How large (bytes) or old (seconds) a backlog may grow, and what then happens.
+    """How large (bytes) or old (seconds) a backlog may become, and what happens beyond.
 
-    ``limit`` is the size's old name; upstream writes both.
+    ``limit`` is the old name of ``limit_size``; upstream writes both.
     """
 
     limit: int | None = None
     limit_size: int | None = None
+    # 0 or less stands for no limit.
     limit_time: int = 0
+    # The name of a member of upstream's ``RetentionPolicy``: producer_exception, ...
     policy: str | None = None
 
 
@@ -91,6 +97,7 @@ class DispatchRate(JsonRecord):
 
     messages: Annotated[int, Named("dispatchThrottlingRateInMsg")] = -1
     size_bytes: Annotated[int, Named("dispatchThrottlingRateInByte")] = -1
+    # The limit is added to the rate at which messages are published.
     relative_to_publish_rate: bool = False
     period_s: Annotated[int, Named("ratePeriodInSecond")] = 1
 
@@ -113,7 +120,7 @@ class PublishRate(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoTopicCreation(JsonRecord):
-    """Whether a topic comes to be by being used, of which type, with how many partitions."""
+    """Whether the first use of a topic creates it, of which type, with how many partitions."""
 
     allowed: Annotated[bool, Named("allowAutoTopicCreation")] = False
     topic_type: str | None = None
@@ -122,14 +129,14 @@ class AutoTopicCreation(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoSubscriptionCreation(JsonRecord):
-    """Whether a subscription comes to be by being used."""
+    """Whether the first use of a subscription creates it."""
 
     allowed: Annotated[bool, Named("allowAutoSubscriptionCreation")] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelayedDelivery(JsonRecord):
-    """Whether messages may be delayed, how exactly, and how long at most (0: no limit)."""
+    """Whether messages may be delayed, how precisely, and for how long at most (0: no limit)."""
 
     tick_ms: Annotated[int, Named("tickTime")] = 0
     active: bool = False
@@ -138,7 +145,7 @@ class DelayedDelivery(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InactiveTopics(JsonRecord):
-    """When a topic that nobody uses is deleted."""
+    """When an unused topic is deleted."""
 
     delete_mode: Annotated[str | None, Named("inactiveTopicDeleteMode")] = None
     inactive_s_max: Annotated[int, Named("maxInactiveDurationSeconds")] = 0
@@ -147,17 +154,17 @@ class InactiveTopics(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryFilters(JsonRecord):
-    """The names of the filters that entries pass before dispatch, between commas."""
+    """The names of the filters that entries pass before dispatch, separated by commas."""
 
     names: Annotated[str | None, Named("entryFilterNames")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policies(JsonRecord):
-    """A namespace. Fields stand in the order in which upstream writes them.
+    """The policies of a namespace, in the order in which upstream writes them.
 
-    Rates are by cluster; ``offload_threshold`` is in bytes, -1 means never; ``offload_policies``
-    is kept as it is.
+    Rates are by cluster. Offload thresholds of -1 mean never; ``offload_policies`` are kept
+    unread.
     """
 
     auth_policies: Annotated[AuthPolicies, Named("auth_policies")] = field(
@@ -166,6 +173,7 @@ class Policies(JsonRecord):
     replication_clusters: Annotated[tuple[str, ...], Named("replication_clusters")] = ()
     allowed_clusters: Annotated[tuple[str, ...], Named("allowed_clusters")] = ()
     bundles: BundlesData | None = None
+    # By kind of quota: destination_storage (bytes), message_age (seconds).
     backlog_quota_map: Annotated[Mapping[str, BacklogQuota], Named("backlog_quota_map")] = field(
         default_factory=dict
     )
@@ -187,6 +195,7 @@ class Policies(JsonRecord):
         int | None, Named("subscription_expiration_time_minutes")
     ] = None
     retention: Annotated[RetentionPolicies | None, Named("retention_policies")] = None
+    # Set while the namespace is being deleted: its topics cannot be created any more.
     deleted: bool = False
     encryption_required: Annotated[bool, Named("encryption_required")] = False
     delayed_delivery: Annotated[DelayedDelivery | None, Named("delayed_delivery_policies")] = None
@@ -221,6 +230,7 @@ class Policies(JsonRecord):
     deduplication_snapshot_interval_s: Annotated[
         int | None, Named("deduplicationSnapshotIntervalSeconds")
     ] = None
+    # Empty where the policy is not set: the broker's setting applies.
     subscription_types_enabled: Annotated[tuple[str, ...], Named("subscription_types_enabled")] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     resource_group_name: Annotated[str | None, Named("resource_group_name")] = None
@@ -231,7 +241,7 @@ class Policies(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookieAffinityGroup(JsonRecord):
-    """Which groups of bookies hold a namespace's ledgers, between commas."""
+    """The groups of bookies that store a namespace's ledgers, separated by commas."""
 
     primary: Annotated[str | None, Named("bookkeeperAffinityGroupPrimary")] = None
     secondary: Annotated[str | None, Named("bookkeeperAffinityGroupSecondary")] = None
@@ -239,9 +249,10 @@ class BookieAffinityGroup(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalPolicies(JsonRecord):
-    """What holds in this cluster only: the bundles as they are cut now, and placement.
+    """The policies of a namespace in this cluster only: its current bundles, and placement.
 
-    Written when the namespace is first used; from then on its bundles count, not the policies'.
+    The first use of a namespace creates them. From then on these bundles are valid, not those of
+    ``Policies``: a split of a bundle is stored here.
     """
 
     bundles: BundlesData

@@ -1,4 +1,4 @@
-"""Who owns a bundle: the ephemeral node that makes a broker its owner.
+"""The ownership of a bundle: an ephemeral node, whose creator owns the bundle while it lives.
 
 Facts: ``NamespaceEphemeralData`` of Apache Pulsar.
 """
@@ -16,9 +16,9 @@ OWNERSHIP_PATH = "/namespace"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleOwner(JsonRecord):
-    """Where the owner serves clients (``native``: the binary protocol) and administrators.
+    """The addresses at which the owner serves clients (``native``) and administrators (``http``).
 
-    ``disabled`` means that the owner is about to give the bundle up.
+    With ``disabled`` the owner is about to unload the bundle: lookups must not return it.
     """
 
     native_url: str | None = None

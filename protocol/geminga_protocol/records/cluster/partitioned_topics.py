@@ -1,4 +1,4 @@
-"""How many partitions a topic has; topics without partitions have no such node.
+"""The number of a topic's partitions; a topic without partitions has no such node.
 
 Facts: ``PartitionedTopicMetadata`` of Apache Pulsar.
 """
@@ -15,7 +15,7 @@ PARTITIONED_TOPICS_PATH = "/admin/partitioned-topics"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionedTopicMetadata(JsonRecord):
-    """One partitioned topic. ``deleted`` stands while its partitions are being deleted."""
+    """One partitioned topic. ``deleted`` is set while its partitions are being deleted."""
 
     partitions: int = 0
     deleted: bool = False

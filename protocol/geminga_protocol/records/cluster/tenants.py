@@ -1,4 +1,4 @@
-"""Who may do what in a tenant: the node above its namespaces.
+"""A tenant: its administrators and its clusters, in the node above its namespaces.
 
 Facts: ``TenantInfoImpl`` of Apache Pulsar.
 """
@@ -14,7 +14,7 @@ POLICIES_PATH = "/admin/policies"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantInfo(JsonRecord):
-    """The roles that administer a tenant, and the clusters its namespaces may be in."""
+    """The roles that administer a tenant, and the clusters that its namespaces may use."""
 
     admin_roles: tuple[str, ...] = ()
     allowed_clusters: tuple[str, ...] = ()

@@ -1,9 +1,9 @@
-"""What a topic says of itself, beside what its namespace says of all its topics.
+"""The policies of one topic, each of which overrides the policy of its namespace.
 
-Facts: ``TopicPolicies`` of Apache Pulsar 4.0, whose members are called otherwise than those of a
-namespace's ``Policies``; fields are called as those of ``Policies`` which they go before. It stands
-in events of the system topic ``__change_events``, in Avro, where delayed delivery is in three
-members that have one name here (``geminga_broker.topic_policies.events``).
+Fields have the names of the fields of ``Policies`` that they override; in JSON, upstream's names
+for the two differ. Topic policies are stored in Avro, in events of the system topic
+``__change_events``, where three members make up the delayed delivery
+(``geminga_broker.topic_policies.events``). Facts: ``TopicPolicies`` of Apache Pulsar 4.0.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ from geminga_protocol.records.encodings.json_records import JsonRecord, Named
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPolicies(JsonRecord):
-    """None, or nothing in it, is not said. ``other``, the policies that no field is for, stay as
-    they are."""
+    """The policies of a topic. A field that is None or empty overrides nothing.
+
+    ``other`` has the policies without a field; they are kept as they are.
+    """
 
     backlog_quota_map: Annotated[Mapping[str, BacklogQuota], Named("backLogQuotaMap")] = field(
         default_factory=dict
@@ -64,7 +66,8 @@ class TopicPolicies(JsonRecord):
     schema_compatibility_strategy: str | None = None
     schema_validation_enforced: bool | None = None
     replication_clusters: tuple[str, ...] | None = None
-    # By subscription: of no meaning here. A broker of Apache's needs it where nothing is in it.
+    # By subscription; Geminga does not interpret them. Upstream's brokers need the member even
+    # where it is empty.
     subscription_policies: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -72,9 +75,10 @@ NO_TOPIC_POLICIES = TopicPolicies()
 
 
 def nearer(local: TopicPolicies, for_all: TopicPolicies) -> TopicPolicies:
-    """What a topic says in this cluster goes before what it says in all, each policy for itself."""
+    """Merge the policies of a topic in this cluster with its global ones; local ones win, each."""
     if for_all == NO_TOPIC_POLICIES:
         return local
+    # Fields with a value; None and empty ones override nothing.
     said: dict[str, Any] = {
         each.name: value
         for each in fields(TopicPolicies)

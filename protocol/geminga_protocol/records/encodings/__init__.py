@@ -1,5 +1,5 @@
 """The encodings that records share: JSON, protobuf's binary and text forms, compression, bit sets.
 
-A record module combines one of them with its own fields. The JSON and protobuf encodings keep the
-fields that a newer writer added, so that reading and writing a record never drops them.
+Each module of a record combines one of them with its own fields. JSON records keep members that a
+newer writer added (``JsonRecord.other``), so that reading and writing a record never drops them.
 """

@@ -1,7 +1,7 @@
-"""Bit sets as Java writes them: 64-bit signed words, the lowest bits first.
+"""Bit sets as Java's ``BitSet`` writes them: signed 64-bit words, the lowest bits first.
 
-Cursor records and acknowledgements carry them. In Python a set is one integer, whose bit ``i`` is
-member ``i``: union, difference and counting are then single operations at memory speed.
+Cursor records and acknowledgements contain them. In Python a set is one integer whose bit ``i`` is
+member ``i``, so that union, difference and counting are single operations.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ assert array(_WORD_CODE).itemsize == _WORD_BYTES
 
 
 def bits_of_words(words: Iterable[int]) -> int:
-    """The set that ``words`` (each -2**63 to 2**63-1) stand for. Raises ``OverflowError``."""
+    """The set in ``words``, each -2**63 to 2**63-1. Raises ``OverflowError`` for other numbers."""
     packed = array(_WORD_CODE, words)
     if sys.byteorder == "big":
         packed.byteswap()
@@ -24,7 +24,7 @@ def bits_of_words(words: Iterable[int]) -> int:
 
 
 def words_of_bits(bits: int) -> tuple[int, ...]:
-    """The words of a set, without zero words at the end; none for the empty set."""
+    """The words of a set, without zero words at the end; no words for the empty set."""
     assert bits >= 0
     words = (bits.bit_length() + 63) // 64
     packed = array(_WORD_CODE, bits.to_bytes(words * _WORD_BYTES, "little"))

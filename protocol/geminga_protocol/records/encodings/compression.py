@@ -1,10 +1,11 @@
-"""Compressed records of managed ledgers and cursors, as Pulsar writes them where it is told to.
+"""Decompresses records of managed ledgers and cursors, and bodies of messages.
 
-``managedLedgerInfoCompressionType`` and ``managedCursorInfoCompressionType`` choose among four;
-all are read, none is written: Pulsar reads plain records whatever it is set to. Facts:
-``MetaStoreImpl`` of Apache Pulsar, the formats of raw LZ4 blocks (lz4_Block_format.md) and of raw
-Snappy (format_description.txt). LZ4 and Snappy are taken apart here, since a record has some ten
-kilobytes and is read once; Zstandard needs the package ``zstandard``.
+Pulsar compresses these records where ``managedLedgerInfoCompressionType`` or
+``managedCursorInfoCompressionType`` names one of four algorithms. All four are read and none is
+written, because Pulsar reads plain records whatever its settings are. Facts: ``MetaStoreImpl`` of
+Apache Pulsar, the formats of raw LZ4 blocks (lz4_Block_format.md) and of raw Snappy
+(format_description.txt). LZ4 and Snappy are implemented here in Python: a record has some ten
+kilobytes and is read once. Zstandard needs the package ``zstandard``.
 """
 
 from __future__ import annotations
@@ -20,20 +21,22 @@ from geminga_protocol.records.managed_ledgers_pb2 import CompressionType, Manage
 # | magic  | metadata size | metadata | compressed |      no protobuf message begins with the magic
 # | 0x4778 |      u32      |          |            |
 # +--------+---------------+----------+------------+
+#  The metadata names the algorithm and the size of the record without compression.
 COMPRESSED_MAGIC = b"\x47\x78"
 HEAD = struct.Struct(">2sI")
 assert HEAD.size == 6
 
-# More no record has: ZooKeeper gives a node 1 MiB, and what is in it shrinks to a tenth at best.
+# More than any record has: a ZooKeeper node takes 1 MiB, to which ten times as much can shrink. A
+# damaged or hostile record must not make a broker allocate without bound.
 UNCOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 
 
 class _DamageError(Exception):
-    """The compressed bytes make no sense."""
+    """The compressed bytes break the format of their algorithm."""
 
 
 def uncompressed(value: bytes, record: str) -> bytes:
-    """The record itself, whether ``value`` is compressed or not; ``record`` names it in errors.
+    """The plain record, whether ``value`` is compressed or not; ``record`` names it in errors.
 
     Raises ``MalformedRecord``, and ``UnsupportedRecord`` where a package is missing.
     """
@@ -43,7 +46,7 @@ def uncompressed(value: bytes, record: str) -> bytes:
         raise MalformedRecord(record, "its compression's head is cut off")
     _, metadata_bytes = HEAD.unpack_from(value)
     end = HEAD.size + metadata_bytes
-    # The metadata of both kinds of records have the same fields.
+    # The metadata of managed ledgers has the same fields under another name.
     metadata = parse_message(ManagedCursorInfoMetadata, value[HEAD.size : end], record)
     size_bytes = metadata.uncompressedSize
     if not 0 <= size_bytes <= UNCOMPRESSED_BYTES_MAX:
@@ -52,32 +55,31 @@ def uncompressed(value: bytes, record: str) -> bytes:
 
 
 def inflate(kind: int, packed: bytes, size_bytes: int, record: str) -> bytes:
-    """``packed`` as it was before ``kind`` (``CompressionType``; messages have the same numbers)
-    made it smaller: ``size_bytes`` bytes; ``record`` names it in errors.
+    """Decompress ``packed`` into ``size_bytes`` bytes; ``record`` names it in errors.
+
+    ``kind`` is a ``CompressionType``; messages and records use the same numbers. At most
+    one byte more than ``size_bytes`` is produced, so a small input cannot fill the memory.
 
     Raises ``MalformedRecord``, and ``UnsupportedRecord`` where a package is missing.
     """
     try:
-        body = _inflate(kind, packed, size_bytes, record)
+        match kind:
+            case CompressionType.LZ4:
+                body = _inflate_lz4(packed, size_bytes)
+            case CompressionType.SNAPPY:
+                body = _inflate_snappy(packed, size_bytes)
+            case CompressionType.ZLIB:
+                # One byte more than announced, so that a larger content is noticed below.
+                body = zlib.decompressobj().decompress(packed, size_bytes + 1)
+            case CompressionType.ZSTD:
+                body = _inflate_zstd(packed, size_bytes, record)
+            case _:
+                body = packed
     except (_DamageError, IndexError, zlib.error) as error:
         raise MalformedRecord(record, f"its compression is damaged: {error}") from error
     if len(body) != size_bytes:
         raise MalformedRecord(record, f"uncompressed it has not the {size_bytes} bytes it names")
     return body
-
-
-def _inflate(kind: int, packed: bytes, size_bytes: int, record: str) -> bytes:
-    match kind:
-        case CompressionType.LZ4:
-            return _inflate_lz4(packed, size_bytes)
-        case CompressionType.SNAPPY:
-            return _inflate_snappy(packed, size_bytes)
-        case CompressionType.ZLIB:
-            return zlib.decompressobj().decompress(packed, size_bytes + 1)
-        case CompressionType.ZSTD:
-            return _inflate_zstd(packed, size_bytes, record)
-        case _:
-            return packed
 
 
 def _inflate_zstd(packed: bytes, size_bytes: int, record: str) -> bytes:
@@ -95,7 +97,10 @@ def _inflate_zstd(packed: bytes, size_bytes: int, record: str) -> bytes:
 
 
 def _copy_back(out: bytearray, offset: int, length: int, size_bytes: int) -> None:
-    """Repeat ``length`` bytes from ``offset`` bytes ago, which may reach into themselves."""
+    """Append ``length`` bytes that begin ``offset`` bytes before the end of ``out``.
+
+    With a ``length`` larger than ``offset`` the copy overlaps itself: it repeats.
+    """
     if not 0 < offset <= len(out) or len(out) + length > size_bytes:
         raise _DamageError("a copy reaches beyond the record")
     start = len(out) - offset
@@ -104,7 +109,7 @@ def _copy_back(out: bytearray, offset: int, length: int, size_bytes: int) -> Non
 
 
 def _copy_literals(out: bytearray, packed: bytes, at: int, length: int, size_bytes: int) -> int:
-    """Copy ``length`` bytes of ``packed`` from ``at`` on; returns where they end."""
+    """Append ``length`` bytes of ``packed`` from ``at`` on; return where they end."""
     if at + length > len(packed) or len(out) + length > size_bytes:
         raise _DamageError("literal bytes reach beyond the record")
     out += packed[at : at + length]
@@ -112,15 +117,21 @@ def _copy_literals(out: bytearray, packed: bytes, at: int, length: int, size_byt
 
 
 def _inflate_lz4(packed: bytes, size_bytes: int) -> bytes:
-    """A raw block: tokens of two four-bit lengths (15: more bytes follow), literals, an offset."""
+    """Decompress a raw LZ4 block, a series of sequences."""
+    # +-------------------------+------------+----------+---------+------------+
+    # | token: u4 literals,     | more of    | literals | offset  | more of    |
+    # |        u4 copy - 4      | literals   |          | u16, LE | copy       |
+    # +-------------------------+------------+----------+---------+------------+
+    # A length of 15 in the token is continued: bytes are added until one is not 255.
     out = bytearray()
     at = 0
     while at < len(packed):
         token = packed[at]
         length, at = _lz4_length(packed, at + 1, token >> 4)
         at = _copy_literals(out, packed, at, length, size_bytes)
+        # The last sequence ends with its literals.
         if at == len(packed):
-            break  # the last sequence has literals only
+            break
         offset = packed[at] | packed[at + 1] << 8
         length, at = _lz4_length(packed, at + 2, token & 15)
         _copy_back(out, offset, length + 4, size_bytes)
@@ -128,7 +139,7 @@ def _inflate_lz4(packed: bytes, size_bytes: int) -> bytes:
 
 
 def _lz4_length(packed: bytes, at: int, length: int) -> tuple[int, int]:
-    """A length that begins with ``length``, and where it ends."""
+    """The length that begins with ``length`` of the token, and the position behind it."""
     if length == 15:
         while (more := packed[at]) == 255:
             length += 255
@@ -139,7 +150,13 @@ def _lz4_length(packed: bytes, at: int, length: int) -> tuple[int, int]:
 
 
 def _inflate_snappy(packed: bytes, size_bytes: int) -> bytes:
-    """The size as a varint, then elements whose lowest two bits tell literals from copies."""
+    """Decompress raw Snappy: the size as a varint, then elements that begin with a tag byte."""
+    # By the lowest two bits of the tag:
+    #   0  literals; the upper six bits are their number - 1, or 59 + bytes of that number
+    #   1  copy of 4 to 11 bytes; bits 2..4 are the length - 4, bits 5..7 and a byte the offset
+    #   2  copy of 1 to 64 bytes; the upper six bits are the length - 1, two bytes the offset
+    #   3  the same with four bytes of offset
+    # The size is skipped: the metadata has it too, and ``inflate`` compares it with the result.
     at = 0
     while packed[at] & 0x80:
         at += 1
@@ -150,7 +167,7 @@ def _inflate_snappy(packed: bytes, size_bytes: int) -> bytes:
         kind, length = tag & 3, tag >> 2
         at += 1
         if kind == 0:
-            if length >= 60:  # the length itself is in the next one to four bytes
+            if length >= 60:
                 end = at + length - 59
                 length, at = int.from_bytes(packed[at:end], "little"), end
             at = _copy_literals(out, packed, at, length + 1, size_bytes)

@@ -1,12 +1,11 @@
-"""JSON objects as dataclasses: a record's fields say what its members are called and may be.
+"""JSON objects as dataclasses: the fields of a record define the names and types of its members.
 
-A field stands for the member of its name in camel case, or of the name that ``Named`` gives in
-``Annotated``. Its type says what the member must be: ``bool``, ``int``, ``float``, ``str``, another
-record, ``tuple[T, ...]`` for an array, ``Mapping[str, T]`` for an object with names of its own,
-``object`` for any JSON. A member is left out when the field is None, as Jackson leaves nulls out,
-and a member that is not there is None where the field can be, otherwise the field's default.
-Members that no field stands for are kept in ``other`` and written back, so that a record passes
-through an older Geminga without loss.
+A field is the member with the field's name in camel case, or with the name that ``Named`` gives in
+``Annotated``. Its type is the member's: ``bool``, ``int``, ``float``, ``str``, another record,
+``tuple[T, ...]`` for an array, ``Mapping[str, T]`` for an object with arbitrary names, ``object``
+for any JSON. A field that is None is left out, as Jackson leaves out nulls. A missing member reads
+as None where the type allows it, otherwise as the field's default. Members without a field are kept
+in ``other`` and written back, so that a record passes through an older Geminga without loss.
 """
 
 from __future__ import annotations
@@ -32,23 +31,24 @@ from typing import (
 from geminga_protocol.records.encodings.json_text import parse_object, render
 from geminga_protocol.records.errors import MalformedRecord
 
-# Jackson takes a number that is written as text, so that clients send some; up to 19 digits are a
-# Java long's.
+# Jackson reads numbers that are written as text, so some clients send them. A Java long has up to
+# 19 digits.
 _WHOLE_NUMBER = re.compile(r"\s*[-+]?[0-9]{1,19}\s*", re.ASCII)
 
-# The loads of 100 bundles are encoded, or decoded, in half a millisecond.
+# Encoding or decoding the loads of 100 bundles, the largest members that occur, takes half a
+# millisecond.
 MEMBERS_PER_PART = 100
 
 
 class Named(str):
-    """The member's name, where it is not the field's name in camel case."""
+    """The member's name where it is not the field's name in camel case."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonRecord:
-    """The base of records that stand as JSON. ``other``: members that no field stands for."""
+    """The base of records in JSON; ``other`` has the members that are no fields."""
 
     other: Mapping[str, object] = field(default_factory=dict)
 
@@ -57,8 +57,12 @@ class JsonRecord:
         return render(to_document(self))
 
     def encode_in_parts(self) -> Iterator[bytes]:
-        """The record's bytes in parts, each of which takes about a millisecond at most: for a
-        record whose objects have thousands of members, so that others may run in between."""
+        """The record's bytes in parts, each of which takes about a millisecond at most.
+
+        For a record whose objects have thousands of members: between the parts a caller on the
+        event loop lets other tasks run.
+        """
+        # What goes before the next member.
         begin = b"{"
         for member in _members(type(self)):
             value = getattr(self, member.field_name)
@@ -66,10 +70,15 @@ class JsonRecord:
                 continue
             yield begin + render(member.name) + b":"
             begin = b","
-            if isinstance(value, Mapping) and len(value) > MEMBERS_PER_PART:
-                yield from _object_in_parts(value)
-            else:
+            if not isinstance(value, Mapping) or len(value) <= MEMBERS_PER_PART:
                 yield render(_to_json(value))
+                continue
+            items = iter(value.items())
+            inner_begin = b"{"
+            while part := dict(islice(items, MEMBERS_PER_PART)):
+                yield inner_begin + render(_to_json(part))[1:-1]
+                inner_begin = b","
+            yield b"}"
         rest = render(self.other)[1:-1]
         yield (begin if rest or begin == b"{" else b"") + rest + b"}"
 
@@ -80,9 +89,10 @@ class JsonRecord:
 
     @classmethod
     def decode_in_parts(cls, value: bytes) -> Generator[None, None, Self]:
-        """Read a record in parts, each of which takes about a millisecond at most, as
-        ``encode_in_parts`` writes it: the generator returns the record. Raises
-        ``MalformedRecord``."""
+        """Read a record in parts, each of which takes about a millisecond at most.
+
+        The generator yields between the parts and returns the record. Raises ``MalformedRecord``.
+        """
         document = parse_object(value, cls.__name__)
         yield
         large: dict[str, dict[str, object]] = {}
@@ -103,23 +113,28 @@ Decode = Callable[[object, str], Any]
 
 
 class _Member(NamedTuple):
-    """How one field is read; ``where`` names it in errors."""
+    """What is known of one field."""
 
     field_name: str
+    # The name in JSON.
     name: str
+    # How errors name the field.
     where: str
     decode: Decode
+    # A missing or null member reads as None.
     is_optional: bool
+    # A missing member is an error: the field has no default.
     is_required: bool
     is_mapping: bool
 
 
 def to_document(record: JsonRecord) -> dict[str, object]:
-    """A record as a JSON object, whose members stand in the order of the fields."""
+    """A record as a JSON object, with its members in the order of the fields."""
     document: dict[str, object] = {}
     for member in _members(type(record)):
         value = getattr(record, member.field_name)
         if value is not None:
+            # By the exact type: most members are plain, and ``_to_json`` would take longer.
             plain = type(value) in _SIMPLE_DECODERS
             document[member.name] = value if plain else _to_json(value)
     document.update(record.other)
@@ -127,7 +142,7 @@ def to_document(record: JsonRecord) -> dict[str, object]:
 
 
 def of_document(kind: type[AnyRecord], document: Mapping[str, object]) -> AnyRecord:
-    """Make a record of a JSON object's members. Raises ``MalformedRecord``."""
+    """Make a record from the members of a JSON object. Raises ``MalformedRecord``."""
     other = dict(document)
     values: dict[str, Any] = {}
     for member in _members(kind):
@@ -141,11 +156,12 @@ def of_document(kind: type[AnyRecord], document: Mapping[str, object]) -> AnyRec
     return kind(**values, other=other)
 
 
-# What is known of each class that was read or written; as many as there are classes.
+# Filled when a class is first read or written, which costs a look at its type hints.
 _KNOWN_MEMBERS: dict[type[JsonRecord], tuple[_Member, ...]] = {}
 
 
 def _members(kind: type[JsonRecord]) -> tuple[_Member, ...]:
+    """The members of a class of records, from the table or found now."""
     members = _KNOWN_MEMBERS.get(kind)
     if members is None:
         members = _KNOWN_MEMBERS[kind] = tuple(_find_members(kind))
@@ -158,7 +174,8 @@ def _find_members(kind: type[JsonRecord]) -> Iterator[_Member]:
         if each.name == "other":
             continue
         hint = hints[each.name]
-        name = _camel_case(each.name)
+        first, *others = each.name.split("_")
+        name = first + "".join(word.capitalize() for word in others)
         if get_origin(hint) is Annotated:
             hint, *notes = get_args(hint)
             name = next((str(note) for note in notes if isinstance(note, Named)), name)
@@ -170,21 +187,8 @@ def _find_members(kind: type[JsonRecord]) -> Iterator[_Member]:
         yield _Member(each.name, name, where, decode, is_optional, is_required, is_mapping)
 
 
-def _object_in_parts(members: Mapping[str, object]) -> Iterator[bytes]:
-    items = iter(members.items())
-    begin = b"{"
-    while part := dict(islice(items, MEMBERS_PER_PART)):
-        yield begin + render(_to_json(part))[1:-1]
-        begin = b","
-    yield b"}"
-
-
-def _camel_case(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(word.capitalize() for word in others)
-
-
 def _to_json(value: object) -> object:
+    """A field's value with all records in it as objects, ready for ``render``."""
     match value:
         case JsonRecord():
             return to_document(value)
@@ -197,44 +201,33 @@ def _to_json(value: object) -> object:
 
 
 def _decoder_of(hint: Any) -> Decode:  # noqa: ANN401 - a type hint has no type of its own
-    """How JSON becomes a value of the type ``hint``."""
+    """A function that makes a value of the type ``hint`` from JSON."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
+        # ``T | None``: null never comes here, ``of_document`` takes it for a missing member.
         (hint,) = (each for each in arguments if each is not NoneType)
         return _decoder_of(hint)
     if origin is tuple:
-        return _tuple_decoder(_decoder_of(arguments[0]))
+        decode_item = _decoder_of(arguments[0])
+
+        def decode_array(value: object, where: str) -> tuple[object, ...]:
+            if not isinstance(value, list):
+                raise MalformedRecord(where, f"{value!r} is no array")
+            return tuple(decode_item(item, where) for item in value)
+
+        return decode_array
     if origin is Mapping:
-        return _mapping_decoder(_decoder_of(arguments[1]))
+        decode_member = _decoder_of(arguments[1])
+
+        def decode_mapping(value: object, where: str) -> dict[str, object]:
+            members = _decode_object(value, where)
+            return {name: decode_member(member, where) for name, member in members.items()}
+
+        return decode_mapping
     if isinstance(hint, type) and issubclass(hint, JsonRecord):
-        return _record_decoder(hint)
+        kind: type[JsonRecord] = hint
+        return lambda value, where: of_document(kind, _decode_object(value, where))
     return _SIMPLE_DECODERS[hint]
-
-
-def _record_decoder(kind: type[JsonRecord]) -> Decode:
-    def decode(value: object, where: str) -> JsonRecord:
-        return of_document(kind, _decode_object(value, where))
-
-    return decode
-
-
-def _tuple_decoder(decode_item: Decode) -> Decode:
-    def decode(value: object, where: str) -> tuple[object, ...]:
-        if not isinstance(value, list):
-            raise MalformedRecord(where, f"{value!r} is no array")
-        return tuple(decode_item(item, where) for item in value)
-
-    return decode
-
-
-def _mapping_decoder(decode_member: Decode) -> Decode:
-    def decode(value: object, where: str) -> dict[str, object]:
-        return {
-            name: decode_member(member, where)
-            for name, member in _decode_object(value, where).items()
-        }
-
-    return decode
 
 
 def _decode_object(value: object, where: str) -> dict[str, object]:
@@ -244,6 +237,7 @@ def _decode_object(value: object, where: str) -> dict[str, object]:
 
 
 def _decode_int(value: object, where: str) -> int:
+    # To Python, True and False are numbers.
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value):
@@ -256,7 +250,9 @@ def _decode_float(value: object, where: str) -> float:
         try:
             return float(value)
         except OverflowError as error:
+            # JSON's whole numbers have any length.
             raise MalformedRecord(where, "a number out of range") from error
+    # Jackson writes what JSON has no number for as text.
     if value in ("NaN", "Infinity", "-Infinity"):
         return float(str(value))
     raise MalformedRecord(where, f"{value!r} is no number")
@@ -274,14 +270,10 @@ def _decode_str(value: object, where: str) -> str:
     raise MalformedRecord(where, f"{value!r} is no text")
 
 
-def _decode_any(value: object, _where: str) -> object:
-    return value
-
-
 _SIMPLE_DECODERS: Mapping[object, Decode] = {
     bool: _decode_bool,
     int: _decode_int,
     float: _decode_float,
     str: _decode_str,
-    object: _decode_any,
+    object: lambda value, _where: value,
 }

@@ -1,7 +1,7 @@
-"""JSON as Pulsar's Jackson writes it: no spaces, characters as they are, numbers as Java's.
+"""JSON as Jackson writes it for Pulsar: no spaces, no escapes for Unicode, numbers as in Java.
 
-Records that went through Geminga come out byte for byte as they went in, so that comparing,
-caching and compare-and-set by content work as they do between Java brokers.
+A record that Geminga reads and writes back is byte for byte what it was, so that comparing, caching
+and compare-and-set by content work as they do between Java brokers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from geminga_protocol.records.errors import MalformedRecord
 
-# Between these a Java double is written without an exponent.
+# A Java double from the first to below the second is written without an exponent.
 _PLAIN_DOUBLE_MIN = 1e-3
 _PLAIN_DOUBLE_LIMIT = 1e7
 
@@ -26,8 +26,9 @@ def parse_object(value: bytes, record: str) -> dict[str, object]:
     try:
         text = value.decode()
         document = json.loads(text, parse_constant=_refuse_constant)
+        # An escape can stand for half a surrogate pair, which cannot be encoded as UTF-8 later.
         if "\\u" in text:
-            render(document)  # an escape can stand for half a character, which UTF-8 has not
+            render(document)
     except (ValueError, RecursionError) as error:
         raise MalformedRecord(record, str(error)) from error
     if not isinstance(document, dict):
@@ -41,12 +42,14 @@ def render(document: object) -> bytes:
 
 
 def double_text(number: float) -> str:
-    """A number as ``Double.toString`` has it; what is not finite becomes a quoted word."""
+    """A number as ``Double.toString`` writes it; a number that is not finite as a quoted word."""
     if number == 0 or _PLAIN_DOUBLE_MIN <= abs(number) < _PLAIN_DOUBLE_LIMIT:
         return repr(number)
     if not isfinite(number):
         return '"NaN"' if isnan(number) else '"Infinity"' if number > 0 else '"-Infinity"'
     text = repr(number)
+    # Python and Java agree on the digits, the fewest that name the number, but not on the form of
+    # the exponent: Python's 1.5e+17 is Java's 1.5E17.
     sign, digits, exponent = Decimal(text).normalize().as_tuple()
     assert isinstance(exponent, int)
     first, *others = map(str, digits)
@@ -62,7 +65,7 @@ def _text(value: object) -> str:
             return _object_text(value)
         case list() | tuple():
             return _array_text(value)
-        case int():  # an enumeration's
+        case int():  # a member of an ``IntEnum``
             return str(int(value))
         case str():
             return encode_basestring(value)
@@ -79,8 +82,8 @@ def _array_text(items: Sequence[object]) -> str:
     return f"[{','.join(map(_text, items))}]"
 
 
-# By the exact type: a broker's load report has 10,000 values, of which none may cost a search for
-# what it is (`match` takes three times as long).
+# By the exact type, because a broker's load report has 10,000 values: ``match`` takes three times
+# as long to find the right case.
 _WRITERS: Mapping[type, Callable[[Any], str]] = {
     NoneType: lambda _: "null",
     bool: lambda value: "true" if value else "false",

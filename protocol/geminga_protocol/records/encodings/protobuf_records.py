@@ -1,4 +1,4 @@
-"""What records made of protobuf messages share: strict parsing with one kind of error."""
+"""Parses records that are protobuf messages: strictly, and with ``MalformedRecord`` as error."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ AnyMessage = TypeVar("AnyMessage", bound=Message)
 
 
 def parse_message(kind: type[AnyMessage], value: bytes, record: str) -> AnyMessage:
-    """Parse ``value`` as one message; ``record`` names it in errors.
+    """Parse ``value`` as a message of type ``kind``; ``record`` names it in errors.
 
     Raises ``MalformedRecord`` for bytes that are no such message, and for a message without one of
-    its required fields, which the parser alone would let pass.
+    its required fields, which protobuf's parser accepts.
     """
     try:
         message = kind.FromString(value)
@@ -28,7 +28,10 @@ def parse_message(kind: type[AnyMessage], value: bytes, record: str) -> AnyMessa
 
 
 def text_of(field: object, record: str) -> str:
-    """A string field as text. The parser gives bytes where they are not UTF-8: refused here."""
+    """A string field as text.
+
+    Protobuf returns bytes where it is not UTF-8: they raise ``MalformedRecord``.
+    """
     if isinstance(field, str):
         return field
     raise MalformedRecord(record, f"text that is not UTF-8: {field!r}")

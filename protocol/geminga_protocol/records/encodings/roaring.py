@@ -1,8 +1,8 @@
 """Sets of 32-bit numbers in the portable format of Roaring bitmaps.
 
 A set is a Python integer here: bit n is set where n is a member. Facts: "Roaring Bitmap Format
-Specification"; what is written is, byte for byte, what ``RoaringBitmap.serialize`` of the Java
-library writes after ``runOptimize``.
+Specification". The bytes are equal to those that ``RoaringBitmap.serialize`` of the Java library
+writes after ``runOptimize``.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from struct import Struct, error
 
 from geminga_protocol.records.errors import MalformedRecord
 
-# All numbers are little-endian. Members share a container that have the same upper 16 bits, its
-# key; the containers follow each other in the order of their keys.
+# All numbers are little-endian. Members with the same upper 16 bits, the key, share a container;
+# the containers follow each other in the order of their keys.
 #
 # +--------------------------------+----------------------------+---------------+------------+
 # | cookie: u16, with runs 12347   | key, members - 1: u16 each | offset: u32   | containers |
@@ -26,7 +26,10 @@ COOKIE = 12346
 COOKIE_WITH_RUNS = 12347
 OFFSETS_FROM = 4
 
-# A container is one of three: its members; a bit for each number; runs.
+# A container has one of three forms, with the lower 16 bits of its members:
+#   array   each member as u16; for 4096 members at most
+#   bits    a bit for each of the 65,536 numbers
+#   runs    u16 number of runs, then u16 first member and u16 members - 1 of each
 KEY_BITS = 16
 BITS_BYTES = (1 << KEY_BITS) // 8
 ARRAY_MEMBERS_MAX = 4096
@@ -39,12 +42,13 @@ _U32 = Struct("<I")
 _PAIR = Struct("<HH")
 _KEY_MASK = (1 << (1 << KEY_BITS)) - 1
 _RECORD = "Roaring bitmap"
-# A number has 32 bits, so there are no more containers than keys.
+# One container for each key of 16 bits.
 _CONTAINERS_MAX = 1 << KEY_BITS
 
 
 def encode_bits(members: int) -> bytes:
     """The bytes of the set. ``members`` has no bit beyond 2**32."""
+    # One item for each container that is not empty.
     keys, sizes, containers, with_runs = [], [], [], []
     key = 0
     while members:
@@ -57,7 +61,12 @@ def encode_bits(members: int) -> bytes:
             with_runs.append(has_runs)
         members >>= 1 << KEY_BITS
         key += 1
-    head = _head(with_runs)
+    if any(with_runs):
+        flags = sum(1 << index for index, has_runs in enumerate(with_runs) if has_runs)
+        head = _PAIR.pack(COOKIE_WITH_RUNS, len(keys) - 1)
+        head += flags.to_bytes((len(keys) + 7) // 8, "little")
+    else:
+        head = _U32.pack(COOKIE) + _U32.pack(len(keys))
     head += b"".join(map(_PAIR.pack, keys, (size - 1 for size in sizes)))
     if not any(with_runs) or len(keys) >= OFFSETS_FROM:
         at = len(head) + _U32.size * len(keys)
@@ -67,19 +76,11 @@ def encode_bits(members: int) -> bytes:
     return head + b"".join(containers)
 
 
-def _head(with_runs: list[bool]) -> bytes:
-    if not any(with_runs):
-        return _U32.pack(COOKIE) + _U32.pack(len(with_runs))
-    flags = sum(1 << index for index, has_runs in enumerate(with_runs) if has_runs)
-    return _PAIR.pack(COOKIE_WITH_RUNS, len(with_runs) - 1) + flags.to_bytes(
-        (len(with_runs) + 7) // 8, "little"
-    )
-
-
 def _container(chunk: int) -> tuple[bytes, bool]:
-    """The smallest of the three, and whether it is the one with runs."""
+    """The container of a chunk of 65,536 bits in its smallest form, and whether that is runs."""
     size = chunk.bit_count()
     content_bytes = MEMBER_BYTES * size if size <= ARRAY_MEMBERS_MAX else BITS_BYTES
+    # A run begins at each bit whose lower neighbour is not set.
     run_count = (chunk & ~(chunk << 1)).bit_count()
     if RUNS_HEAD_BYTES + RUN_BYTES * run_count < content_bytes:
         runs = b"".join(_PAIR.pack(first, last - first) for first, last in _runs(chunk))
@@ -91,7 +92,7 @@ def _container(chunk: int) -> tuple[bytes, bool]:
 
 
 def _runs(chunk: int) -> Iterator[tuple[int, int]]:
-    """The first and the last member of each run."""
+    """The first and the last member of each run of set bits, in ascending order."""
     at = 0
     while chunk:
         gap = (chunk & -chunk).bit_length() - 1
@@ -104,7 +105,7 @@ def _runs(chunk: int) -> Iterator[tuple[int, int]]:
 
 
 def decode_bits(value: bytes) -> int:
-    """The set. Raises ``MalformedRecord``."""
+    """Read a set. Raises ``MalformedRecord``."""
     try:
         return _decoded(value)
     except error as cause:
@@ -112,11 +113,13 @@ def decode_bits(value: bytes) -> int:
 
 
 def _decoded(value: bytes) -> int:
+    """Read a set; raises ``struct.error`` where ``value`` ends too early."""
     at, flags, count = _read_head(value)
     descriptors = [_PAIR.unpack_from(value, at + _PAIR.size * index) for index in range(count)]
     at += _PAIR.size * count
     if flags is None or count >= OFFSETS_FROM:
-        at += _U32.size * count  # nothing stands between the containers
+        # The offsets serve random access. Containers follow each other without gaps.
+        at += _U32.size * count
     members = 0
     for index, (key, size_less_one) in enumerate(descriptors):
         if flags is not None and flags >> index & 1:
@@ -124,13 +127,14 @@ def _decoded(value: bytes) -> int:
         elif size_less_one < ARRAY_MEMBERS_MAX:
             chunk, at = _read_array(value, at, size_less_one + 1)
         else:
-            chunk, at = _read_bits(value, at)
+            chunk = int.from_bytes(_slice(value, at, BITS_BYTES), "little")
+            at += BITS_BYTES
         members |= chunk << (key << KEY_BITS)
     return members
 
 
 def _read_head(value: bytes) -> tuple[int, int | None, int]:
-    """Where the descriptors begin, which containers have runs (None: none), how many there are."""
+    """Where the keys begin, a bit for each container with runs (None without), their number."""
     (cookie,) = _U32.unpack_from(value)
     if cookie == COOKIE:
         (count,) = _U32.unpack_from(value, _U32.size)
@@ -152,21 +156,20 @@ def _read_runs(value: bytes, at: int) -> tuple[int, int]:
     for index in range(count):
         first, length_less_one = _PAIR.unpack_from(value, at + RUN_BYTES * index)
         chunk |= ((1 << length_less_one + 1) - 1) << first
+    # A damaged run may reach beyond the container.
     return chunk & _KEY_MASK, at + RUN_BYTES * count
 
 
 def _read_array(value: bytes, at: int, count: int) -> tuple[int, int]:
+    # Setting bits in bytes: shifting an integer of 8 KiB for each member would copy it each time.
     marks = bytearray(BITS_BYTES)
     for (member,) in _U16.iter_unpack(_slice(value, at, MEMBER_BYTES * count)):
         marks[member >> 3] |= 1 << (member & 7)
     return int.from_bytes(marks, "little"), at + MEMBER_BYTES * count
 
 
-def _read_bits(value: bytes, at: int) -> tuple[int, int]:
-    return int.from_bytes(_slice(value, at, BITS_BYTES), "little"), at + BITS_BYTES
-
-
 def _slice(value: bytes, at: int, size_bytes: int) -> bytes:
+    # A slice of bytes beyond their end is short without an error.
     if at + size_bytes > len(value):
         raise MalformedRecord(_RECORD, "it ends too early")
     return value[at : at + size_bytes]

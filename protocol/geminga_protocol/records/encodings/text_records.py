@@ -1,4 +1,4 @@
-"""What records made of protobuf's text form share: BookKeeper keeps cookies and marks that way."""
+"""Records in protobuf's text form, in which BookKeeper keeps cookies and auto-recovery's marks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AnyMessage = TypeVar("AnyMessage", bound=Message)
 
 
 def render_text(message: Message) -> str:
-    """A message as Java's ``TextFormat`` prints it: a field a line, all of it ASCII."""
+    """A message as Java's ``TextFormat`` prints it: one field on each line, in ASCII."""
     return text_format.MessageToString(message, as_utf8=False)
 
 
@@ -22,7 +22,7 @@ def parse_text(kind: type[AnyMessage], text: str, record: str) -> AnyMessage:
     """Parse a message's text form; ``record`` names it in errors. Raises ``MalformedRecord``."""
     message = kind()
     try:
-        # What is written as an escape and is none, Python only warns of, and protobuf takes.
+        # Protobuf accepts an invalid escape, of which Python only warns; here it is an error.
         with warnings.catch_warnings(action="error"):
             text_format.Parse(text, message)
     except (text_format.ParseError, ValueError, RecursionError, Warning) as error:
@@ -33,7 +33,7 @@ def parse_text(kind: type[AnyMessage], text: str, record: str) -> AnyMessage:
 
 
 def text_of_bytes(value: bytes, record: str) -> str:
-    """The text of a record. Raises ``MalformedRecord``."""
+    """Decode a record that is text. Raises ``MalformedRecord`` where it is not UTF-8."""
     try:
         return value.decode()
     except UnicodeDecodeError as error:

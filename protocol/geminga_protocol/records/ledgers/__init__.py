@@ -1,1 +1,1 @@
-"""Records about ledgers: their metadata, how ZooKeeper lays them out, which miss a replica."""
+"""Records of ledgers: their metadata, their paths in ZooKeeper, the marks of missing replicas."""

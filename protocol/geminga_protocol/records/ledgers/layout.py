@@ -1,6 +1,6 @@
-"""Where ledgers stand in ZooKeeper, as the plain BookKeeper client wants to be told.
+"""The node that names the scheme of ledger paths in ZooKeeper.
 
-Pulsar's own driver neither writes nor reads this node; BookKeeper's client and shell do not start
+Pulsar's metadata driver neither writes nor reads it; BookKeeper's own client and shell do not start
 without it. Facts: ``LedgerLayout`` and ``HierarchicalLedgerManagerFactory`` of Apache BookKeeper.
 """
 
@@ -16,6 +16,7 @@ LAYOUT_PATH = f"{LEDGERS_PATH}/LAYOUT"
 HIERARCHICAL_FACTORY = "org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory"
 HIERARCHICAL_VERSION = 1
 
+# Of the node itself: "2\nFACTORY:VERSION". Version 1 lacks nothing that is read here.
 _FORMAT_VERSION = 2
 _FORMAT_VERSIONS = (1, _FORMAT_VERSION)
 _RECORD = "ledger layout"
@@ -23,7 +24,7 @@ _RECORD = "ledger layout"
 
 @dataclass(frozen=True, slots=True)
 class LedgerLayout:
-    """Which of BookKeeper's classes knows the paths (``ledger_path``'s are the default's)."""
+    """The class of BookKeeper that knows the paths; the default's are those of ``ledger_path``."""
 
     factory: str = HIERARCHICAL_FACTORY
     version: int = HIERARCHICAL_VERSION

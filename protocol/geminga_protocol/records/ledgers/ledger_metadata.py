@@ -1,4 +1,4 @@
-"""What BookKeeper keeps of each ledger in ZooKeeper: quorums, ensembles, and how it ended.
+"""The metadata of a ledger in ZooKeeper: its quorums, its ensembles, its state and its end.
 
 Facts: ``LedgerMetadataSerDe`` and ``StringUtils`` of Apache BookKeeper; the message is
 ``LedgerMetadataFormat`` of DataFormats.proto. Versions 1 and 2 of the format, which BookKeeper
@@ -13,14 +13,15 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Self
 
+from geminga_protocol.pulsar.messages.integers import encode_varint
 from geminga_protocol.records.encodings.protobuf_records import parse_message, text_of, texts_of
 from geminga_protocol.records.errors import MalformedRecord, UnsupportedRecord
 from geminga_protocol.records.ledgers_pb2 import LedgerMetadataFormat
 
 LEDGERS_PATH = "/ledgers"
 INSTANCE_ID_PATH = f"{LEDGERS_PATH}/INSTANCEID"
-# A new ledger's id is the number of a sequential node made below one of these: the second once the
-# first has counted up to 2**31 - 1.
+# The id of a new ledger is the number of a sequential node created below one of these. ZooKeeper
+# counts such nodes with 32 bits, so the second is used once the first has reached 2**31 - 1.
 ID_GENERATOR_PATH = f"{LEDGERS_PATH}/idgen"
 LONG_ID_GENERATOR_PATH = f"{LEDGERS_PATH}/idgen-long"
 
@@ -38,14 +39,14 @@ _VERSION_3 = b"3"
 _VERSION_BYTES_MAX = 10
 _MESSAGE_SIZE_BYTES_MAX = 5
 
-# Ledger ids below this stand in the short tree (2-4-4 digits), others in the long one (3-4-4-4-4).
+# Ledgers with ids below this have nodes in a tree of 2-4-4 digits, others in one of 3-4-4-4-4.
 _SHORT_ID_LIMIT = (1 << 31) - 1
 _SHORT_PATH = re.compile(r"/ledgers/(\d{2})/(\d{4})/L(\d{4})", re.ASCII)
 _LONG_PATH = re.compile(r"/ledgers/(\d{3})/(\d{4})/(\d{4})/(\d{4})/L(\d{4})", re.ASCII)
 
 
 class LedgerState(IntEnum):
-    """Whether a ledger can still grow, and who may write to it."""
+    """The life of a ledger: open to its one writer, in recovery by another, closed for good."""
 
     OPEN = 1
     IN_RECOVERY = 2
@@ -53,7 +54,7 @@ class LedgerState(IntEnum):
 
 
 class DigestType(IntEnum):
-    """How a ledger's entries are digested; Pulsar's default is CRC32C."""
+    """The digest of a ledger's entries; Pulsar's default is CRC32C."""
 
     CRC32 = 1
     HMAC = 2
@@ -63,7 +64,7 @@ class DigestType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """Which bookies (by bookie id, in the order of striping) hold the entries from one on."""
+    """The ensemble of the entries from ``first_entry`` on: bookie ids in the order of striping."""
 
     first_entry: int
     ensemble: tuple[str, ...]
@@ -71,39 +72,40 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerMetadata:
-    """One ledger. ``last_entry`` and ``length`` (bytes of payload) hold once it is closed.
-
-    ``fragments`` are ordered by first entry. ``custom`` are the application's own pairs; their
-    order is kept. ``creation_time_ms`` is Unix time where the writer stored it. ``creation_token``
-    is the creator's random mark, by which it knows its own node after a lost connection.
-    """
+    """The metadata of one ledger."""
 
     ensemble_size: int
     write_quorum: int
     ack_quorum: int
+    # In ascending order of their first entries; each ends where the next begins.
     fragments: tuple[Fragment, ...]
     state: LedgerState = LedgerState.OPEN
+    # Valid once the ledger is closed: its last entry, and the bytes of all payloads.
     last_entry: int = NO_ENTRY
     length: int = 0
     digest_type: DigestType | None = DigestType.CRC32C
     password: bytes | None = b""
+    # Unix time, where the writer stored it.
     creation_time_ms: int | None = None
+    # The application's own pairs, in the order in which it gave them.
     custom: Mapping[str, bytes] = field(default_factory=dict)
+    # A random number of the creator. When the connection breaks during the creation of the node,
+    # the creator recognizes by it whether an existing node is its own.
     creation_token: int | None = 0
 
     def ensemble_of(self, entry_id: int) -> tuple[str, ...]:
-        """The ensemble that holds ``entry_id``: that of the last fragment beginning before it."""
+        """The ensemble of ``entry_id``: that of the last fragment that begins at or before it."""
         for fragment in reversed(self.fragments):
             if fragment.first_entry <= entry_id:
                 return fragment.ensemble
         return ()
 
     def in_recovery(self) -> Self:
-        """The same ledger, marked as being recovered."""
+        """The same ledger in recovery."""
         return replace(self, state=LedgerState.IN_RECOVERY)
 
     def closed(self, last_entry: int, length: int) -> Self:
-        """The same ledger, ended at ``last_entry`` (-1: empty) with ``length`` payload bytes."""
+        """The same ledger closed at ``last_entry`` (-1: empty), with ``length`` payload bytes."""
         return replace(self, state=LedgerState.CLOSED, last_entry=last_entry, length=length)
 
     def encode(self) -> bytes:
@@ -126,7 +128,7 @@ class LedgerMetadata:
         for key, value in self.custom.items():
             message.customMetadata.add(key=key, value=value)
         body = message.SerializeToString()
-        return b"".join((_HEADER, _VERSION_3, b"\n", _encode_size(len(body)), body))
+        return b"".join((_HEADER, _VERSION_3, b"\n", encode_varint(len(body)), body))
 
     @classmethod
     def decode(cls, value: bytes) -> Self:
@@ -171,7 +173,7 @@ def ledger_path(ledger_id: int) -> str:
 
 
 def ledger_id_of(path: str) -> int | None:
-    """Which ledger's node this is; None for every other path, such as an inner node's."""
+    """The id of the ledger with this node; None for any other path, such as an inner node's."""
     match = _SHORT_PATH.fullmatch(path) or _LONG_PATH.fullmatch(path)
     if match is None:
         return None
@@ -180,7 +182,7 @@ def ledger_id_of(path: str) -> int | None:
 
 
 def _body_of(value: bytes) -> bytes:
-    """The message without what stands before it."""
+    """Check what precedes the message, and return the message."""
     if not value.startswith(_HEADER):
         raise MalformedRecord(_RECORD, "the header is not BookKeeper's")
     version_end = value.find(b"\n", len(_HEADER), len(_HEADER) + _VERSION_BYTES_MAX + 1)
@@ -189,27 +191,16 @@ def _body_of(value: bytes) -> bytes:
     version = value[len(_HEADER) : version_end]
     if version != _VERSION_3:
         raise UnsupportedRecord(_RECORD, f"version {version!r}, where 3 is read")
-    size, body_start = _decode_size(value, version_end + 1)
+    # A varint of 32 bits at most.
+    size = 0
+    size_start = version_end + 1
+    for index, byte in enumerate(value[size_start : size_start + _MESSAGE_SIZE_BYTES_MAX]):
+        size |= (byte & 0x7F) << 7 * index
+        if byte <= 0x7F:
+            body_start = size_start + index + 1
+            break
+    else:
+        raise MalformedRecord(_RECORD, "the message's size does not end")
     if len(value) - body_start < size:
         raise MalformedRecord(_RECORD, f"{len(value) - body_start} bytes of {size}")
     return value[body_start : body_start + size]
-
-
-def _encode_size(size: int) -> bytes:
-    """A protobuf varint."""
-    encoded = bytearray()
-    while size > 0x7F:
-        encoded.append(size & 0x7F | 0x80)
-        size >>= 7
-    encoded.append(size)
-    return bytes(encoded)
-
-
-def _decode_size(value: bytes, position: int) -> tuple[int, int]:
-    """A protobuf varint of at most 32 bits, and where it ends."""
-    size = 0
-    for index, byte in enumerate(value[position : position + _MESSAGE_SIZE_BYTES_MAX]):
-        size |= (byte & 0x7F) << 7 * index
-        if byte <= 0x7F:
-            return size, position + index + 1
-    raise MalformedRecord(_RECORD, "the message's size does not end")

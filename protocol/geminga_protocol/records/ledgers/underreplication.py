@@ -1,9 +1,12 @@
-"""The marks of auto-recovery: which ledgers lack copies, who copies them, who looks for them, when
-all were last looked at, and the two knobs that operators turn.
+"""The records of auto-recovery, all below one path in ZooKeeper.
+
+A mark says that a ledger lacks replicas, a lock that a replication worker is copying it. Votes
+elect the auditor, which looks for such ledgers and stores the times of its checks. Operators set
+two nodes: one disables auto-recovery, one delays it after the loss of a bookie.
 
 Facts: ``ZkLedgerUnderreplicationManager`` and ``ZkLedgerAuditorManager`` of Apache BookKeeper; the
-messages stand in DataFormats.proto. Layout, marks, locks and votes are in protobuf's text form, the
-times in its binary form.
+messages are those of DataFormats.proto. Layout, marks, locks and votes are in protobuf's text form,
+the times in its binary form.
 """
 
 from __future__ import annotations
@@ -35,20 +38,25 @@ LOCKS_PATH = f"{UNDERREPLICATION_PATH}/locks"
 LAST_CHECK_PATH = f"{UNDERREPLICATION_PATH}/checkallledgersctime"
 LAST_PLACEMENT_CHECK_PATH = f"{UNDERREPLICATION_PATH}/placementpolicycheckctime"
 LAST_REPLICAS_CHECK_PATH = f"{UNDERREPLICATION_PATH}/replicascheckctime"
-# Auto-recovery rests while this node is there.
+# Auto-recovery pauses while this node exists.
 DISABLED_PATH = f"{UNDERREPLICATION_PATH}/disable"
-# Seconds for which one lost bookie is waited for.
+# Seconds for which the auditor waits for a lost bookie to come back before it marks its ledgers.
 LOST_BOOKIE_DELAY_PATH = f"{UNDERREPLICATION_PATH}/lostBookieRecoveryDelay"
-# The lowest of the sequential nodes below it is the auditor's; it holds the auditor's name itself.
+# The bookie with the lowest of the sequential nodes below it is the auditor, and writes its name
+# into this node.
 VOTES_PATH = f"{UNDERREPLICATION_PATH}/auditorelection"
 VOTE_PREFIX = "V_"
-# The same of Pulsar's own metadata driver, which elects by one ephemeral node; facts:
+# The election of Pulsar's own metadata driver, by one ephemeral node; facts:
 # ``PulsarLedgerAuditorManager`` of Apache Pulsar.
 LEADER_PATH = f"{UNDERREPLICATION_PATH}/leader"
-# Marks stand so many levels below ``MARKS_PATH``.
+# Inner nodes between ``MARKS_PATH`` and a mark: one node with millions of children would make every
+# listing of it too large for ZooKeeper.
 MARK_LEVELS = 4
 
+# The only layout that BookKeeper has defined. A worker that finds another one must not touch the
+# marks.
 _LAYOUT = LedgerRereplicationLayoutFormat(type="BASIC", version=1)
+# How errors name the records.
 _MARK = "under-replication mark"
 _LAYOUT_RECORD = "under-replication layout"
 _LAST_CHECK = "time of the last check"
@@ -59,14 +67,16 @@ _VOTE = "auditor's vote"
 _LEADER = "auditor's node"
 _DELAY = "lost bookie's grace"
 
+# ZooKeeper appends the sequence number, which is negative after 2**31 votes.
 _VOTE_NAME = re.compile(rf"{VOTE_PREFIX}(-?\d{{1,10}})", re.ASCII)
 _MARK_NAME = re.compile(r"urL(\d{1,19})", re.ASCII)
+# Operators may set the delay by hand.
 _DELAY_TEXT = re.compile(rb"\d{1,10}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnderreplicatedLedger:
-    """Why a ledger was marked: the bookies that lost it, and since when (Unix milliseconds)."""
+    """A mark: the bookies that lost replicas of the ledger, and since when (Unix milliseconds)."""
 
     missing_bookies: tuple[str, ...]
     marked_at_ms: int | None = None
@@ -87,7 +97,7 @@ class UnderreplicatedLedger:
 
 
 def mark_path(ledger_id: int) -> str:
-    """The mark of a ledger, below four levels of its id in hexadecimal."""
+    """The node of a ledger's mark, below four levels of its id in hexadecimal."""
     assert 0 <= ledger_id <= LEDGER_ID_MAX
     digits = f"{ledger_id:016x}"
     levels = "/".join(digits[start : start + 4] for start in range(0, 16, 4))
@@ -100,7 +110,7 @@ def lock_path(ledger_id: int) -> str:
 
 
 def marked_ledger_id(name: str) -> int | None:
-    """Which ledger a mark's or a lock's node is about, by its name; None for any other node."""
+    """The ledger of a mark or a lock, by the name of its node; None for any other node."""
     match = _MARK_NAME.fullmatch(name)
     if match is None or int(match[1]) > LEDGER_ID_MAX:
         return None
@@ -108,12 +118,12 @@ def marked_ledger_id(name: str) -> int | None:
 
 
 def encode_lock(holder: str) -> bytes:
-    """The bytes of a lock: who copies the ledger, for people to read."""
+    """The bytes of a lock: the worker that copies the ledger, for operators to read."""
     return render_text(LockDataFormat(bookieId=holder)).encode()
 
 
 def decode_lock(value: bytes) -> str:
-    """Who holds a lock, empty where it does not say. Raises ``MalformedRecord``."""
+    """The holder of a lock, or an empty name. Raises ``MalformedRecord``."""
     return parse_text(LockDataFormat, text_of_bytes(value, _LOCK), _LOCK).bookieId
 
 
@@ -123,13 +133,13 @@ def encode_vote(bookie_id: str) -> bytes:
 
 
 def votes_in_order(names: Iterable[str]) -> list[str]:
-    """Which of ``names`` are votes, the lowest first: that one is the auditor's."""
+    """The votes among ``names``, the lowest first: that of the auditor."""
     votes = [(int(match[1]), name) for name in names if (match := _VOTE_NAME.fullmatch(name))]
     return [name for _, name in sorted(votes)]
 
 
 def decode_vote(value: bytes) -> str:
-    """Who voted for itself. Raises ``MalformedRecord``."""
+    """The bookie that wrote a vote. Raises ``MalformedRecord``."""
     return parse_text(AuditorVoteFormat, text_of_bytes(value, _VOTE), _VOTE).bookieId
 
 
@@ -139,7 +149,7 @@ def encode_leader(bookie_id: str) -> bytes:
 
 
 def decode_leader(value: bytes) -> str:
-    """Who was elected. Raises ``MalformedRecord``."""
+    """The elected auditor. Raises ``MalformedRecord``."""
     try:
         name: object = json.loads(value)
     except ValueError as error:
@@ -155,14 +165,14 @@ def encode_lost_bookie_delay(seconds: int) -> bytes:
 
 
 def decode_lost_bookie_delay(value: bytes) -> int:
-    """Seconds. Raises ``MalformedRecord``."""
+    """The delay in seconds. Raises ``MalformedRecord``."""
     if not _DELAY_TEXT.fullmatch(value):
         raise MalformedRecord(_DELAY, f"{value[:100]!r} is no number of seconds")
     return int(value)
 
 
 def encode_layout() -> bytes:
-    """The bytes of the layout node: the one layout there is."""
+    """The bytes of the layout node; BookKeeper has defined only this layout."""
     return render_text(_LAYOUT).encode()
 
 
@@ -175,7 +185,7 @@ def check_layout(value: bytes) -> None:
 
 
 def encode_last_check(checked_at_ms: int) -> bytes:
-    """The bytes of ``LAST_CHECK_PATH``: when the auditor last looked at every ledger."""
+    """The bytes of ``LAST_CHECK_PATH``: when the auditor last checked all ledgers."""
     return CheckAllLedgersFormat(checkAllLedgersCTime=checked_at_ms).SerializeToString()
 
 

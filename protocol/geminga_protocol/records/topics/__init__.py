@@ -1,4 +1,4 @@
-"""Records about one topic: its log, cursors, schemas, delayed messages and compacted ledger.
+"""Records of one topic: its log, cursors, schemas, delayed messages and compacted ledger.
 
-Some stand in ZooKeeper, others as entries in a ledger that a ZooKeeper record names.
+Some are nodes in ZooKeeper, others are entries of a ledger that a node in ZooKeeper names.
 """

@@ -1,8 +1,8 @@
-"""What Pulsar keeps of a compacted topic: a ledger of the newest message of every key.
+"""The compacted ledger of a topic: the newest message of each key.
 
-Each entry is one stored entry of the topic with its place in front. The cursor ``__compaction`` of
-the topic names the ledger in a property of its position; up to that position the topic is
-compacted. Facts: ``RawMessageImpl``, ``Compactor`` and ``LedgerMetadataUtils`` of Apache Pulsar.
+Each entry is a stored entry of the topic behind its id. The topic's cursor ``__compaction`` names
+the ledger in a property of its position, which is the last one that was compacted. Facts:
+``RawMessageImpl``, ``Compactor`` and ``LedgerMetadataUtils`` of Apache Pulsar.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from geminga_protocol.pulsar.messages.integers import signed
 from geminga_protocol.pulsar.messages.protobuf import parse_message
 from geminga_protocol.records.errors import MalformedRecord
 
+# The topic's subscription that compaction reads with, and the property that names the ledger.
 COMPACTION_CURSOR = "__compaction"
 COMPACTED_LEDGER_PROPERTY = "CompactedTopicLedger"
 
@@ -30,13 +31,13 @@ assert SIZE.size == SIZE_BYTES
 
 
 def encode_compacted(ledger_id: int, entry_id: int, payload: bytes, *, partition: int) -> bytes:
-    """One entry of a compacted ledger; ``partition`` is -1 in a topic that is none."""
+    """One entry of a compacted ledger; ``partition`` is -1 in a topic without partitions."""
     place = encode_place(ledger_id, entry_id, partition=partition)
     return b"".join((SIZE.pack(len(place)), place, SIZE.pack(len(payload)), payload))
 
 
 def encode_place(ledger_id: int, entry_id: int, *, partition: int) -> bytes:
-    """The place of an entry, as ``MessageIdData``."""
+    """The id of an entry, as an encoded ``MessageIdData``."""
     place = MessageIdData(ledgerId=ledger_id, entryId=entry_id)
     if partition >= 0:
         place.partition = partition
@@ -65,7 +66,7 @@ def _size_at(entry: bytes, start: int) -> int:
 
 
 def compacted_ledger_labels(topic: str, upto: bytes) -> dict[str, bytes]:
-    """The custom metadata of a ledger of ``topic``, compacted up to the place ``upto``."""
+    """The custom metadata of a compacted ledger of ``topic``; ``upto`` is of ``encode_place``."""
     return {
         "application": b"pulsar",
         "component": b"compacted-ledger",

@@ -1,8 +1,9 @@
-"""Where Pulsar keeps the index of a subscription's delayed messages (PIP-195).
+"""The index of a subscription's delayed messages, as Pulsar stores it (PIP-195).
 
-The index is cut into buckets, each the delayed messages of some consecutive ledgers of the topic,
-each in a ledger of its own: entry 0 says what the other entries hold, entry n is segment n, with
-messages in the order of their delivery times. A property of the cursor names each bucket's ledger.
+The index is divided into buckets. A bucket has the delayed messages of some consecutive ledgers of
+the topic and is stored in a ledger of its own: entry 0 summarizes the other entries, and entry n is
+segment n, with messages in the order of their delivery times. A property of the cursor names the
+ledger of each bucket. So a broker can load only the segments whose messages are due soon.
 Facts: ``BucketDelayedDeliveryTracker``, ``MutableBucket``, ``ImmutableBucket`` and
 ``BookkeeperBucketSnapshotStorage`` of Apache Pulsar.
 """
@@ -24,29 +25,31 @@ BUCKET_PROPERTY = "#pulsar.internal.delayed.bucket"
 
 _METADATA = "metadata of a bucket of delayed messages"
 _SEGMENT = "segment of a bucket of delayed messages"
+# The prefix and the two ledger ids of a property's name.
 _PARTS = 3
 
+# (deliver_at_ms, ledger_id, entry_id) of one delayed message.
 DelayedIndex = tuple[int, int, int]
-"""``(deliver_at_ms, ledger_id, entry_id)``: one delayed message."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class BucketKey:
-    """Which ledgers' delayed messages a bucket holds: the first and the last, both included."""
+    """The ledgers of a bucket's messages: the first and the last, both included."""
 
     first_ledger_id: int
     last_ledger_id: int
 
     @property
     def property_name(self) -> str:
-        """The cursor's property whose value is the bucket's ledger, in decimal digits."""
+        """The property of the cursor whose value is the id of the bucket's ledger, in decimal."""
         return f"{BUCKET_PROPERTY}_{self.first_ledger_id}_{self.last_ledger_id}"
 
 
 def buckets_of(properties: Mapping[str, str]) -> dict[BucketKey, int]:
     """The ledgers of the buckets that a cursor's properties name, in the order of their keys.
 
-    What is no name of a bucket, or names no ledger, is left out: its messages are read again.
+    Properties that name no bucket or no ledger are left out; the broker then finds their delayed
+    messages by reading the topic again.
     """
     found: dict[BucketKey, int] = {}
     for name, value in properties.items():
@@ -72,11 +75,12 @@ def bucket_labels(key: BucketKey, topic: str, subscription: str) -> dict[str, by
 
 @dataclass(frozen=True, slots=True)
 class SegmentSummary:
-    """What entry 0 says of a segment: when its first and its last message are due (Unix time), and
-    which entries of which ledgers it holds, as a bit set of entry ids for each ledger."""
+    """What entry 0 says about a segment."""
 
+    # When the segment's first and last message are due, in Unix time.
     due_first_ms: int
     due_last_ms: int
+    # For each ledger, the bit set of the ids of its entries in the segment.
     entries: Mapping[int, int] = field(default_factory=dict)
 
 

@@ -1,8 +1,7 @@
-"""What Pulsar keeps of a topic's log: the chain of its ledgers.
+"""The record of a topic's log (its managed ledger): the chain of its ledgers.
 
 Facts: ``MetaStoreImpl`` of Apache Pulsar; the message is ``ManagedLedgerInfo`` of
-MLDataFormats.proto. Compressed records (``managedLedgerInfoCompressionType``, not set by default)
-are refused.
+MLDataFormats.proto. Compressed records are read (``encodings.compression``), plain ones written.
 """
 
 from __future__ import annotations
@@ -23,22 +22,21 @@ MANAGED_LEDGERS_PATH = "/managed-ledgers"
 
 _RECORD = "managed ledger"
 
+# (ledger_id, entry_id) of an entry in the log.
 Position = tuple[int, int]
-"""``(ledger_id, entry_id)``."""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerRecord:
-    """One ledger of the chain. The last one, still written to, has neither entries nor size.
-
-    ``closed_at_ms`` is Unix time, 0 while the ledger is open. ``offload`` is the serialized
-    ``OffloadContext``, kept as it is: ledgers in other storage are not ours to read.
-    """
+    """One ledger of the chain."""
 
     ledger_id: int
+    # Both are None for the last ledger, which is still written to.
     entries: int | None = None
     size_bytes: int | None = None
+    # Unix time, 0 while the ledger is open.
     closed_at_ms: int | None = 0
+    # The serialized ``OffloadContext``, kept unread: Geminga does not read offloaded ledgers.
     offload: bytes | None = None
 
 
@@ -73,14 +71,27 @@ class ManagedLedgerRecord:
 
     @classmethod
     def decode(cls, value: bytes) -> Self:
-        """Read a topic's node; an empty one is a log without ledgers, just created.
+        """Read a topic's node; an empty one is a log that was just created, without ledgers.
 
         Raises ``MalformedRecord``, and ``UnsupportedRecord`` where it is compressed in a way that
         needs a package that is missing.
         """
         message = parse_message(ManagedLedgerInfo, uncompressed(value, _RECORD), _RECORD)
         return cls(
-            ledgers=tuple(_ledger_of(ledger) for ledger in message.ledgerInfo),
+            ledgers=tuple(
+                LedgerRecord(
+                    ledger_id=ledger.ledgerId,
+                    entries=ledger.entries if ledger.HasField("entries") else None,
+                    size_bytes=ledger.size if ledger.HasField("size") else None,
+                    closed_at_ms=ledger.timestamp if ledger.HasField("timestamp") else None,
+                    offload=(
+                        ledger.offloadContext.SerializeToString()
+                        if ledger.HasField("offloadContext")
+                        else None
+                    ),
+                )
+                for ledger in message.ledgerInfo
+            ),
             terminated_at=(
                 position_of(message.terminatedPosition)
                 if message.HasField("terminatedPosition")
@@ -101,17 +112,3 @@ def managed_ledger_path(name: str) -> str:
 def position_of(message: NestedPositionInfo) -> Position:
     """The position in a message."""
     return message.ledgerId, message.entryId
-
-
-def _ledger_of(message: ManagedLedgerInfo.LedgerInfo) -> LedgerRecord:
-    return LedgerRecord(
-        ledger_id=message.ledgerId,
-        entries=message.entries if message.HasField("entries") else None,
-        size_bytes=message.size if message.HasField("size") else None,
-        closed_at_ms=message.timestamp if message.HasField("timestamp") else None,
-        offload=(
-            message.offloadContext.SerializeToString()
-            if message.HasField("offloadContext")
-            else None
-        ),
-    )

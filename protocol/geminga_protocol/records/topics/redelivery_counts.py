@@ -1,10 +1,10 @@
-"""Where Geminga keeps how often entries were given back: in properties of the cursor's position.
+"""Redelivery counts of entries, as Geminga stores them: in properties of the cursor's position.
 
-Apache Pulsar forgets these counts. It writes a position's properties on with every single
-acknowledgement, unread, and lets them go with a cumulative one: what is found afterwards is lower
-than the truth, never higher.
+Apache Pulsar does not store these counts. Its brokers copy the properties of a position, unread,
+when a single entry is acknowledged, and drop them on a cumulative acknowledgement. A count that is
+found after such a broker owned the topic may therefore be too low, but never too high.
 
-A property is a run of neighbouring entries with the same count::
+A property is a run of consecutive entries with the same count::
 
     geminga.redelivered.LEDGER.FIRST.LAST = TIMES        ids in decimal, both ends included
 """
@@ -17,11 +17,12 @@ from typing import NamedTuple
 PROPERTY_PREFIX = "geminga.redelivered."
 # What CommandMessage.redelivery_count holds, a uint32.
 COUNT_MAX = (1 << 32) - 1
+# Ledger id, first and last entry id behind the prefix.
 _PARTS = 3
 
 
 class CountedRun(NamedTuple):
-    """Entries ``first`` to ``last`` of a ledger were given back so many ``times`` each."""
+    """Entries ``first`` to ``last`` of a ledger, each of which was redelivered ``times`` times."""
 
     ledger_id: int
     first: int
@@ -30,12 +31,12 @@ class CountedRun(NamedTuple):
 
 
 def is_of_redelivery_counts(property_name: str) -> bool:
-    """Whether a property of a position is one of these."""
+    """Whether a property of a position is a redelivery count."""
     return property_name.startswith(PROPERTY_PREFIX)
 
 
 def properties_of_runs(runs: Iterable[CountedRun]) -> dict[str, int]:
-    """The properties that keep ``runs``."""
+    """The properties that store ``runs``."""
     return {
         f"{PROPERTY_PREFIX}{run.ledger_id}.{run.first}.{run.last}": min(run.times, COUNT_MAX)
         for run in runs
@@ -43,16 +44,15 @@ def properties_of_runs(runs: Iterable[CountedRun]) -> dict[str, int]:
 
 
 def runs_of_properties(properties: Mapping[str, int]) -> list[CountedRun]:
-    """What ``properties`` keep, in order; what is no such run is left out."""
-    found = (_run(name, times) for name, times in properties.items())
-    return sorted(run for run in found if run is not None)
-
-
-def _run(name: str, times: int) -> CountedRun | None:
-    if not is_of_redelivery_counts(name) or not 0 < times <= COUNT_MAX:
-        return None
-    parts = name.removeprefix(PROPERTY_PREFIX).split(".")
-    if len(parts) != _PARTS or not all(each.isascii() and each.isdigit() for each in parts):
-        return None
-    ledger_id, first, last = map(int, parts)
-    return CountedRun(ledger_id, first, last, times) if first <= last else None
+    """The runs in ``properties``, in order; properties that are no valid run are left out."""
+    # Counts only help clients to give up on a message, so a damaged one must not fail the cursor.
+    runs: list[CountedRun] = []
+    for name, times in properties.items():
+        if not is_of_redelivery_counts(name) or not 0 < times <= COUNT_MAX:
+            continue
+        parts = name.removeprefix(PROPERTY_PREFIX).split(".")
+        if len(parts) == _PARTS and all(each.isascii() and each.isdigit() for each in parts):
+            ledger_id, first, last = map(int, parts)
+            if first <= last:
+                runs.append(CountedRun(ledger_id, first, last, times))
+    return sorted(runs)

@@ -1,7 +1,7 @@
-"""Where a topic's schemas are kept: the node says in which ledger entries, the entries hold them.
+"""The schemas of a topic: a node in ZooKeeper names the ledger entries that contain them.
 
 Facts: ``BookkeeperSchemaStorage`` and ``SchemaRegistryServiceImpl`` of Apache Pulsar; the messages
-stand in SchemaStorageFormat.proto and SchemaRegistryFormat.proto.
+are those of SchemaStorageFormat.proto and SchemaRegistryFormat.proto.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from geminga_protocol.records.topics.managed_ledger import Position
 
 SCHEMAS_PATH = "/schemas"
 
+# How errors name the records.
 _LOCATOR = "schema locator"
 _ENTRY = "schema entry"
 _INFO = "schema info"
 
-# Of the version that the first entry of all names as the ones before it: there are none.
+# The position of a first version in its own entry: the entry does not exist yet when it is encoded.
 NO_POSITION: Position = (-1, -1)
-# SchemaInfo numbers the types from 1 on, the commands from 0 on, both in the same order.
+# SchemaInfo numbers the types from 1 on, commands number them from 0 on, both in the same order.
 _STORED_TYPE_OFFSET = 1
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaIndex:
-    """One version: the entry that holds it, and the SHA-256 of its schema data."""
+    """One version: the entry that contains it, and the SHA-256 of its schema data."""
 
     version: int
     position: Position
@@ -58,8 +59,9 @@ class SchemaLocator:
 
 @dataclass(frozen=True, slots=True)
 class SchemaEntry:
-    """One entry of a schema ledger: a version, and what was known of earlier ones."""
+    """One entry of a schema ledger: a version, and the index of the earlier versions."""
 
+    # An encoded ``SchemaInfo``.
     schema: bytes
     versions: tuple[SchemaIndex, ...]
 
@@ -78,21 +80,22 @@ class SchemaEntry:
 
 @dataclass(frozen=True, slots=True)
 class SchemaInfo:
-    """One version of a topic's schema, or the tombstone that says it was deleted (``is_deleted``).
+    """One version of a topic's schema."""
 
-    ``user`` is the role that registered it, ``created_ms`` when that was.
-    """
-
+    # ``tenant/namespace/encoded-topic``.
     schema_id: str
     type: SchemaType
+    # In the form of the type: for AVRO, JSON and PROTOBUF an Avro schema in JSON.
     definition: bytes
+    # Unix time of the registration, and the role that registered the version.
     created_ms: int
     user: str = ""
+    # A tombstone: with this version the schema was deleted, the versions before it count no more.
     is_deleted: bool = False
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def encode(self) -> bytes:
-        """What ``SchemaEntry.schema`` holds."""
+        """The bytes of ``SchemaEntry.schema``."""
         number = cast(
             "schemas_pb2.SchemaInfo.SchemaType.ValueType", self.type + _STORED_TYPE_OFFSET
         )
@@ -111,7 +114,7 @@ class SchemaInfo:
 
     @classmethod
     def decode(cls, value: bytes) -> Self:
-        """Read what ``SchemaEntry.schema`` holds. Raises ``MalformedRecord``."""
+        """Read the bytes of ``SchemaEntry.schema``. Raises ``MalformedRecord``."""
         message = parse_message(schemas_pb2.SchemaInfo, value, _INFO)
         return cls(
             message.schema_id,

@@ -12,5 +12,5 @@ def test_the_older_version_is_agreed_on() -> None:
 
 
 def test_the_broker_does_not_promise_scalable_topics() -> None:
-    # Newer official C++ clients would start a lookup that nobody here answers.
+    # Newer official C++ clients would start a lookup that Geminga does not answer.
     assert not BROKER_FEATURES.supports_scalable_topics
