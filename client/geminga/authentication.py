@@ -203,9 +203,13 @@ class OAuth2:
     async def token(self, refused: bytes | None = None) -> bytes:
         """A token that is not about to expire, and is another one than ``refused``."""
         loop = asyncio.get_running_loop()
+        # Within it the token is looked at again: another connection may have fetched one during the
+        # wait.
         async with self._lock:
             if not self._token or self._token == refused or loop.time() >= self._replace_at_s:
                 configuration = f"{self._issuer_url}/.well-known/openid-configuration"
+                # Asked for each time: a token lives for minutes at least, and the endpoint may
+                # move.
                 found = await self._ask(HttpRequest(configuration), "token_endpoint")
                 endpoint = HttpRequest(str(found["token_endpoint"]), body=self._form)
                 issued = await self._ask(endpoint, "access_token")
@@ -243,6 +247,8 @@ class _OAuth2Exchange:
 
     async def answer(self, challenge: bytes) -> bytes:
         del challenge
+        # Compared with what this connection showed: if another one has replaced the token since,
+        # the current one is good and is not fetched again.
         self.shown = await self.method.token(refused=self.shown)
         return self.shown
 

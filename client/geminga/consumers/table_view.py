@@ -71,6 +71,8 @@ class TableView(AsyncClosable, Mapping[str, ValueT], Generic[ValueT]):
         Limit the wait with ``asyncio.timeout``. Raises ``ClientError``.
         """
         self._topics.check_open()
+        # Asked for once: what is published after this call is not waited for, or a busy topic would
+        # keep the caller waiting without end.
         last = await self._topics.last_message_ids()
         targets = {topic: each.position for topic, each in last.items() if each.entry_id >= 0}
 
@@ -104,6 +106,7 @@ class TableRows:
     def put(self, lane: Lane, messages: Sequence[Message[Any]]) -> None:
         """Apply the messages of an entry, in their order."""
         if messages:
+            # Before they are applied: the next ones may be on their way meanwhile.
             lane.on_taken(messages)
         for message in messages:
             self._apply(message)
@@ -172,6 +175,8 @@ class _Changes:
                 raise self._error
             self._arrived.clear()
             await self._arrived.wait()
+        # The oldest change first; one that came meanwhile for the same key has replaced its value
+        # in place.
         key = next(iter(self._changed))
         return key, self._changed.pop(key)
 

@@ -134,20 +134,18 @@ def _default(field: FieldDescriptor) -> object:
     if isinstance(value, float):
         if not math.isfinite(value):
             raise ValueError(f"the default of {field.full_name} is {value}, which JSON cannot say")
-        return _shortest(value) if field.type == FieldDescriptor.TYPE_FLOAT else value
+        if field.type == FieldDescriptor.TYPE_DOUBLE:
+            return value
+        # Java writes the fewest digits that give this number in 32 bits; Python would write those
+        # of the same number in 64 bits, and the texts would differ.
+        texts = (f"{value:.{digits}g}" for digits in range(1, 10))
+        bits_32 = struct.pack(">f", value)
+        return next(float(text) for text in texts if struct.pack(">f", float(text)) == bits_32)
     if isinstance(value, int) and not isinstance(value, bool):
         bits = _BITS[_SINGLE[field.type]]
         # Java has no unsigned numbers: large ones are negative there.
         return value - (1 << bits) if value >> (bits - 1) == 1 else value
     return value
-
-
-def _shortest(value: float) -> float:
-    """The number with the fewest digits that is this one in 32 bits."""
-    texts = (f"{value:.{digits}g}" for digits in range(1, 10))
-    return next(
-        float(text) for text in texts if struct.pack(">f", float(text)) == struct.pack(">f", value)
-    )
 
 
 def _namespace(described: Descriptor | EnumDescriptor) -> str | None:
