@@ -208,8 +208,6 @@ class OAuth2:
         async with self._lock:
             if not self._token or self._token == refused or loop.time() >= self._replace_at_s:
                 configuration = f"{self._issuer_url}/.well-known/openid-configuration"
-                # Asked for each time: a token lives for minutes at least, and the endpoint may
-                # move.
                 found = await self._ask(HttpRequest(configuration), "token_endpoint")
                 endpoint = HttpRequest(str(found["token_endpoint"]), body=self._form)
                 issued = await self._ask(endpoint, "access_token")

@@ -103,6 +103,7 @@ class Producer(_Closable, Generic[ValueT]):
         """
 
         async def work() -> None:
+            # In one call with the sending: two would be two hand-overs between threads.
             await self._producer.ready()
             self._producer.send_nowait(value, callback, **options)
 

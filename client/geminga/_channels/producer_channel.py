@@ -206,9 +206,8 @@ class ProducerChannel(Channel, Generic[ContextT]):
         # No broker will ever accept another payload of this producer.
         if error.error in (api.TopicTerminatedError, api.ProducerFenced):
             self.end(reason)
-        # Storing failed, for example since the topic's ledger was closed. The payloads behind it
-        # may fail for the same reason, and must not be stored before it: all are sent again, in
-        # order.
+        # Storing failed, and may succeed another time. The payloads behind it must not be stored
+        # before it: all are sent again, in order.
         elif error.error != api.NotAllowedError:
             self._send_all_again(str(reason))
         elif self._pending.refuse(error.sequence_id, reason):

@@ -77,6 +77,8 @@ def batch_layout(buffer: bytes, start: int, count: int, base: int = 0) -> BatchL
     add, end = layout.bounds.append, len(buffer)
     position, place, window = start, 0, RUN_FIRST
     while place < count:
+        # The shape of nearly all messages; ``take_single`` reads any other, and raises what is
+        # wrong with it.
         usual = _usual(buffer, position, end)
         if usual is None:
             metadata, payload, position = take_single(buffer, position, end)
@@ -111,8 +113,10 @@ def batch_layout(buffer: bytes, start: int, count: int, base: int = 0) -> BatchL
                 layout.keys[place + nth] = buffer[at : at + len(key)]
             place += run
             behind += stride * run
+            # Doubled while runs fill it: few steps for a batch of equal messages.
             window = 2 * window if run == window else RUN_FIRST
         position = behind
+    # Bytes behind the last message: the count in the metadata is wrong, and messages would be lost.
     if position != end:
         raise WireError(f"a batch of {count} messages has {end - position} bytes too many")
     return layout

@@ -338,7 +338,6 @@ class TopicProducer:
             schema_version=self.channel.schema_version,
         )
         messages = len(batch)
-        # Before it is sent: a channel may settle it within ``send``.
         self._last = batch
         if messages == 1:
             # A batch of one would be larger, and give its message's id a batch index.

@@ -109,4 +109,6 @@ class ValueReader:
     def _version(self, message: Message[Any]) -> _Version:
         version = message.schema_version
         known = None if version is None else self._versions.get(version)
+        # A version that was not learned is read by the schema's own definition: most schemas need
+        # no other.
         return known or self._own
