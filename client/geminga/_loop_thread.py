@@ -29,7 +29,7 @@ class LoopThread:
         # before the end is done or cancelled, and none is handed over afterwards.
         self._lock = threading.Lock()
         self._is_over = False
-        # A daemon, so that a program that forgets to close its client ends all the same.
+        # A daemon, so that a program that forgets to close its client still ends.
         self._thread = threading.Thread(target=self._serve, name="geminga.sync", daemon=True)
         self._thread.start()
 

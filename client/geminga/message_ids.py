@@ -117,7 +117,7 @@ class MessageId:
             proto = MessageIdData.FromString(encoded)
         except DecodeError as error:
             raise ClientError(f"{encoded!r} is no message id") from error
-        # Bytes of another kind may parse all the same; ledger id and entry id are required fields.
+        # Bytes of another kind may parse, too; ledger id and entry id are required fields.
         if not proto.IsInitialized():
             raise ClientError(f"{encoded!r} is no message id")
         return from_proto(proto, topic=topic)

@@ -151,7 +151,7 @@ class Consumer(_Closable, Generic[ValueT]):
             yield message
 
     def ack(self, message: Message[Any] | MessageId) -> None:
-        """Acknowledge a message: it need not be delivered again. The broker is told soon."""
+        """Acknowledge a message: it need not be delivered again. The broker learns of it soon."""
         self._loop.call(self._consumer.ack, message)
 
     def ack_cumulative(self, message: Message[Any] | MessageId) -> None:

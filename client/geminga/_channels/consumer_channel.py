@@ -221,9 +221,9 @@ class ConsumerChannel(Channel):
     def acknowledge(self, position: Position, open_indexes: OpenIndexes | None = None) -> None:
         """Acknowledge an entry, or those of its messages that are not open.
 
-        The broker is told together with others, after ``ack_group_s`` or once there are
-        ``ack_group_max``, and does not confirm it (see ``acknowledge_confirmed``). While there is
-        no broker the acknowledgement is kept.
+        It is sent together with others, after ``ack_group_s`` or once there are
+        ``ack_group_max``, and the broker does not confirm it (see ``acknowledge_confirmed``).
+        While there is no broker the acknowledgement is kept.
         """
         self._acks.acknowledge(position, open_indexes)
         self._schedule_acks()

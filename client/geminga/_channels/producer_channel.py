@@ -212,7 +212,7 @@ class ProducerChannel(Channel, Generic[ContextT]):
             self._send_all_again(str(reason))
         elif self._pending.refuse(error.sequence_id, reason):
             # This payload would be refused another time, too. The broker may refuse it before those
-            # in front of it have their receipts: its sender is told in its turn.
+            # in front of it have their receipts: its sender is notified in order.
             self._answer_refused()
         else:
             self._settle(error.sequence_id, None)

@@ -217,8 +217,9 @@ class Connection(asyncio.Protocol):
         self._connected.exception()
         # Their callers run only in the next turn of the loop, when every channel below is detached.
         self._requests.fail_all(error)
-        # Swapped for empty ones first: a handler that is told may register with another connection,
-        # and one that unregisters here must not change the dict while it is gone through.
+        # Swapped for empty ones first: a handler that is notified may register with another
+        # connection, and one that unregisters here must not change the dict while it is gone
+        # through.
         producers, self.producers = self.producers, {}
         consumers, self.consumers = self.consumers, {}
         for producer in producers.values():

@@ -147,8 +147,8 @@ class Consumer(AsyncClosable, Generic[ValueT]):
     def ack(self, message: Message[Any] | MessageId) -> None:
         """Acknowledge a message: it is done with, and need not be delivered again.
 
-        The broker is told within ``ack_group_s`` seconds, and does not confirm it (see
-        ``ack_confirmed``). Without ``batch_index_acks`` the broker is told of a batch when all its
+        The client tells the broker within ``ack_group_s`` seconds, without a confirmation (see
+        ``ack_confirmed``); without ``batch_index_acks`` it does so for a batch once all its
         messages are acknowledged. Raises ``NotAcknowledgeable`` for the id of a message of another
         topic or in a batch of unknown size, or the error that ended the consumer.
         """

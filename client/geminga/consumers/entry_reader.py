@@ -267,7 +267,7 @@ class EntryReader(AsyncClosable):
         try:
             metadata, body_start = open_payload(payload, 0, len(payload))
         except WireError as error:
-            # The reader returns it all the same: what to do about it, its user decides.
+            # The reader returns it, too: its user decides what to do about it.
             entry = RawEntry(ledger_id, entry_id, payload, 0, None, str(error))
         else:
             entry = RawEntry(ledger_id, entry_id, payload, body_start, metadata)

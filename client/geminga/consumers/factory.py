@@ -145,7 +145,7 @@ class ConsumerFactory:
         Raises ``InvalidTopicName``, ``ValueError``, or ``ClientError``.
         """
         is_stored = all(name.is_persistent for name in _names(topics))
-        # Messages that others have replaced are of no use to a table. Brokers refuse to read
+        # A table needs no messages that newer ones have replaced. Brokers refuse to read
         # non-persistent topics like that, which have no compaction.
         settings = replace(settings, read_compacted=is_stored)
         spec = self._reading(settings, schema, EARLIEST, is_start_inclusive=False)

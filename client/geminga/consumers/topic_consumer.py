@@ -175,7 +175,7 @@ class TopicConsumer:
                 group.acknowledge(message.position, lambda: others)
                 return
             if not acks.acknowledge(batch_index):
-                # Without ``batch_index_acks`` brokers only know whole entries: the broker is told
+                # Without ``batch_index_acks`` brokers only know whole entries: they hear of it
                 # with the last message of the batch.
                 if self._settings.batch_index_acks:
                     group.acknowledge(message.position, acks.open_indexes)

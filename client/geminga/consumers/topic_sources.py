@@ -56,9 +56,9 @@ class NamedTopics:
 class PatternTopics:
     """The topics of a namespace whose names match a regular expression.
 
-    ``leaves_out`` says which topics that match are not consumed all the same. A broker that can
-    reports at once when topics come or go. The list is asked for again from time to time all the
-    same: a broker may read the expression slightly differently than Python.
+    ``leaves_out`` says which topics are left out although they match. A broker that can
+    reports at once when topics come or go. The client still asks for the list from
+    time to time: a broker may read the expression slightly differently than Python.
     """
 
     can_change = True

@@ -50,7 +50,7 @@ class PendingChunks:
         # By the uuid of their message, in the order of first chunks, which is that of their times.
         self._incomplete: dict[str, _IncompleteMessage] = {}
         # Called with entries whose message did not become whole within ``timeout_s``: its producer
-        # is gone, and they are of no use.
+        # is gone, and they will never make a message.
         self.on_expired: Callable[[list[Position]], None] = lambda _: None
         # Called with good entries that came in a wrong order, or for which there is no room: they
         # have to be delivered again.

@@ -18,7 +18,7 @@ from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import SchemaType
 
 # So many versions are kept. A topic has a few: one with more has a version for each message, and
-# keeping them would be of no use.
+# keeping them would not help.
 VERSIONS_KEPT_MAX = 1_000
 
 Read = Callable[[bytes], Any]
