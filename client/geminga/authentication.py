@@ -104,6 +104,7 @@ class Token:
         return {"Authorization": f"Bearer {(await self._show()).decode()}"}
 
     async def _show(self) -> bytes:
+        # Called each time, so that a function may return a token that was renewed.
         token = self._token if isinstance(self._token, str) else self._token()
         if inspect.isawaitable(token):
             token = await token

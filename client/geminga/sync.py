@@ -422,6 +422,7 @@ def _connecting(open_client: Callable[P, Opening[geminga.client.Client]]) -> Cal
         async def work() -> geminga.client.Client:
             return await open_client(*args, **options)
 
+        # A failed opening stops the thread again: there is no client that could do it.
         loop = LoopThread()
         try:
             return Client(loop, loop.run(work()))

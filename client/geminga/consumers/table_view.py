@@ -109,30 +109,28 @@ class TableRows:
             # Before they are applied: the next ones may be on their way meanwhile.
             lane.on_taken(messages)
         for message in messages:
-            self._apply(message)
+            key = message.key
+            if key is None:
+                continue
+            value: Any = None
+            if not message.is_null and message.data:
+                try:
+                    value = message.value
+                except Exception as error:  # noqa: BLE001  # a schema of the user's may raise anything
+                    # The key keeps its last readable value: one bad message must not end the view.
+                    log.error(  # noqa: TRY400  # the reason is in the error, the place says nothing
+                        "unreadable value",
+                        extra={"key": key, "id": str(message.id), "reason": str(error)},
+                    )
+                    continue
+            if value is None:
+                self.values.pop(key, None)
+            else:
+                self.values[key] = value
+            for watcher in self.watchers:
+                watcher.changed(key, value)
         # Also without a message: ``refresh`` waits for entries.
         self._arrived.set()
-
-    def _apply(self, message: Message[Any]) -> None:
-        key = message.key
-        if key is None:
-            return
-        value: Any = None
-        if not message.is_null and message.data:
-            try:
-                value = message.value
-            except Exception as error:  # noqa: BLE001  # a schema of the user's may raise anything
-                log.error(  # noqa: TRY400  # the reason is in the error, the place says nothing
-                    "unreadable value",
-                    extra={"key": key, "id": str(message.id), "reason": str(error)},
-                )
-                return
-        if value is None:
-            self.values.pop(key, None)
-        else:
-            self.values[key] = value
-        for watcher in self.watchers:
-            watcher.changed(key, value)
 
     def clear(self, lane: Lane) -> int:
         """Nothing is dropped: messages that come again are applied again."""

@@ -93,6 +93,7 @@ class _Definitions:
         if full in self._defined:
             is_short = namespace in (None, around) and name not in _TYPES_OF_AVRO
             return name if is_short else full
+        # Before its fields: a message may contain itself, and is named there.
         self._defined.add(full)
         is_enum = isinstance(described, EnumDescriptor)
         made: dict[str, Any] = {"type": "enum" if is_enum else "record", "name": name}
@@ -117,6 +118,7 @@ class _Definitions:
             kind = _SINGLE[field.type]
         if field.is_repeated:
             return {"name": field.name, "type": {"type": "array", "items": kind}, "default": []}
+        # A required field is always there: it has no default.
         if field.is_required:
             return {"name": field.name, "type": kind}
         if field.message_type is not None:
