@@ -474,7 +474,8 @@ class TopicProducer:
 
     async def close(self) -> None:
         """Wait up to ``close_timeout_s`` for receipts of what was sent, then leave the broker."""
-        # The messages that wait for the start are sent by then, or have failed.
+        # Messages that wait for the start are sent if it comes in time; else they fail with the end
+        # of the channel.
         if self._starting is not None:
             await asyncio.wait([self._starting], timeout=self._settings.close_timeout_s)
         self.send_batches()
