@@ -46,6 +46,7 @@ async def fetch(request: HttpRequest, tls: Tls, timeout_s: float) -> HttpAnswer:
     host = urlsplit(request.url).netloc
     try:
         async with asyncio.timeout(timeout_s):
+            # Two timeouts: that of the block ends the wait, that of the socket ends the thread.
             return await asyncio.to_thread(_fetch, request, tls, timeout_s)
     except TimeoutError:
         raise NotConnected(f"{host} did not answer within {timeout_s:g} s") from None
@@ -74,10 +75,13 @@ def _fetch(request: HttpRequest, tls: Tls, timeout_s: float) -> HttpAnswer:
         method = "GET" if request.body is None else "POST"
         connection.request(method, target, request.body, headers)
         answer = connection.getresponse()
+        # One byte more than allowed shows that there are too many, without reading all of them.
         body = answer.read(ANSWER_BYTES_MAX + 1)
     except http.client.HTTPException as error:
         raise NotConnected(f"{url.netloc} does not answer in HTTP: {error!r}") from error
     finally:
+        # No connection is kept: lookups over HTTP are rare, and the next one may go to another
+        # broker.
         connection.close()
     if len(body) > ANSWER_BYTES_MAX:
         raise ClientError(f"{url.netloc} answered with more than {ANSWER_BYTES_MAX} bytes")

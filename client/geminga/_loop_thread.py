@@ -29,7 +29,7 @@ class LoopThread:
         # before the end is done or cancelled, and none is handed over afterwards.
         self._lock = threading.Lock()
         self._is_over = False
-        # A daemon, so that a program that forgets to close its client ends all the same.
+        # A daemon, so that a program that forgets to close its client still ends.
         self._thread = threading.Thread(target=self._serve, name="geminga.sync", daemon=True)
         self._thread.start()
 
@@ -84,7 +84,9 @@ class LoopThread:
         with self._lock:
             is_first, self._is_over = not self._is_over, True
         if is_first:
+            # The runner then cancels all tasks, and closes the loop, in its own thread.
             self._loop.call_soon_threadsafe(self._loop.stop)
+        # Also for a second caller: the thread has ended when ``stop`` returns.
         self._thread.join()
 
     def _check_caller(self) -> None:
@@ -104,6 +106,7 @@ class _Call(Generic[AnswerT]):
 
     async def run(self) -> AnswerT:
         """Do the work, in the loop."""
+        # Set before the check: a caller that gives up in between finds the task, and cancels it.
         self.task = asyncio.current_task()
         if self.is_given_up:
             self.work.close()

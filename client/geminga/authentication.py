@@ -104,6 +104,7 @@ class Token:
         return {"Authorization": f"Bearer {(await self._show()).decode()}"}
 
     async def _show(self) -> bytes:
+        # Called each time, so that a function may return a token that was renewed.
         token = self._token if isinstance(self._token, str) else self._token()
         if inspect.isawaitable(token):
             token = await token
@@ -203,6 +204,8 @@ class OAuth2:
     async def token(self, refused: bytes | None = None) -> bytes:
         """A token that is not about to expire, and is another one than ``refused``."""
         loop = asyncio.get_running_loop()
+        # Within it the token is looked at again: another connection may have fetched one during the
+        # wait.
         async with self._lock:
             if not self._token or self._token == refused or loop.time() >= self._replace_at_s:
                 configuration = f"{self._issuer_url}/.well-known/openid-configuration"
@@ -243,6 +246,8 @@ class _OAuth2Exchange:
 
     async def answer(self, challenge: bytes) -> bytes:
         del challenge
+        # Compared with what this connection showed: if another one has replaced the token since,
+        # the current one is good and is not fetched again.
         self.shown = await self.method.token(refused=self.shown)
         return self.shown
 

@@ -127,6 +127,7 @@ def connect(
         random=random or Random(),  # noqa: S311  # jitter and names, no secrets
         access=Access(tls, authentication, listener_name),
     )
+    # Nothing is connected yet: the first lookup does that.
     client = Client(channels, MemoryLimit(memory_limit_bytes), clock or SystemClock())
     return Opening(client.__aenter__())
 
@@ -170,6 +171,8 @@ class Client(AsyncClosable):
         ``MissingExtra`` for one that needs more packages. Opening waits until a broker has accepted
         the producer, and raises ``InvalidTopicName``, or the ``ClientError`` for which none did.
         """
+        # Here, and not in the coroutine: wrong options are errors of the call, also if it is never
+        # awaited.
         encoder = checked(schema) or BytesSchema()
         settings = ProducerSettings.of(options, encoder.schema_info)
         return Opening(self._open_producer(topic, encoder, settings))
@@ -182,6 +185,8 @@ class Client(AsyncClosable):
         if isinstance(kind, AutoProduceSchema):
             # It stands for the topic's newest schema, if the topic has one.
             try:
+                # So that the broker checks nothing new, and messages carry the version of this
+                # schema.
                 settings = replace(settings, schema=await self._channels.schema(name))
             except TopicNotFound:
                 settings = replace(settings, schema=None)

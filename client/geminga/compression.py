@@ -62,6 +62,7 @@ def decompress(kind: api.CompressionType.ValueType, body: bytes, size_bytes: int
     """
     if kind == api.NONE:
         return body
+    # Before any memory is taken: the size is what the producer claims.
     if size_bytes > UNCOMPRESSED_BYTES_MAX:
         raise UnreadableMessage(f"uncompressed it has {size_bytes} bytes")
     try:
@@ -90,6 +91,7 @@ def _inflate(kind: api.CompressionType.ValueType, body: bytes, size_bytes: int) 
         api.ZSTD: cramjam.zstd.decompress_into,
         api.SNAPPY: cramjam.snappy.decompress_raw_into,
     }[kind]
+    # Of just the claimed size: the library writes no further, whatever the body would become.
     inflated = bytearray(size_bytes)
     try:
         written = inflate_into(body, inflated)

@@ -307,6 +307,7 @@ class NotAllowed(BrokerRefused):
 
 # By the names of ``ServerError``: names that a newer protocol adds become ``BrokerRefused``.
 _REFUSALS: dict[str, type[BrokerRefused]] = {
+    # Storage or metadata failed: another attempt, or another broker, may succeed.
     "UnknownError": BrokerFailed,
     "MetadataError": BrokerFailed,
     "PersistenceError": BrokerFailed,
@@ -319,11 +320,13 @@ _REFUSALS: dict[str, type[BrokerRefused]] = {
     "InvalidTopicName": TopicNameRefused,
     "SubscriptionNotFound": SubscriptionNotFound,
     "ConsumerBusy": ConsumerBusy,
+    # Brokers answer so where ranges of a sticky consumer overlap with those of another one.
     "ConsumerAssignError": ConsumerBusy,
     "ConsumerNotFound": ConsumerNotFound,
     "ProducerBusy": ProducerBusy,
     "ProducerFenced": ProducerFenced,
     "ProducerBlockedQuotaExceededError": BacklogQuotaExceeded,
+    # The policy of the quota decides which of the two is sent: a producer is held up, or fails.
     "ProducerBlockedQuotaExceededException": BacklogQuotaExceeded,
     "IncompatibleSchema": IncompatibleSchema,
     "NotAllowedError": NotAllowed,

@@ -42,6 +42,7 @@ class Opening(Generic[OpenedT]):
         return self._work.__await__()
 
     async def __aenter__(self) -> OpenedT:
+        # A coroutine runs once: entering a second time raises Python's own error.
         self._opened = await self._work
         return self._opened
 

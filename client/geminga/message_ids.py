@@ -42,6 +42,7 @@ class BatchAcks:
     def acknowledge_up_to(self, batch_index: int) -> bool:
         """Acknowledge this message and those before it; says whether none is open now."""
         count = min(batch_index + 1, self.size)
+        # Some of these may be acknowledged already, one by one.
         self._left -= self._open.count(_OPEN, 0, count)
         self._open[:count] = b"0" * count
         return self._left == 0
@@ -116,6 +117,7 @@ class MessageId:
             proto = MessageIdData.FromString(encoded)
         except DecodeError as error:
             raise ClientError(f"{encoded!r} is no message id") from error
+        # Bytes of another kind may parse, too; ledger id and entry id are required fields.
         if not proto.IsInitialized():
             raise ClientError(f"{encoded!r} is no message id")
         return from_proto(proto, topic=topic)

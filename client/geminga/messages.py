@@ -89,6 +89,7 @@ class Message(Generic[ValueT_co]):
         have the same names for the fields that they share."""
         single = self._single
         if isinstance(single, bytes):
+            # Parsed at the first access, and kept.
             single = self._single = SingleMessageMetadata.FromString(single)
         return self._delivery.metadata if single is None else single
 
@@ -215,6 +216,7 @@ class Message(Generic[ValueT_co]):
     def sequence_id(self) -> int:
         """The sequence id that its producer gave it, by which topics deduplicate."""
         metadata = self._own_metadata
+        # Some producers number only the entry, and not each message of a batch.
         if not metadata.HasField("sequence_id"):
             metadata = self._delivery.metadata
         return metadata.sequence_id

@@ -103,6 +103,7 @@ class Producer(_Closable, Generic[ValueT]):
         """
 
         async def work() -> None:
+            # In one call with the sending: two would be two hand-overs between threads.
             await self._producer.ready()
             self._producer.send_nowait(value, callback, **options)
 
@@ -150,7 +151,7 @@ class Consumer(_Closable, Generic[ValueT]):
             yield message
 
     def ack(self, message: Message[Any] | MessageId) -> None:
-        """Acknowledge a message: it need not be delivered again. The broker is told soon."""
+        """Acknowledge a message: it need not be delivered again. The broker learns of it soon."""
         self._loop.call(self._consumer.ack, message)
 
     def ack_cumulative(self, message: Message[Any] | MessageId) -> None:
@@ -421,6 +422,7 @@ def _connecting(open_client: Callable[P, Opening[geminga.client.Client]]) -> Cal
         async def work() -> geminga.client.Client:
             return await open_client(*args, **options)
 
+        # A failed opening stops the thread again: there is no client that could do it.
         loop = LoopThread()
         try:
             return Client(loop, loop.run(work()))

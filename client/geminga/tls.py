@@ -64,6 +64,8 @@ class Tls:
         Raises ``TlsFailed`` for a file that cannot be used, or a list without a known cipher.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # TLS 1.2 at least
+        # Set first: OpenSSL refuses to trust every certificate while the name of the host is
+        # checked.
         context.check_hostname = self.checks_hostname and not self.allows_untrusted
         if self.allows_untrusted:
             context.verify_mode = ssl.CERT_NONE

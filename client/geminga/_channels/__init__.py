@@ -1,4 +1,4 @@
-"""The middle floor of the client: channels, which carry the stored payloads of one topic each.
+"""The middle layer of the client: channels, which carry the stored payloads of one topic each.
 
 A payload here is what a broker stores, ``[magic, checksum, metadata size, metadata, body]``: what
 is in it (batches, compression, schemas) is decided above. In reading order: ``registry`` has the

@@ -159,6 +159,7 @@ class Channel(ABC):
 
     async def close(self) -> None:
         """End the channel, then tell the broker. Closing twice is harmless."""
+        # Read before ``end`` clears it.
         connection = self._connection
         self.end(Closed(self.title))
         if connection is not None:
@@ -170,6 +171,8 @@ class Channel(ABC):
         """Attach no more. The first call counts; the broker is not told."""
         if self.error is not None:
             return
+        # Set before everything else: the callbacks below, and the requests that wake up, all look
+        # at it.
         self.error = error
         if self._connection is not None:
             self._unregister(self._connection)
@@ -178,8 +181,12 @@ class Channel(ABC):
         if not self._first.done():
             self._first.set_exception(error)
             self._first.exception()  # the caller of ``open`` may be gone, which is no error
+        # Cancelling is safe where ``end`` is called from the task itself: it returns right behind
+        # that call.
         if self._run is not None:
             self._run.cancel()
+        # What was sent fails first, and then, by the owner, what was not sent yet: callbacks are
+        # called in the order of sending.
         self._ended(error)
         self.on_end(error)
 
@@ -189,6 +196,7 @@ class Channel(ABC):
         if connection is not None:
             self._unregister(connection)
             connection.tell(self._close_command())
+            # As if the broker had let go of the channel: the task then attaches it anew.
             self.detached(connection, None)
 
     def detached(self, connection: Connection, broker_url: str | None) -> None:
@@ -207,6 +215,7 @@ class Channel(ABC):
         """
         try:
             async with asyncio.timeout(timeout_s):
+                # A loop, since the channel may be detached again between the event and this turn.
                 while self._connection is None:
                     self.check_open()
                     if self._attached is None:
@@ -239,6 +248,8 @@ class Channel(ABC):
                 log.info("not attached yet", extra={"topic": str(self.topic), "reason": str(error)})
             else:
                 attached_s = self._loop.time()
+                # The broker may have let go of the channel since it accepted it, before there was a
+                # future to be told by: then there is nothing to wait for.
                 while self._asked is not None:
                     self._detached = self._loop.create_future()
                     await self._detached
@@ -250,6 +261,8 @@ class Channel(ABC):
                     self._backoff.reset()
                 timeout_s = options.reconnect_timeout_s
                 deadline_s = math.inf if timeout_s is None else now_s + timeout_s
+            # A broker that hands a topic over may name its next owner: waiting would only make the
+            # gap longer. If that attempt fails, the name is used up, and a delay follows.
             if self._next_broker_url is None:
                 left_s = max(deadline_s - self._loop.time(), 0.0)
                 await asyncio.sleep(min(self._backoff.next_s(), left_s))
@@ -285,6 +298,8 @@ class Channel(ABC):
         connection = await self._channels.pool.get(route)
         self._route = route
         self._asked = connection
+        # Registered before the broker is asked. A consumer's first messages, or the broker's word
+        # that it lets go again, may come in the same read as its answer.
         self._register(connection)
         try:
             answer = await connection.request(self._attach_command())
@@ -295,11 +310,15 @@ class Channel(ABC):
                 # The broker may accept the channel yet, and would then refuse it the next time.
                 connection.tell(self._close_command())
             raise
+        # What the answer says is kept even if the connection has broken since: the broker has, for
+        # example, chosen the name that the next attempt must use.
         self._accepted(answer)
         # The connection may have broken between the answer and this turn of the loop.
         if self._asked is connection:
             self._connection = connection
             self.attachments += 1
+            # What was interrupted goes first. Requests that wait for a connection are woken behind
+            # it: an acknowledgement or a message that is sent again must not be overtaken.
             self._resume(connection)
             self._wake_requests()
             if not self._first.done():

@@ -177,11 +177,15 @@ class ConsumerChannel(Channel):
     def return_permits(self, permits: int) -> None:
         """Let the broker send so many more: the owner is done with as many, or never took them."""
         self._permits_returned += permits
+        # One command for half a queue: one for each message would cost as much as the message.
+        # The broker does not run dry meanwhile: it still has the other half.
         if self._permits_returned * 2 >= self._permits_max:
             self.grant_permits()
 
     def grant_permits(self) -> None:
         """Grant the broker the permits that were returned, however few."""
+        # Nothing is lost: ``resume`` grants what was returned, and attaching grants everything
+        # anew.
         if self._is_paused or self._connection is None:
             return
         withheld = min(self._permits_withheld, self._permits_returned)
@@ -194,6 +198,8 @@ class ConsumerChannel(Channel):
     def limit_permits(self, permits_max: int) -> None:
         """Have at most so many messages sent ahead from now on; more may be there already."""
         assert permits_max >= 1
+        # Permits cannot be taken back from a broker. With a lower limit, so many that come back are
+        # kept; with a higher one, kept ones are given out before new ones.
         more, self._permits_max = permits_max - self._permits_max, permits_max
         if more < 0:
             self._permits_withheld -= more
@@ -215,9 +221,9 @@ class ConsumerChannel(Channel):
     def acknowledge(self, position: Position, open_indexes: OpenIndexes | None = None) -> None:
         """Acknowledge an entry, or those of its messages that are not open.
 
-        The broker is told together with others, after ``ack_group_s`` or once there are
-        ``ack_group_max``, and does not confirm it (see ``acknowledge_confirmed``). While there is
-        no broker the acknowledgement is kept.
+        It is sent together with others, after ``ack_group_s`` or once there are
+        ``ack_group_max``, and the broker does not confirm it (see ``acknowledge_confirmed``).
+        While there is no broker the acknowledgement is kept.
         """
         self._acks.acknowledge(position, open_indexes)
         self._schedule_acks()
@@ -235,11 +241,15 @@ class ConsumerChannel(Channel):
         Raises ``ConnectionLost``, ``RequestTimedOut`` or ``BrokerRefused`` when that is not
         known; the broker is then told again later.
         """
+        # Built before the wait: what of a batch is open is asked for now, so that the confirmation
+        # is for what the caller acknowledged.
         commands = self._ack_commands(acks)
         try:
             connection = await self._attached_connection(self._options.operation_timeout_s)
             await asyncio.gather(*[connection.request(command) for command in commands])
         except (ClientError, asyncio.CancelledError):
+            # A timeout does not say whether the broker has stored them. Acknowledging twice is
+            # harmless.
             self._acks.put_back(acks)
             self._schedule_acks()
             raise
@@ -262,6 +272,7 @@ class ConsumerChannel(Channel):
 
     def redeliver_all(self) -> None:
         """Have everything delivered again that was delivered and not acknowledged."""
+        # What was forgotten was paid for by permits, and the same messages come again for new ones.
         self.return_permits(self.on_reset())
         self.redeliver([])  # the command names none for all
 
@@ -279,6 +290,7 @@ class ConsumerChannel(Channel):
         if self._ack_timer is not None:
             self._ack_timer.cancel()
             self._ack_timer = None
+        # Without a broker the group is kept; ``_resume`` sends it over the next connection.
         if self._connection is not None and self._acks:
             for command in self._ack_commands(self._acks.take()):
                 self._connection.write(encode_command(command))
@@ -316,6 +328,7 @@ class ConsumerChannel(Channel):
         whether the subscription was moved is not known.
         """
         connection = await self._attached_connection(self._options.operation_timeout_s)
+        # ``request`` sets the number.
         seek = api.CommandSeek(consumer_id=self.id, request_id=0)
         if isinstance(to, int):
             seek.message_publish_time = to
@@ -375,6 +388,7 @@ class ConsumerChannel(Channel):
 
     def end(self, error: ClientError) -> None:
         """Attach no more; what was acknowledged until now is still told."""
+        # Before ``super().end``, which gives up the connection.
         self.send_acks()
         super().end(error)
 
@@ -422,6 +436,8 @@ class ConsumerChannel(Channel):
 
     def _resume(self, connection: Connection) -> None:
         del connection  # it is ``self._connection`` already
+        # What was delivered over the last connection and not acknowledged comes again: ``on_reset``
+        # below drops what still waits to be received, or it would be received twice.
         if self.is_seeking:
             # The broker let go of the consumer to move the subscription, and accepts it again when
             # that is done; the answer to the seek may come later than the first new messages.
@@ -431,5 +447,6 @@ class ConsumerChannel(Channel):
         self._permits_withheld = 0
         # The broker hears what was acknowledged meanwhile before it may deliver it again.
         self.send_acks()
+        # A new attachment has no permits: it gets all of them, whatever the last one had left.
         self._permits_returned = self._permits_max
         self.grant_permits()

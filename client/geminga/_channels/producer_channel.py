@@ -166,11 +166,14 @@ class ProducerChannel(Channel, Generic[ContextT]):
             head += front
         timeout_s = self._options.send_timeout_s
         deadline_s = math.inf if timeout_s is None else self._loop.time() + timeout_s
+        # Kept before it is written: a connection that breaks now is followed by one on which
+        # everything kept is sent again.
         self._pending.add(
             PendingSend(sequence_id, head, payload, deadline_s, context, highest_sequence_id)
         )
         if self._timer is None:
             self._set_timer()
+        # Otherwise ``_resume`` sends it.
         if self._connection is not None:
             self._connection.write(head, payload)
 
@@ -200,13 +203,16 @@ class ProducerChannel(Channel, Generic[ContextT]):
     def send_error(self, error: api.CommandSendError) -> None:
         """A payload is not stored: whether another attempt helps depends on the error."""
         reason = refusal(error.error, error.message)
+        # No broker will ever accept another payload of this producer.
         if error.error in (api.TopicTerminatedError, api.ProducerFenced):
             self.end(reason)
+        # Storing failed, and may succeed another time. The payloads behind it must not be stored
+        # before it: all are sent again, in order.
         elif error.error != api.NotAllowedError:
             self._send_all_again(str(reason))
         elif self._pending.refuse(error.sequence_id, reason):
             # This payload would be refused another time, too. The broker may refuse it before those
-            # in front of it have their receipts: its sender is told in its turn.
+            # in front of it have their receipts: its sender is notified in order.
             self._answer_refused()
         else:
             self._settle(error.sequence_id, None)
@@ -223,6 +229,8 @@ class ProducerChannel(Channel, Generic[ContextT]):
 
     def _answer_refused(self) -> None:
         """Report the refused payloads whose turn has come, then that there is more room."""
+        # Refused payloads have waited for those in front of them, so that callbacks are called in
+        # the order of sending.
         for send in self._pending.take_refused():
             self._answer(send, None, send.refusal)
         # The owner before ``flush``: what it sends now keeps ``flush`` waiting.
@@ -270,6 +278,8 @@ class ProducerChannel(Channel, Generic[ContextT]):
             # The loop was blocked, and may run its timers before it reads: receipts may be there.
             self._timer = self._loop.call_later(LATE_S, self._expire)
             return
+        # It may be stored all the same: a receipt that comes later finds nothing here, and is
+        # dropped.
         for send in self._pending.expire(self._loop.time()):
             timed_out = SendTimedOut(send.sequence_id, timeout_s)
             self._answer(send, None, send.refusal or timed_out)
@@ -308,6 +318,8 @@ class ProducerChannel(Channel, Generic[ContextT]):
 
     def _accepted(self, answer: BaseCommand) -> None:
         success = answer.producer_success
+        # Kept for all later attachments: by this name a topic that deduplicates knows the
+        # producer's numbers.
         self.name = success.producer_name
         if self._options.schema is not None and success.HasField("schema_version"):
             self.schema_version = success.schema_version
@@ -318,9 +330,11 @@ class ProducerChannel(Channel, Generic[ContextT]):
             self.last_sequence_id = success.last_sequence_id
 
     def _resume(self, connection: Connection) -> None:
+        # With the next PRODUCER command, which the broker then takes for the newer one.
         self._epoch += 1
         self.max_message_bytes = connection.max_message_bytes
         for send in self._pending:
+            # A refused one only waits for its turn to be reported.
             if send.refusal is None:
                 connection.write(send.head, send.payload)
 

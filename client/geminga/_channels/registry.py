@@ -135,6 +135,8 @@ class Channels(Service):
             try:
                 return await ask()
             except ClientError as error:
+                # Looked at only after an attempt: a loop that was blocked past the deadline makes
+                # one first.
                 if not error.retry or loop.time() >= deadline_s:
                     raise
             await asyncio.sleep(backoff.next_s())
@@ -154,6 +156,7 @@ class Channels(Service):
         """Run the task of a channel; until it ends, ``close`` is called when the client closes."""
         task = self.spawn(work, name=f"{title}, {channel_id}")
         self._closes[channel_id] = close
+        # Also for a task that is cancelled before its first step.
         task.add_done_callback(lambda _: self._closes.pop(channel_id, None))
         return task
 

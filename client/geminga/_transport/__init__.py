@@ -1,4 +1,4 @@
-"""The lowest floor of the client: connections to brokers, and which broker serves a topic.
+"""The lowest layer of the client: connections to brokers, and which broker serves a topic.
 
 In reading order: ``service_urls`` are addresses and routes; a ``Connection`` shakes hands, pings,
 matches answers with requests (``requests``), and hands what else a broker sends to the producer or

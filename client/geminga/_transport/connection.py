@@ -169,6 +169,7 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close, after what was written has left."""
+        # The first reason is the one that explains what follows.
         self._end_reason = self._end_reason or "it was closed here"
         self._flush()
         if self._transport is not None:
@@ -214,9 +215,11 @@ class Connection(asyncio.Protocol):
             self._connected.set_exception(self._unsecured(exc) or error)
         # ``ready`` raises it where it is awaited; elsewhere asyncio must not report it as lost.
         self._connected.exception()
+        # Their callers run only in the next turn of the loop, when every channel below is detached.
         self._requests.fail_all(error)
-        # Swapped for empty ones first: a handler that is told may register with another connection,
-        # and one that unregisters here must not change the dict while it is gone through.
+        # Swapped for empty ones first: a handler that is notified may register with another
+        # connection, and one that unregisters here must not change the dict while it is gone
+        # through.
         producers, self.producers = self.producers, {}
         consumers, self.consumers = self.consumers, {}
         for producer in producers.values():
@@ -258,6 +261,7 @@ class Connection(asyncio.Protocol):
 
     def _flush(self) -> None:
         frames = self._outgoing
+        # The connection may have broken since ``write`` scheduled this call.
         if frames and self._transport is not None:
             size_bytes = sum(map(len, frames))
             if size_bytes > len(frames) * JOINED_BYTES_MAX:
@@ -274,6 +278,8 @@ class Connection(asyncio.Protocol):
         """
         if self._transport is None:
             raise ConnectionLost(f"the connection to {self.address} is closed")
+        # Numbered and encoded before anything is registered: a command that is too large leaves no
+        # trace.
         request_id = self._number(command)
         name = BaseCommand.Type.Name(command.type)
         encoded = encode_command(command)
@@ -302,6 +308,8 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Handle every frame that is complete now."""
+        # Any byte counts as a sign of life, also a part of a frame: a large message on a slow line
+        # may take longer than the interval of pings.
         self._is_heard = True
         # Payloads are not cut out here: a handler takes what it needs of the buffer.
         try:
@@ -329,8 +337,11 @@ class Connection(asyncio.Protocol):
             self.write(PONG)
         elif kind == BaseCommand.AUTH_CHALLENGE:
             self._challenged(command.authChallenge.challenge.auth_data)
+        # Until the handshake is over, the only answer to expect is that to CONNECT. Pings and
+        # challenges may come before it, and are handled above.
         elif not self._connected.done():
             self._shake_hands(command)
+        # An error that answers no request concerns the connection as a whole.
         elif kind == BaseCommand.ERROR and command.error.request_id == NO_REQUEST_ID:
             self._give_up(command.error.message)
         elif not self._requests.answered(command):
@@ -345,6 +356,8 @@ class Connection(asyncio.Protocol):
                 producer.send_error(command.send_error)
         elif kind == BaseCommand.CLOSE_PRODUCER:
             closing = command.close_producer
+            # The broker sends nothing more to it. The channel registers anew when it attaches
+            # again, often over this same connection.
             producer = self.producers.pop(closing.producer_id, None)
             if producer is not None:
                 producer.detached(self, self._assigned(closing))
@@ -390,11 +403,14 @@ class Connection(asyncio.Protocol):
         else:
             if command.connected.max_message_size > 0:
                 self.max_message_bytes = command.connected.max_message_size
+                # It may allow larger messages than the default, and delivers them to this client,
+                # too.
                 self._frames.frame_bytes_max = self.max_message_bytes + FRAME_OVERHEAD_BYTES
             flags = command.connected.feature_flags
             self.watches_topics = flags.supports_topic_watchers
             self.tells_source_positions = flags.supports_repl_dedup_by_lid_and_eid
             self._ping_timer = self._loop.call_later(self._options.ping_interval_s, self._ping)
+            # Last, so that a caller of ``ready`` finds the limits and features of this broker.
             self._connected.set_result(None)
 
     def _challenged(self, question: bytes) -> None:
@@ -407,6 +423,8 @@ class Connection(asyncio.Protocol):
         elif self._is_challenged:
             self._give_up("it asks for credentials before it has those that it asked for")
         else:
+            # The next step of the exchange takes time (a token is fetched from a server, for
+            # example), so that it runs as a task; frames are handled meanwhile.
             self._is_challenged = True
             self._login.spawn(self._answer(self._login, question))
 
@@ -437,6 +455,7 @@ class Connection(asyncio.Protocol):
         if not self._is_heard and is_punctual:
             self._give_up(f"it was silent for {self._options.ping_interval_s:g} s after a ping")
             return
+        # From here on only what comes behind this ping counts.
         self._is_heard = False
         self.write(PING)
         self._ping_timer = self._loop.call_later(self._options.ping_interval_s, self._ping)

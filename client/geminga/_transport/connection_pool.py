@@ -83,35 +83,42 @@ class ConnectionPool(Service):
             return connection
         opening = self._opening.get(route)
         if opening is None:
+            # A channel that is being closed may still ask: a connection that is opened now would
+            # not be closed with the others.
             if self._is_closed:
                 raise Closed("the client")
-            self._begin_attempt(route)
-            opening = asyncio.get_running_loop().create_future()
+            # An attempt too soon after the last one is refused here, without a packet; the caller
+            # asks again by its own backoff.
+            loop = asyncio.get_running_loop()
+            now_s = loop.time()
+            last = self._paces.get(route)
+            if last is not None and now_s < last.begun_s + last.delay_s:
+                raise NotConnected(last.failure)
+            # Forgetting the old ones with each attempt bounds the dict: owners of topics move, and
+            # brokers come back at other addresses.
+            recent = {
+                at: each
+                for at, each in self._paces.items()
+                if now_s < each.begun_s + PACE_FORGOTTEN_S
+            }
+            pace = _Pace(now_s)
+            if route in recent:
+                pace.delay_s = min(recent[route].delay_s * 2, PACE_LIMIT_S)
+            self._paces = {**recent, route: pace}
+            opening = loop.create_future()
             self._opening[route] = opening
             task = self.spawn(self._connect(route, opening), name=f"connect {route.address}")
             task.add_done_callback(lambda _: self._connect_ended(route, opening))
         # Several callers share the attempt: one that is cancelled must not end it for the others.
         return await asyncio.shield(opening)
 
-    def _begin_attempt(self, route: Route) -> None:
-        """Note that an attempt begins. Raises ``NotConnected`` where it is too early for one."""
-        now_s = asyncio.get_running_loop().time()
-        last = self._paces.get(route)
-        if last is not None and now_s < last.begun_s + last.delay_s:
-            raise NotConnected(last.failure)
-        recent = {
-            at: each for at, each in self._paces.items() if now_s < each.begun_s + PACE_FORGOTTEN_S
-        }
-        pace = _Pace(now_s)
-        if route in recent:
-            pace.delay_s = min(recent[route].delay_s * 2, PACE_LIMIT_S)
-        self._paces = {**recent, route: pace}
-
     async def _connect(self, route: Route, opening: asyncio.Future[Connection]) -> None:
         """Open one connection for all callers of ``get`` that wait for it."""
         try:
             connection = await self._shake_hands(route)
         except ClientError as error:
+            # The attempt may have taken longer than ``PACE_FORGOTTEN_S``: then another address's
+            # attempt has dropped its pace.
             if route in self._paces:
                 self._paces[route].failure = str(error)
             opening.set_exception(error)
@@ -148,6 +155,7 @@ class ConnectionPool(Service):
                         exchange,
                         lambda work: self.spawn(work, name="challenge"),
                     )
+                # The lambda below needs a name that is never ``None``.
                 connection = made = Connection(route, self._options, login)
                 if address.is_tls:
                     await self._connect_tls(connection)
@@ -176,6 +184,8 @@ class ConnectionPool(Service):
         Raises ``OSError``, ``TlsFailed`` or ``ConnectionLost``.
         """
         address = connection.address
+        # Before the broker is contacted: a certificate that cannot be read costs no connection, and
+        # the broker's own timeout for handshakes does not run meanwhile.
         context = await asyncio.to_thread(self._tls.context)  # it reads files
         stream, _ = await self._network.connect(asyncio.Protocol, address.host, address.port)
         try:
@@ -185,6 +195,7 @@ class ConnectionPool(Service):
             )
         except ConnectionError:
             secured = None  # a broker's port without TLS closes the connection on a handshake
+        # A cancelled attempt, or a failed handshake: ``connection`` does not own the stream yet.
         except BaseException:
             stream.abort()
             raise
@@ -193,11 +204,14 @@ class ConnectionPool(Service):
                 f"the connection to {address} broke during its TLS handshake: if the broker has no "
                 "TLS there, use its TLS port, or a URL without TLS"
             )
+        # ``start_tls`` leaves this call to its caller; the handshake of Pulsar begins with it.
         connection.connection_made(secured)
 
     async def _close_connections(self) -> None:
         self._is_closed = True
         connections = list(self._by_route.values())
+        # All begin to close before any is waited for: ``CLOSE_TIMEOUT_S`` is the time of all
+        # together.
         for connection in connections:
             connection.close()
         try:

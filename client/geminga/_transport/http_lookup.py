@@ -159,6 +159,7 @@ class HttpLookup:
         method = self._options.authentication
         headers = {"Accept": "application/json"}
         if method is not None:
+            # Anew for each request: a token may have expired since the last one.
             headers |= await method.http_headers()
         error: ClientError = NotConnected("there is no broker to ask")
         first = self._turn
@@ -177,6 +178,7 @@ class HttpLookup:
 
     async def _ask(self, url: str, headers: Mapping[str, str]) -> object:
         """The JSON value at ``url``, or where the broker there redirects to."""
+        # For the error: the topic is in it, whichever broker was asked last.
         path = urlsplit(url).path
         for _ in range(self._options.redirects_max):
             request = HttpRequest(url, headers)
@@ -198,9 +200,11 @@ def _value(url: str, answer: HttpAnswer) -> object:
     except ValueError:
         value = None
     if answer.status == 200:
+        # A proxy, or another web server at this address, answers with a page.
         if value is None:
             raise NotConnected(f"{url} answers no JSON: is it a broker's web service?")
         return value
+    # Brokers give a JSON object with a reason; servers in front of them give anything.
     reason = value.get("reason") if isinstance(value, dict) else None
     if answer.status in _REFUSALS:
         refused, name = _REFUSALS[answer.status]

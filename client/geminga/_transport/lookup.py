@@ -60,6 +60,7 @@ class Lookup:
         A topic that does not exist may be made, as its namespace says; without ``creates`` it is
         not. Raises ``TopicNotFound``, or another ``ClientError``.
         """
+        # Outside of the block below: finding a broker moves the turn on by itself.
         connection = await self._service_connection()
         with self._leaving_on_failure(connection.address):
             asked = api.CommandPartitionedTopicMetadata(
@@ -104,6 +105,7 @@ class Lookup:
                 BaseCommand(type=BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=asked)
             )
             response = answer.getTopicsOfNamespaceResponse
+            # An unchanged list is not sent: brokers then answer without names.
             is_known = bool(known_hash) and not response.changed
             return None if is_known else list(response.topics), response.topics_hash
 
@@ -129,6 +131,7 @@ class Lookup:
                 BaseCommand(type=BaseCommand.WATCH_TOPIC_LIST, watchTopicList=watch)
             )
         except BaseException:
+            # Also for a caller that was cancelled: the broker's reports are dropped from now on.
             connection.watchers.pop(watcher_id, None)
             raise
         return connection
@@ -160,10 +163,14 @@ class Lookup:
                     BaseCommand(type=BaseCommand.LOOKUP, lookupTopic=asked)
                 )
                 response = answer.lookupTopicResponse
+                # From the answer of this broker: its TLS, or its being a proxy, holds for the next
+                # one too.
                 route = self._route(connection, response)
                 if response.response == api.CommandLookupTopicResponse.Connect:
                     return route
                 is_authoritative = response.authoritative
+                # The broker that was named may not accept connections: the next attempt asks
+                # another broker, which may have noticed.
                 connection = await self._pool.get(route)
             raise TooManyRedirects(topic, self._redirects_max)
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from google.protobuf.message import Message
-
 from geminga.errors import ClientError, RequestTimedOut, TooManyRequests, refusal
-from geminga_protocol.pulsar.api_pb2 import BaseCommand, ServerError
+from geminga_protocol.pulsar.api_pb2 import BaseCommand
 from geminga_protocol.pulsar.commands import PART_NAMES
 
 # Ten thousand producers and consumers may attach at the same time, each with a request or two.
@@ -24,6 +22,7 @@ LATE_S = 1.0
 
 @dataclass(slots=True)
 class _OpenRequest:
+    # Cancelled by a caller that gave up; an answer that comes in the same turn is then dropped.
     answer: asyncio.Future[BaseCommand]
     deadline: asyncio.TimerHandle
 
@@ -77,11 +76,13 @@ class Requests:
             return True
         request.deadline.cancel()
         if not request.answer.done():
-            error = _error_in(part)
-            if error is None:
-                request.answer.set_result(command)
-            else:
-                request.answer.set_exception(error)
+            # Each kind of answer has its error, if any, in one of two pairs of fields.
+            fields = part.DESCRIPTOR.fields_by_name
+            for code, text in (("error", "message"), ("error_code", "error_message")):
+                if code in fields and part.HasField(code):
+                    request.answer.set_exception(refusal(getattr(part, code), getattr(part, text)))
+                    return True
+            request.answer.set_result(command)
         return True
 
     def forget(self, request_id: int) -> None:
@@ -92,6 +93,7 @@ class Requests:
 
     def fail_all(self, error: ClientError) -> None:
         """Fail all requests: no answer will come any more."""
+        # Swapped first: a caller that is woken forgets its request, which is no longer here.
         requests, self._open = self._open, {}
         for request in requests.values():
             request.deadline.cancel()
@@ -108,16 +110,6 @@ class Requests:
         del self._open[request_id]
         if not request.answer.done():
             request.answer.set_exception(RequestTimedOut(name, timeout_s))
-
-
-def _error_in(part: Message) -> ClientError | None:
-    """The error that an answer reports, if any: each kind has it in one of two pairs of fields."""
-    fields = part.DESCRIPTOR.fields_by_name
-    for error_field, message_field in (("error", "message"), ("error_code", "error_message")):
-        if error_field in fields and part.HasField(error_field):
-            error: ServerError.ValueType = getattr(part, error_field)
-            return refusal(error, getattr(part, message_field))
-    return None
 
 
 # The commands that answer a request, by whose id they do. AUTH_RESPONSE is the client's own.

@@ -97,6 +97,8 @@ def _parse_addresses(url: str, ports: Mapping[str, int]) -> tuple[BrokerAddress,
             port = split.port
         except ValueError as error:  # of a port that is no number, or an IPv6 address left open
             raise InvalidServiceUrl(url, str(error)) from error
+        # What is not an address would be dropped in silence: a password in the URL, for example,
+        # does not log in.
         if not split.hostname or split.path or split.username is not None or split.query:
             raise InvalidServiceUrl(url, f"{host!r} is not host:port")
         port = ports[scheme] if port is None else port

@@ -101,6 +101,7 @@ class StringCodec(Codec):
     def encode(self, column: pa.Array) -> list[bytes | None]:
         """UTF-8. Raises ``ValueError`` for what cannot be made text."""
         try:
+            # First to text: numbers and dates get their usual form.
             return column.cast(pa.string()).cast(pa.binary()).to_pylist()  # type: ignore[no-any-return]
         except pa.ArrowException as wrong:
             raise ValueError(f"a column of {column.type} is no text") from wrong

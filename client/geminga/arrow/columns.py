@@ -77,6 +77,7 @@ class MetadataRows:
         self._id_parts.append(encoded)
         self._id_bytes.append(len(encoded))
         if metadata is None:
+            # A place holder, which becomes null.
             self._publish_times_us.append(0)
             self._without.append(self.count)
         else:
@@ -106,6 +107,7 @@ class MetadataRows:
         else:
             varints = [encode_varint(index) for index in batch_indexes]
             self._id_bytes += [around + len(varint) for varint in varints]
+        # A batch whose messages are all left out adds nothing.
         if size:
             self._id_parts += (before, (behind + before).join(varints), behind)
         self._publish_times_us += array("q", (metadata.publish_time * US_A_MS,)) * size
@@ -134,6 +136,7 @@ class MetadataRows:
         return keys
 
     def _key_column(self) -> pa.Array:
+        # Topics without keys are common: no list of so many ``None`` is made.
         if not self._keys and not self._metadata:
             return pa.nulls(self.count, pa.binary())
         return pa.array(self.keys(), pa.binary())
@@ -142,12 +145,14 @@ class MetadataRows:
         if not self._without:
             times = pa.py_buffer(self._publish_times_us)
             return pa.Array.from_buffers(TIMESTAMP, self.count, [None, times])
+        # The slow way, only with an entry that cannot be read.
         known = dict(enumerate(self._publish_times_us))
         for row in self._without:
             del known[row]
         return pa.array([known.get(row) for row in range(self.count)], TIMESTAMP)
 
     def _message_ids(self) -> pa.Array:
+        # Arrow's form of variable sizes: where each id begins, and where the last one ends.
         offsets = array("i", accumulate(self._id_bytes, initial=0))
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(self._id_parts))]
         return pa.Array.from_buffers(pa.binary(), self.count, buffers)
@@ -165,6 +170,7 @@ class MetadataRows:
 
     def _properties(self) -> pa.Array:
         if not self._metadata:
+            # Maps without entries: all offsets are 0.
             none = pa.array([], pa.string())
             starts = [None, pa.py_buffer(bytes(4 * (self.count + 1)))]
             offsets = pa.Array.from_buffers(pa.int32(), self.count + 1, starts)

@@ -50,6 +50,7 @@ def payload_schema(columns: pa.Schema, kind: PayloadKind = "auto") -> SchemaInfo
     """
     if not len(columns):
         raise ValueError("a message needs at least one column for its value")
+    # A single plain column is the value itself, which clients without Avro can read.
     if kind == "auto" and len(columns) == 1 and columns.types[0] in _SINGLE:
         return _SINGLE[columns.types[0]]
     definition = definition_of(columns, RECORD_NAME)

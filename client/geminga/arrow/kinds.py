@@ -60,13 +60,17 @@ class Kind:
 
     def from_stored(self, stored: pa.Array) -> pa.Array:
         """The column of an array of ``stored``."""
+        # Most columns: a cast to the same type would copy them.
         if self.stored == self.column:
             return stored
+        # Two steps, since Arrow takes a plain number in the resolution of the type that it is cast
+        # to. The second one may lose digits: nanoseconds become microseconds.
         return stored.cast(self.unit).cast(self.column, safe=False)
 
     def to_values(self, column: pa.Array) -> list[Any]:
         """The stored values of a column. Raises ``pa.ArrowException`` for a column of another
         type that cannot be cast."""
+        # Columns of other programs: large strings for text, other resolutions of times.
         if column.type != self.column:
             column = column.cast(self.column)
         if self.stored != self.column:
@@ -166,6 +170,7 @@ class _Kinds:
         """The kind of a primitive type, or of a type that was defined before."""
         if name in _PRIMITIVES:
             return _PRIMITIVES[name]
+        # A short name means the type in the namespace around it, or else one without a namespace.
         for full in (f"{namespace}.{name}", name):
             if full in self._open:
                 raise ValueError(f"the record {name} holds itself, which no table can")
@@ -188,6 +193,8 @@ class _Kinds:
             if definition.get("logicalType") == "decimal":
                 made = _decimal(definition, {**definition, **plain})
         else:
+            # Taken out again below; a field that names the record in between would need a column
+            # within itself.
             self._open.add(full)
             kinds: dict[str, Kind] = {}
             fields: list[Mapping[str, Any]] = []
@@ -197,6 +204,7 @@ class _Kinds:
             self.outermost = kinds
             made = record_of(kinds, {**definition, "fields": fields})
             self._open.remove(full)
+        # Only now: within the definition itself the name is that of an open record.
         self._named[full] = made
         return made
 
@@ -210,6 +218,7 @@ class _Kinds:
             made = members[0]
         else:
             names = [kind.definition for kind in members if isinstance(kind.definition, str)]
+            # Only plain numbers: a date is an int too, and has another column.
             wider = _WIDER.get(frozenset(names)) if len(names) == len(members) else None
             if wider is not None and all(kind.stored == kind.column for kind in members):
                 made = _PRIMITIVES[wider]
@@ -311,6 +320,7 @@ def _members(kinds: Sequence[Kind]) -> Kind:
     """The kind of a union of several types: a struct, in which the member of a value's type has the
     value and all others are null."""
     names = [f"member{number}" for number in range(len(kinds))]
+    # Tried in the order of the union: the first member that takes the value has it.
     tests = [_accepts(kind) for kind in kinds]
 
     # From a value to the struct, and back.
@@ -349,15 +359,18 @@ def _members(kinds: Sequence[Kind]) -> Kind:
 def _accepts(kind: Kind) -> Callable[[Any], bool]:
     """A test whether a value, of JSON or of the Avro library, is of this member of a union."""
     stored = kind.stored
+    # Before numbers: in Python a boolean is an int.
     if pa.types.is_boolean(stored):
         return lambda value: isinstance(value, bool)
     if pa.types.is_integer(stored):
         return lambda value: isinstance(value, int) and not isinstance(value, bool)
+    # JSON has one kind of number, so that 1 may be meant as 1.0.
     if pa.types.is_floating(stored):
         return lambda value: isinstance(value, int | float) and not isinstance(value, bool)
     if pa.types.is_string(stored):
         symbols = kind.definition.get("symbols") if isinstance(kind.definition, dict) else None
         return lambda value: isinstance(value, str) and (symbols is None or value in symbols)
+    # In JSON bytes are text, and decimals text or numbers.
     if pa.types.is_binary(stored) or pa.types.is_decimal(stored):
         return lambda value: isinstance(value, bytes | str | Decimal | float)
     if pa.types.is_struct(stored):

@@ -77,6 +77,8 @@ def batch_layout(buffer: bytes, start: int, count: int, base: int = 0) -> BatchL
     add, end = layout.bounds.append, len(buffer)
     position, place, window = start, 0, RUN_FIRST
     while place < count:
+        # The shape of nearly all messages; ``take_single`` reads any other, and raises what is
+        # wrong with it.
         usual = _usual(buffer, position, end)
         if usual is None:
             metadata, payload, position = take_single(buffer, position, end)
@@ -99,14 +101,22 @@ def batch_layout(buffer: bytes, start: int, count: int, base: int = 0) -> BatchL
             key = range(key_start - position, key_end - position)
             beginning = buffer[position:number_start], key, payload_start - position
             run = _run(buffer, behind, beginning, stride, most)
-            layout.bounds += _repeated(base + payload_start, base + behind, stride, run)
+            # The bounds of the next ``run`` payloads, each ``stride`` bytes further: starts
+            # and ends are written as two ranges, without a step of Python for each message.
+            bounds = array("i", bytes(2 * array("i").itemsize * run))
+            first, last, shift = base + payload_start, base + behind, stride * (run + 1)
+            bounds[::2] = array("i", range(first + stride, first + shift, stride))
+            bounds[1::2] = array("i", range(last + stride, last + shift, stride))
+            layout.bounds += bounds
             for nth in range(run if key_end else 0):
                 at = key_start + stride * (nth + 1)
                 layout.keys[place + nth] = buffer[at : at + len(key)]
             place += run
             behind += stride * run
+            # Doubled while runs fill it: few steps for a batch of equal messages.
             window = 2 * window if run == window else RUN_FIRST
         position = behind
+    # Bytes behind the last message: the count in the metadata is wrong, and messages would be lost.
     if position != end:
         raise WireError(f"a batch of {count} messages has {end - position} bytes too many")
     return layout
@@ -173,12 +183,3 @@ def _run(
         if not is_number:
             return 0  # reading them one by one shows which of them is different
     return run
-
-
-def _repeated(payload_start: int, behind: int, stride: int, run: int) -> array[int]:
-    """The bounds of the next ``run`` payloads, each ``stride`` bytes further."""
-    bounds = array("i", bytes(2 * array("i").itemsize * run))
-    shift = stride * (run + 1)
-    bounds[::2] = array("i", range(payload_start + stride, payload_start + shift, stride))
-    bounds[1::2] = array("i", range(behind + stride, behind + shift, stride))
-    return bounds

@@ -46,6 +46,7 @@ class KeyValueCodec(Codec):
 
     def learn(self, version: bytes, writer: SchemaInfo | None, /) -> None:
         """Learn how keys and values of a version are read."""
+        # A version of another type cannot be read: both parts refuse its payloads.
         infos: Sequence[SchemaInfo | None] = (None, None)
         if writer is not None and writer.type is SchemaType.KEY_VALUE:
             infos = parts_of(writer)

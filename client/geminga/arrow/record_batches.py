@@ -163,8 +163,11 @@ class RecordBatches:
                     if opener.lacks_beginning(entry):
                         await self._find_beginning(entry)
                     opener.open(entry, rows)
+                # By whole entries: a reader that goes on there repeats and leaves out nothing.
                 self.next_position = entries[-1].next_position
             batch = opener.batch(rows)
+            # Bad records may have been dropped, and chunks have no row until their message is
+            # whole.
             if batch.num_rows:
                 return batch
         raise StopAsyncIteration
@@ -221,6 +224,7 @@ def _starts_before(end: LogPosition) -> Iterator[LogPosition]:
     distance = LOOK_BACK_ENTRIES
     while distance < entry_id:
         yield LogPosition(ledger_id, entry_id - distance)
+        # What was read before is read again, an eighth of the new distance each time.
         distance *= LOOK_BACK_FACTOR
     if entry_id > 0:
         yield LogPosition(ledger_id, 0)

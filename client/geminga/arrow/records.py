@@ -99,6 +99,7 @@ class JsonCodec(RecordCodec):
                     mine.setdefault(row, "it is no object")
                     record = None
                 loaded.append(record)
+            # Its rows are counted from 0, those of all payloads from ``first`` on.
             rows = self._rows(loaded, self._kind.from_json, mine)
             errors.update({first + row: wrong for row, wrong in mine.items()})
             return rows
@@ -129,9 +130,11 @@ class JsonCodec(RecordCodec):
                 unexpected_field_behavior="ignore",
             ),
         )
+        # Two objects in one payload would shift all rows behind it.
         if table.num_rows != len(payloads):
             raise ValueError("a payload is several objects")
         (stored,) = table.to_struct_array().chunks
+        # Null payloads were read as empty objects, to keep their places.
         if None in payloads:
             is_null = pa.array([payload is None for payload in payloads])
             stored = pa.StructArray.from_arrays(
@@ -167,6 +170,8 @@ class AvroCodec(RecordCodec):
 
     def learn(self, version: bytes, writer: SchemaInfo | None, /) -> None:
         """Learn how payloads of a version are read, or why they cannot be."""
+        # Dicts keep their order: the version that was learned first goes. The one of key ``None``
+        # stays.
         if len(self._readers) > VERSIONS_KEPT_MAX:
             del self._readers[next(version for version in self._readers if version is not None)]
         name = f"its schema, version {version.hex()},"

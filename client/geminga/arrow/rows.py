@@ -111,6 +111,7 @@ class Rows:
         """Add the body of an entry, with the bounds of the payloads of its rows."""
         self._contents.append(content)
         self.content_bytes += len(content)
+        # Counted from the start of the joined bodies, which ``batch_layout`` was told as its base.
         self._bounds += bounds
 
     def add_version(self, count: int, version: bytes | None) -> None:
@@ -194,6 +195,7 @@ class RowOpener:
     def give_up(self, uuid: str, reason: str | None) -> None:
         """Leave out a message whose beginning was not found; with a ``reason`` it is a bad
         record."""
+        # Bounded; the oldest goes, whose chunks have most likely all passed.
         if len(self._without_beginning) >= CHUNKED_MESSAGES_MAX:
             del self._without_beginning[next(iter(self._without_beginning))]
         self._without_beginning[uuid] = reason
@@ -206,6 +208,7 @@ class RowOpener:
             is_last = metadata.chunk_id == metadata.num_chunks_from_msg - 1
             if expected == 0 and metadata.chunk_id > 0:
                 reason = self._without_beginning.get(metadata.uuid)
+                # One bad record for the whole message, not one for each chunk.
                 if reason is not None and is_last:
                     raise UnreadableMessage(reason)
                 return None
@@ -244,6 +247,8 @@ class RowOpener:
             rows.corrupt[rows.count] = entry.payload[entry.body_start :]
             rows.errors[rows.count] = reason
             rows.null_rows.append(rows.count)
+            # An empty payload: all columns have the same number of rows. What came is in
+            # ``__corrupt``.
             rows.add_content(b"", array("i", (rows.content_bytes,) * 2))
             rows.metadata.add_single(self._id(entry), entry.metadata)
             rows.add_version(1, None)
@@ -263,6 +268,7 @@ class RowOpener:
             raise UnreadableMessage(entry.error or "")
         content, start = entry.payload, entry.body_start
         chunks: tuple[Position, ...] = ()
+        # Other bodies are used where they are, in the entry's payload, without a copy.
         if metadata.compression or metadata.encryption_keys or metadata.num_chunks_from_msg > 1:
             body = self._opened(entry, metadata)
             if body is None:
@@ -280,6 +286,7 @@ class RowOpener:
             rows.add_content(content, array("i", (base + start, base + len(content))))
             first = chunks[0] if chunks else None
             rows.metadata.add_single(self._id(entry, first), metadata)
+        # In runs: whole entries, and mostly whole batches of rows, have one version.
         version = metadata.schema_version if metadata.HasField("schema_version") else None
         rows.add_version(rows.count - before, version)
 
@@ -305,6 +312,7 @@ class RowOpener:
         singles = layout.singles
         if any(single.compacted_out for single in singles.values()):
             indexes = [n for n in indexes if n not in singles or not singles[n].compacted_out]
+        # Mostly all of them are wanted, and the layout is used as it is.
         if len(indexes) < size:
             layout = layout.of(indexes)
         for place, single in layout.singles.items():
@@ -328,6 +336,7 @@ class RowOpener:
             made[CORRUPT.name] = pa.array(corrupt, pa.binary())
         columns = [made[name] for name in self.schema.names]
         batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        # Filtered at the end: until then rows are counted by their numbers, in all columns alike.
         if rows.errors and self._wanted.bad_records == "drop":
             batch = batch.filter(pa.array([row not in rows.errors for row in range(rows.count)]))
         return batch
@@ -335,6 +344,7 @@ class RowOpener:
     def _decoded(self, rows: Rows) -> dict[str, pa.Array]:
         """The columns that are made of payloads, by their names."""
         column = rows.payloads()
+        # Arrow's own bytes: no object of Python is made of any payload.
         if isinstance(self.codec, RawCodec):
             return {VALUE.name: column}
         payloads: list[bytes | None] = column.to_pylist()
@@ -349,6 +359,7 @@ class RowOpener:
         errors: dict[int, str] = {}
         column = self.codec.decode(payloads, errors, rows.versions)
         if errors and self._wanted.bad_records == "fail":
+            # The first bad one by its place in the log: codecs may find them in another order.
             row, reason = min(errors.items())
             encoded = rows.metadata.column("__messageId")[row].as_py()
             raise UnreadableMessage(

@@ -147,8 +147,8 @@ class Consumer(AsyncClosable, Generic[ValueT]):
     def ack(self, message: Message[Any] | MessageId) -> None:
         """Acknowledge a message: it is done with, and need not be delivered again.
 
-        The broker is told within ``ack_group_s`` seconds, and does not confirm it (see
-        ``ack_confirmed``). Without ``batch_index_acks`` the broker is told of a batch when all its
+        The client tells the broker within ``ack_group_s`` seconds, without a confirmation (see
+        ``ack_confirmed``); without ``batch_index_acks`` it does so for a batch once all its
         messages are acknowledged. Raises ``NotAcknowledgeable`` for the id of a message of another
         topic or in a batch of unknown size, or the error that ended the consumer.
         """
@@ -216,6 +216,8 @@ class Consumer(AsyncClosable, Generic[ValueT]):
         letters, policy = self._spec.letters, self._spec.settings.dead_letters
         if letters is None or policy is None or not policy.retry_letters:
             raise ValueError("reconsume_later needs dead_letters with retry_letters")
+        # In this order: a message that was acknowledged before its letter is stored could be lost.
+        # A failure in between delivers it twice.
         await letters.retry(message, delay_s, properties)
         topic.acknowledge(message, topic.channel)
 
@@ -270,6 +272,7 @@ class Consumer(AsyncClosable, Generic[ValueT]):
     async def close(self) -> None:
         """Tell brokers what was acknowledged, and leave them; the subscription stays. Closing twice
         is harmless."""
+        # First the topics, so that no further message can become a letter.
         await self._topics.close()
         if self._spec.letters is not None:
             await self._spec.letters.close()

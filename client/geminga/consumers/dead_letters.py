@@ -104,6 +104,8 @@ class LetterPublisher:
     async def _publish_waiting(self) -> None:
         try:
             while self._waiting:
+                # One at a time, in their order: a topic of letters keeps the order in which
+                # messages died.
                 message, callback = self._waiting.popleft()
                 try:
                     await self._publish_dead(message, self._properties(message, message.topic))
@@ -116,6 +118,8 @@ class LetterPublisher:
                 else:
                     callback(message, None)
         finally:
+            # Also after a cancellation. No letter can be added between the last look at the queue
+            # and this line, since nothing is awaited there.
             self._publishing = None
 
     async def _publish_dead(self, message: Message[Any], properties: Mapping[str, str]) -> None:
@@ -177,6 +181,7 @@ class LetterPublisher:
             if key not in self._producers:
                 self._producers[key] = await self._open_producer(topic)
             producer = self._producers[key]
+        # Outside of the lock: opening one topic of letters does not wait for letters of another.
         await producer.send(
             None if message.is_null else message.data,
             key=message.key if message.is_key_text else message.key_bytes,
@@ -192,6 +197,8 @@ class LetterPublisher:
         self._waiting.clear()
         if self._publishing is not None:
             self._publishing.cancel()
+        # Closed by the consumer that they belong to; the client would close them only at its own
+        # end.
         producers, self._producers = self._producers, {}
         await asyncio.gather(*[producer.close() for producer in producers.values()])
 

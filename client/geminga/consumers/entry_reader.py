@@ -186,12 +186,14 @@ class EntryReader(AsyncClosable):
             entry = self._queue[0]
             payload_bytes += len(entry.payload)
             count = entry.message_count
+            # The first one is taken whatever its size: a limit below it would stop the reader.
             if entries and (messages + count > max_messages or payload_bytes > max_bytes):
                 break
             messages += count
             self._queued_bytes -= len(entry.payload)
             entries.append(self._queue.popleft())
         if entries:
+            # From here on a new attachment begins behind these entries.
             self._taken = entries[-1].position.entry
             self._channel.return_permits(messages)
             # Else the broker would count all of it as the backlog of this reader.
@@ -209,6 +211,7 @@ class EntryReader(AsyncClosable):
                     f"no entry of {self._channel.topic} behind {self._taken} came within "
                     f"{self._read_ahead.timeout_s:g} s; the range ends before {self._end}"
                 )
+            # Between this and the wait nothing else runs, so that no wake-up is lost.
             self._wake.clear()
             try:
                 async with asyncio.timeout_at(min(deadline_s, loop.time() + STALL_S)):
@@ -225,10 +228,12 @@ class EntryReader(AsyncClosable):
         last = signed(answer.last_message_id.ledgerId), signed(answer.last_message_id.entryId)
         if last[1] < 0:
             last = (-1, -1)  # the topic has no entry: there is none to wait for
+        # Fixed once: entries that are published later are not part of the range.
         if self._end is None:
             self._end = LogPosition(last[0], last[1] + 1)
         if last < self._end.entry:
             self._last = last
+        # The last wanted entry may have come before its place was known.
         self._check_complete(self._newest)
 
     def _check_complete(self, position: Position) -> None:
@@ -254,7 +259,18 @@ class EntryReader(AsyncClosable):
         return MessageIdData(ledgerId=unsigned(ledger_id), entryId=unsigned(entry_id))
 
     def _arrived(self, command: CommandMessage, buffer: bytes, start: int, end: int) -> None:
-        entry = _raw_entry(command, buffer[start:end])
+        # A copy: the entry waits in the queue, and a view of the read buffer would keep all that
+        # came with it in memory.
+        payload = buffer[start:end]
+        message_id = command.message_id
+        ledger_id, entry_id = signed(message_id.ledgerId), signed(message_id.entryId)
+        try:
+            metadata, body_start = open_payload(payload, 0, len(payload))
+        except WireError as error:
+            # The reader returns it, too: its user decides what to do about it.
+            entry = RawEntry(ledger_id, entry_id, payload, 0, None, str(error))
+        else:
+            entry = RawEntry(ledger_id, entry_id, payload, body_start, metadata)
         position = entry.position.entry
         if self._is_complete or position <= self._newest:
             # It had come before the connection broke, and was read before the next one was made.
@@ -262,6 +278,8 @@ class EntryReader(AsyncClosable):
             return
         if self.first_position is None:
             self.first_position = entry.position
+        # Before the entry is put aside: one behind the end is not wanted, but shows that all wanted
+        # ones have come.
         self._check_complete(position)
         range_end = self._end
         if (
@@ -288,6 +306,7 @@ class EntryReader(AsyncClosable):
             self._channel.limit_permits(permits_max)
         if self._queued_bytes > OVERSHOOT * ahead.bytes and len(self._queue) > 1:
             log.info("more bytes than asked for", extra={"reader": self._channel.title})
+            # Attached anew, it gets fewer permits; what is dropped from the queue comes again.
             self._channel.leave()
 
     def _forget_queue(self) -> int:
@@ -298,6 +317,7 @@ class EntryReader(AsyncClosable):
         messages = sum(entry.message_count for entry in self._queue)
         self._queue.clear()
         self._queued_bytes = 0
+        # Or entries that were dropped here would be taken for repetitions when they come again.
         self._newest = self._taken
         return messages
 
@@ -308,13 +328,3 @@ class EntryReader(AsyncClosable):
         self._queue.clear()
         self._is_complete = False  # a read then raises ``Closed``, and does not report the end
         await self._channel.close()
-
-
-def _raw_entry(command: CommandMessage, payload: bytes) -> RawEntry:
-    message_id = command.message_id
-    ledger_id, entry_id = signed(message_id.ledgerId), signed(message_id.entryId)
-    try:
-        metadata, body_start = open_payload(payload, 0, len(payload))
-    except WireError as error:
-        return RawEntry(ledger_id, entry_id, payload, 0, None, str(error))
-    return RawEntry(ledger_id, entry_id, payload, body_start, metadata)

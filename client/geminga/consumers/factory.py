@@ -71,6 +71,7 @@ class ConsumerFactory:
                 if not names:
                     raise ValueError("retry letters need topics by their names, and no pattern")
                 policy = with_topics(policy, names, subscription)
+                # Letters to be retried come back to the consumer that made them.
                 names.append(TopicName.parse(policy.retry_letter_topic or ""))
             letters = LetterPublisher(
                 policy,
@@ -99,6 +100,7 @@ class ConsumerFactory:
                 lambda topic: policy is not None and publishes_to(policy, subscription, topic),
             )
         queue = ReceiverQueue()
+        # A failed opening closes what was opened, so that there is nothing to clean up here.
         group = TopicGroup(self._channels, source, spec, queue)
         await group.open()
         return Consumer(group, queue, spec)
@@ -116,6 +118,7 @@ class ConsumerFactory:
 
         Raises ``InvalidTopicName``, ``ValueError``, or the ``ClientError`` for which one did not.
         """
+        # What is delivered before the seek is dropped by it.
         begin = EARLIEST if isinstance(start, datetime) else start
         spec = self._reading(settings, schema, begin, is_start_inclusive=is_start_inclusive)
         queue = ReceiverQueue()
@@ -126,6 +129,7 @@ class ConsumerFactory:
             try:
                 await reader.seek(start)
             except BaseException:
+                # The caller gets no reader that it could close.
                 await reader.close()
                 raise
         return reader
@@ -141,7 +145,7 @@ class ConsumerFactory:
         Raises ``InvalidTopicName``, ``ValueError``, or ``ClientError``.
         """
         is_stored = all(name.is_persistent for name in _names(topics))
-        # Messages that others have replaced are of no use to a table. Brokers refuse to read
+        # A table needs no messages that newer ones have replaced. Brokers refuse to read
         # non-persistent topics like that, which have no compaction.
         settings = replace(settings, read_compacted=is_stored)
         spec = self._reading(settings, schema, EARLIEST, is_start_inclusive=False)
@@ -149,6 +153,7 @@ class ConsumerFactory:
         group = await self._group(topics, spec, rows)
         view = TableView[Any](group, rows)
         try:
+            # Opening ends with a full table: a key that is missing then has no value.
             await view.refresh()
         except BaseException:
             await view.close()

@@ -180,13 +180,17 @@ class ConsumerSettings(ConsumerChannelOptions):
 
     durable: bool = True
     batch_index_acks: bool = False
+    # ``None``: never, as upstream's clients.
     ack_timeout_s: float | None = None
+    # As upstream's clients: time for what made the message fail to pass.
     nack_delay_s: float = 60.0
+    # 1.0: the same delay each time.
     nack_multiplier: float = 1.0
     nack_delay_max_s: float = 600.0
     dead_letters: DeadLetterPolicy | None = None
     topics_mode: TopicsMode = "persistent"
     topics_refresh_s: float = 60.0
+    # Each may hold as many bytes as its producer sent in chunks.
     chunked_messages_max: int = 10
     chunk_timeout_s: float = 60.0
     decryption: PrivateKeyReader | None = None
@@ -213,6 +217,7 @@ class ConsumerSettings(ConsumerChannelOptions):
     def of(cls, options: ConsumerOptions | ReaderOptions | TableViewOptions) -> ConsumerSettings:
         """The settings for these keyword arguments. Raises ``ValueError`` or ``TypeError``."""
         named: dict[str, Any] = dict(options)
+        # Users write words, SUBSCRIBE has numbers.
         for name, members in NAMED_VALUES.items():
             if isinstance(word := named.get(name), str):
                 if word.upper() not in members:

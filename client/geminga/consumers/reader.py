@@ -69,6 +69,7 @@ class Reader(AsyncClosable, Generic[ValueT]):
         A call that is cancelled takes no message with it. Raises ``Closed``, or the ``ClientError``
         that ended the reader.
         """
+        # HOT: as in ``Consumer.receive``.
         return self._queue.get_ready() or await self._queue.get()
 
     async def read_many(
@@ -104,6 +105,7 @@ class Reader(AsyncClosable, Generic[ValueT]):
         Asks the brokers of all topics, unless a message is here. Raises ``ClientError``.
         """
         self._topics.check_open()
+        # What is here needs no broker's word.
         if len(self._queue):
             return True
         topics = list(self._topics.by_topic.values())

@@ -98,6 +98,7 @@ class ReceiverQueue:
             lane.messages.extend(messages)
             self._messages += len(messages)
             self._data_bytes += sum([len(message.data) for message in messages])
+        # A check before the call: most messages arrive while none waits for them.
         if self._waiting or self._batch_receives:
             self._wake()
 
@@ -114,6 +115,8 @@ class ReceiverQueue:
     def get_ready(self) -> Message[Any] | None:
         """The next message if there is one and it needs no wait; ``None``: await ``get``."""
         is_turn_due = self._taken_in_a_row >= TAKEN_IN_A_ROW_MAX - 1
+        # Messages that callers were woken for are not given away: callers get them in the order of
+        # their calls.
         if is_turn_due or self._messages <= self._woken:
             return None
         self._taken_in_a_row += 1
@@ -193,6 +196,7 @@ class ReceiverQueue:
         """Note that nothing more will arrive: callers get what there is, and then ``error``."""
         if self._end is None:
             self._end = error
+        # Woken with ``False``: they find that the queue has ended, or take what is left.
         while self._waiting:
             turn = self._waiting.pop(0)
             if not turn.done():
@@ -221,9 +225,11 @@ class ReceiverQueue:
         if not lane.messages:
             ready.popleft()
         elif len(ready) > 1:
+            # The lane goes to the end: the next message is of another topic.
             ready.rotate(-1)
         self._messages -= 1
         self._data_bytes -= len(message.data)
+        # Last: it may return permits, whereupon the broker's next messages are put here.
         lane.on_taken((message,))
         return message
 
@@ -246,6 +252,7 @@ class ReceiverQueue:
             ready.rotate(-1)
         self._messages -= len(run)
         self._data_bytes -= run_bytes
+        # Once for all of them: permits are returned, and acknowledgements collected, together.
         lane.on_taken(run)
         return run
 

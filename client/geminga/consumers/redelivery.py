@@ -43,6 +43,7 @@ class DueEntries:
         already keeps its time."""
         if position in self._partition_of:
             return
+        # Rounded up: an entry is never due before its time.
         number = math.ceil(due_s / self._granularity_s)
         self._partition_of[position] = number
         partition = self._partitions.get(number)
@@ -54,6 +55,8 @@ class DueEntries:
     def remove(self, position: Position) -> None:
         """Take an entry out; it need not be here."""
         number = self._partition_of.pop(position, None)
+        # The partition stays, even if it is empty now: taking its number out of the heap would cost
+        # a search. ``next_due_s`` drops it when its turn comes.
         if number is not None:
             del self._partitions[number][position]
 
@@ -130,6 +133,7 @@ class RedeliveryTimer:
     def _fire(self) -> None:
         self._stop_timer()
         due = self._entries.take_due(self._loop.time())
+        # The timer is set after this call, which may add entries itself.
         if due:
             self._on_due(due)
         self._set_timer()

@@ -71,6 +71,8 @@ class TableView(AsyncClosable, Mapping[str, ValueT], Generic[ValueT]):
         Limit the wait with ``asyncio.timeout``. Raises ``ClientError``.
         """
         self._topics.check_open()
+        # Asked for once: what is published after this call is not waited for, or a busy topic would
+        # keep the caller waiting without end.
         last = await self._topics.last_message_ids()
         targets = {topic: each.position for topic, each in last.items() if each.entry_id >= 0}
 
@@ -104,32 +106,31 @@ class TableRows:
     def put(self, lane: Lane, messages: Sequence[Message[Any]]) -> None:
         """Apply the messages of an entry, in their order."""
         if messages:
+            # Before they are applied: the next ones may be on their way meanwhile.
             lane.on_taken(messages)
         for message in messages:
-            self._apply(message)
+            key = message.key
+            if key is None:
+                continue
+            value: Any = None
+            if not message.is_null and message.data:
+                try:
+                    value = message.value
+                except Exception as error:  # noqa: BLE001  # a schema of the user's may raise anything
+                    # The key keeps its last readable value: one bad message must not end the view.
+                    log.error(  # noqa: TRY400  # the reason is in the error, the place says nothing
+                        "unreadable value",
+                        extra={"key": key, "id": str(message.id), "reason": str(error)},
+                    )
+                    continue
+            if value is None:
+                self.values.pop(key, None)
+            else:
+                self.values[key] = value
+            for watcher in self.watchers:
+                watcher.changed(key, value)
         # Also without a message: ``refresh`` waits for entries.
         self._arrived.set()
-
-    def _apply(self, message: Message[Any]) -> None:
-        key = message.key
-        if key is None:
-            return
-        value: Any = None
-        if not message.is_null and message.data:
-            try:
-                value = message.value
-            except Exception as error:  # noqa: BLE001  # a schema of the user's may raise anything
-                log.error(  # noqa: TRY400  # the reason is in the error, the place says nothing
-                    "unreadable value",
-                    extra={"key": key, "id": str(message.id), "reason": str(error)},
-                )
-                return
-        if value is None:
-            self.values.pop(key, None)
-        else:
-            self.values[key] = value
-        for watcher in self.watchers:
-            watcher.changed(key, value)
 
     def clear(self, lane: Lane) -> int:
         """Nothing is dropped: messages that come again are applied again."""
@@ -172,6 +173,8 @@ class _Changes:
                 raise self._error
             self._arrived.clear()
             await self._arrived.wait()
+        # The oldest change first; one that came meanwhile for the same key has replaced its value
+        # in place.
         key = next(iter(self._changed))
         return key, self._changed.pop(key)
 

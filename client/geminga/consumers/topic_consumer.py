@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from geminga._channels.consumer_channel import ConsumerChannel
-from geminga._channels.pending.acks import AckGroup, OpenIndexes, Position, ack_set
+from geminga._channels.pending.acks import AckGroup, Position, ack_set
 from geminga._channels.registry import Channels
 from geminga.consumers.dead_letters import LetterPublisher
 from geminga.consumers.incoming.chunks import PendingChunks
@@ -143,7 +143,8 @@ class TopicConsumer:
         )
         info = None if spec.schema is None else spec.schema.schema_info
         channel.schema = None if info is None else proto_of(info)
-        channel.start = self._start_message_id
+        # A function, called at each attachment: a seek replaces ``_reading``.
+        channel.start = lambda: None if self._reading is None else self._reading.start_message_id()
         channel.on_entry = self._entry_arrived
         channel.on_reset = self._forget_arrived
         channel.on_end = lambda error: on_end(self, error)
@@ -159,11 +160,25 @@ class TopicConsumer:
         Raises ``NotAcknowledgeable``.
         """
         # HOT: most messages are acknowledged one by one.
-        if message.batch_index >= 0:
-            open_indexes = self._open_after(message)
-            if open_indexes is not None:
+        batch_index = message.batch_index
+        if batch_index >= 0:
+            acks = message.batch_acks
+            if acks is None:
+                # An id that was kept as bytes knows nothing of the other messages of its batch.
+                assert isinstance(message, MessageId)
+                if not self._settings.batch_index_acks or message.batch_size <= batch_index:
+                    raise NotAcknowledgeable(
+                        f"{message} is in a batch: only the id that came with it can acknowledge "
+                        "it, or, with batch_index_acks, one that knows the size of the batch"
+                    )
+                others = ((1 << message.batch_size) - 1) & ~(1 << batch_index)
+                group.acknowledge(message.position, lambda: others)
+                return
+            if not acks.acknowledge(batch_index):
+                # Without ``batch_index_acks`` brokers only know whole entries: they hear of it
+                # with the last message of the batch.
                 if self._settings.batch_index_acks:
-                    group.acknowledge(message.position, open_indexes)
+                    group.acknowledge(message.position, acks.open_indexes)
                 return
         position = message.position
         # The entry is done with as a whole: it need not come again.
@@ -173,23 +188,10 @@ class TopicConsumer:
         if self._unacknowledged is not None:
             self._unacknowledged.remove(position)
         group.acknowledge(position)
+        # The chunks before the last are entries of their own, which no message refers to: they are
+        # acknowledged with the whole, or would come again without end.
         for earlier in message.chunks:
             group.acknowledge(earlier)
-
-    def _open_after(self, message: Message[Any] | MessageId) -> OpenIndexes | None:
-        """Acknowledge one message of a batch; gives what is open then, ``None`` if nothing is."""
-        acks = message.batch_acks
-        if acks is not None:
-            return None if acks.acknowledge(message.batch_index) else acks.open_indexes
-        batch_index = message.batch_index
-        assert isinstance(message, MessageId)
-        if not self._settings.batch_index_acks or message.batch_size <= batch_index:
-            raise NotAcknowledgeable(
-                f"{message} is in a batch: only the id that came with it can acknowledge it, "
-                "or, with batch_index_acks, one that knows the size of the batch"
-            )
-        others = ((1 << message.batch_size) - 1) & ~(1 << batch_index)
-        return lambda: others
 
     def acknowledge_up_to(
         self, message: Message[Any] | MessageId, group: AckGroup | ConsumerChannel
@@ -220,6 +222,7 @@ class TopicConsumer:
         """Have a message delivered again later, together with its batch."""
         count = message.redelivery_count if isinstance(message, Message) else 0
         delay_s = self._settings.nack_delay(count)
+        # All chunks come again, since a message is put together from its first chunk on.
         for position in (*message.chunks, message.position):
             if self._unacknowledged is not None:
                 self._unacknowledged.remove(position)
@@ -256,6 +259,7 @@ class TopicConsumer:
         again: list[Position] = []
         for position in positions:
             messages = self._last_chances.pop(position, None)
+            # A list, no generator: ``all`` would stop at the first message that finds no room.
             made = [self._make_letter(message) for message in messages or ()]
             if messages is None or not all(made):
                 again.append(position)
@@ -293,10 +297,6 @@ class TopicConsumer:
                 del self._last_chances[next(iter(self._last_chances))]
         return messages
 
-    def _start_message_id(self) -> MessageIdData | None:
-        # Looked up at each attachment: a seek replaces ``_reading``.
-        return None if self._reading is None else self._reading.start_message_id()
-
     # ---- the subscription
 
     async def seek(self, to: MessageId | int) -> None:
@@ -311,6 +311,7 @@ class TopicConsumer:
             if to.batch_index > 0:  # of its batch, this message and those behind it are open
                 whole = (1 << max(to.batch_size, to.batch_index + 1)) - 1
                 proto.ack_set.extend(ack_set(lambda: whole & ~((1 << to.batch_index) - 1)))
+        # To be restored if the seek fails.
         before = self._reading, self._sought
 
         # Called once there is a broker to ask, which may be long after this: until then messages
@@ -362,6 +363,7 @@ class TopicConsumer:
                 self._nacks.add(entry.position, self._settings.nack_delay_s)
             self.channel.return_permits(entry.sent_messages)
             return
+        # Behind an entry that waits all others wait, too: messages keep their order.
         if self._values is not None and (self._held or self._wants_schema_of(entry)):
             self._held.append(entry)
             if not self._is_learning:
@@ -400,8 +402,12 @@ class TopicConsumer:
     async def _learn_schemas(self) -> None:
         """Hand on the held entries in their order, asking a broker for each schema they need."""
         while self._held:
+            # Read anew in each round: during the wait for a schema the channel may have been reset,
+            # and other entries may be held now.
             entry = self._held[0]
             if not self._wants_schema_of(entry):
+                # Nothing is awaited between this and handing it on, so that entries keep their
+                # order.
                 del self._held[0]
                 self._hand_on(entry)
                 continue

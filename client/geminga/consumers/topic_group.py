@@ -67,13 +67,16 @@ class TopicGroup:
         ``ClientError`` for which a topic could not be opened, or ended while others were opened.
         None is open then.
         """
+        # Entered before the first await: a client that is closed meanwhile closes this group too.
         self._channels.owners[self] = self.close
         try:
             topics = await self._channels.retrying(self._find_topics)
             self._check_start(topics)
             await asyncio.gather(*self._openings(topics, self._spec))
+            # A topic that was accepted may have ended while the others were being opened.
             self.check_open()
         except BaseException as error:
+            # Read before ``close`` sets it.
             ended = self.error
             await self.close()
             if ended is not None and isinstance(error, Closed):
@@ -111,6 +114,8 @@ class TopicGroup:
                 gone = self.by_topic.keys() - {str(topic) for topic in topics}
                 for name in sorted(gone):
                     topic = self.by_topic[name]
+                    # Removed before the wait: what happens to it meanwhile is no longer of the
+                    # group, and its permits go to the other topics at once.
                     self._remove(name)
                     await topic.close()
             await self._join([each for each in topics if str(each) not in self.by_topic])
@@ -143,8 +148,11 @@ class TopicGroup:
             TopicConsumer(self._channels, each, spec, self._queue, self._topic_ended)
             for each in topics
         ]
+        # Entered before they are opened: permits are shared among all of them from their first
+        # SUBSCRIBE on, and a group that is closed meanwhile closes them too.
         self.by_topic |= {each.topic: each for each in added}
         self._share_permits()
+        # A topic that joins a paused consumer must not bring messages before ``resume``.
         if self._is_paused:
             for each in added:
                 each.channel.pause()
@@ -246,11 +254,14 @@ class TopicGroup:
         self._queue.end(error)
         if self._refreshing is not None:
             self._refreshing.cancel()
+        # No more topics are looked for, and watchers are taken back.
         self._source.close()
         self._channels.owners.pop(self, None)
 
     def _topic_ended(self, topic: TopicConsumer, error: ClientError) -> None:
         topic.stop_timers()
+        # A topic that fails to open is reported to the caller of its opening; one that was removed,
+        # or replaced by another of the same name, is of no concern here.
         is_ours = topic.is_open and self.by_topic.get(topic.topic) is topic
         if self.error is not None or not is_ours:
             return

@@ -56,9 +56,9 @@ class NamedTopics:
 class PatternTopics:
     """The topics of a namespace whose names match a regular expression.
 
-    ``leaves_out`` says which topics that match are not consumed all the same. A broker that can
-    reports at once when topics come or go. The list is asked for again from time to time all the
-    same: a broker may read the expression slightly differently than Python.
+    ``leaves_out`` says which topics are left out although they match. A broker that can
+    reports at once when topics come or go. The client still asks for the list from
+    time to time: a broker may read the expression slightly differently than Python.
     """
 
     can_change = True
@@ -93,6 +93,8 @@ class PatternTopics:
 
     async def topics(self) -> list[TopicName]:
         """Ask for the current topics, each partition by itself. Raises ``ClientError``."""
+        # Cleared before the list is asked for: a report that comes during the request leads to
+        # another round.
         self._changed.clear()
         # The watch begins before the list is asked for: a change between the two would be missed.
         if self._watched_on is None or not self._watched_on.is_open:
@@ -107,6 +109,8 @@ class PatternTopics:
                 log.info("topics not watched", extra={"of": str(self), "reason": str(error)})
         names, self._hash = await self._lookup.topics(self._namespace, self._mode, self._hash)
         if names is not None:
+            # The list names partitions one by one; their number is asked for below, since
+            # partitions without a message yet may be missing in it.
             bases = dict.fromkeys(TopicName.parse(name).base for name in names)
             self._matching = [
                 base
@@ -162,6 +166,7 @@ class _Partitions:
         for start in range(0, len(to_ask), ASKED_AT_ONCE):
             some = to_ask[start : start + ASKED_AT_ONCE]
             asking = [self._lookup.partitions(str(name)) for name in some]
+            # All are awaited, also behind one that failed: none is left running.
             answers = await asyncio.gather(*asking, return_exceptions=True)
             for name, answer in zip(some, answers, strict=True):
                 count = answer
@@ -172,6 +177,7 @@ class _Partitions:
                     raise count
                 # Partitions never become fewer: a topic with fewer was deleted and created anew.
                 self._known[name] = max(count, self._known.get(name, 0))
+        # A dict for its order; a partition that is named beside its topic is found once.
         found: dict[TopicName, None] = {}
         for name in names:
             count = self._known.get(name, 0)

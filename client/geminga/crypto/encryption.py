@@ -113,6 +113,8 @@ class Encryptor:
                 self._ends_s = self._clock() + RENEWAL_RETRY_S
                 log.warning("data key not renewed", extra={"reason": str(error)})
         metadata.encryption_keys.extend(self._wrapped)
+        # A placeholder of the right size: chunks are measured with it, and ``encrypt`` sets the
+        # real one.
         metadata.encryption_param = bytes(NONCE_BYTES)
 
     def encrypt(self, metadata: MessageMetadata, body: bytes) -> bytes:
@@ -121,6 +123,8 @@ class Encryptor:
         The body was compressed before, and is one chunk of a message in chunks: each has a nonce of
         its own.
         """
+        # Never used twice with one key: two payloads with the same nonce would show their
+        # difference, and let others forge payloads.
         nonce = secrets.token_bytes(NONCE_BYTES)
         metadata.encryption_param = nonce
         return self._seal(nonce, body, None)

@@ -78,6 +78,7 @@ def _wrap_by_curve(public_key: ec.EllipticCurvePublicKey, data_key: bytes) -> by
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
+    # A new one each time: two wrapped keys have nothing in common.
     ephemeral = ec.generate_private_key(public_key.curve)
     point = ephemeral.public_key().public_bytes(
         serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint
@@ -99,6 +100,7 @@ def _unwrap_by_curve(private_key: ec.EllipticCurvePrivateKey, wrapped: bytes) ->
     secret = private_key.exchange(ec.ECDH(), ephemeral)
     mac_key, key = _derived(point, secret, len(sealed))
     mac = hmac.digest(mac_key, sealed + MAC_LENGTH_TAG, "sha1")
+    # Compared in constant time: how long it takes must not say how many bytes were right.
     if not hmac.compare_digest(wrapped[-MAC_BYTES:], mac):
         raise ValueError("it was wrapped for another key")
     return _xor(sealed, key)

@@ -110,6 +110,7 @@ class EntryProducer(AsyncClosable):
         """
         if self._error is None and self._window.is_full:
             await self._wait_for_room()
+        # After the wait: the producer may have ended meanwhile.
         self._check()
         first: MessageAttributes | None = None
         if attributes[0]:
@@ -124,6 +125,7 @@ class EntryProducer(AsyncClosable):
             payload_bytes=sum(map(len, payloads)) + sum(map(len, attributes)),
         )
         batch.sequence_ids = list(range(first_sequence_id, first_sequence_id + messages))
+        # Nothing is awaited from the check to here, so that entries keep the order of the calls.
         self._part.submit_batch(batch)
 
     async def _wait_for_room(self) -> None:
@@ -164,6 +166,7 @@ class EntryProducer(AsyncClosable):
         if self._error is None:
             self._error = error
             # The broker must know, or it refuses the next producer of this name as busy.
+            # In this order: ``end`` gives the connection up, over which ``leave`` tells the broker.
             self._part.channel.leave()
             self._part.channel.end(error)
             self._window.end(error)

@@ -124,6 +124,7 @@ class ProducerSettings(ProducerChannelOptions):
 
         Raises ``ValueError``, ``TypeError`` or ``MissingExtra``.
         """
+        # A copy: the caller may use the same options for another producer.
         named = dict(options)
         mode = options.get("access_mode")
         if isinstance(mode, str):
@@ -131,6 +132,7 @@ class ProducerSettings(ProducerChannelOptions):
                 modes = ", ".join(AccessMode.__members__).lower()
                 raise ValueError(f"{mode!r} is no access mode: {modes}")
             named["access_mode"] = AccessMode[mode.upper()]
+        # PRODUCER says it, since a namespace may refuse producers that do not encrypt.
         named["is_encrypted"] = options.get("encryption") is not None
         if info is not None:
             named["schema"] = proto_of(info)

@@ -73,6 +73,7 @@ class Producer(Generic[ValueT]):
         """The whole name of the topic."""
         self._channels = channels
         self._topic = topic
+        # Bound once, because each message calls it.
         self._encode = schema.encode
         # For key-value pairs whose key is the message's: encodes the two apart.
         self._encode_parts: Callable[[Any], tuple[bytes | None, bytes | None]] | None = None
@@ -112,12 +113,15 @@ class Producer(Generic[ValueT]):
         # Lazy producers of one topic begin at different partitions.
         index = self._router.turn(partitions) if partitions and self._is_lazy else 0
         first = self._topic.partition(index) if partitions else self._topic
+        # The first partition alone at first: a broker that chooses the producer's name does so
+        # there, and all the others are opened with that name.
         await self._open_parts([first], self._settings)
         if not partitions:
             self._only = self._parts[0]
             return
         if self._is_lazy:
             before = [self._topic.partition(each) for each in range(index)]
+            # Partitions are found by their places in the list.
             self._parts[:0] = self._new_parts(before, replace(self._settings, name=self.name))
         await self._open_partitions(partitions)
         self._watch = self._channels.spawn(
@@ -140,6 +144,7 @@ class Producer(Generic[ValueT]):
         try:
             await asyncio.gather(*[part.open() for part in parts])
         except BaseException:
+            # Those that were accepted hold the producer's name at their brokers.
             await asyncio.gather(*[part.close() for part in parts])
             if not self._watch:
                 # The producer itself is being opened: it fails with its first partition.
@@ -168,6 +173,7 @@ class Producer(Generic[ValueT]):
         while True:
             await asyncio.sleep(self._settings.partitions_refresh_s)
             try:
+                # Partitions are never taken away, so that the list only grows.
                 partitions = await self._channels.partitions(self._topic)
                 if partitions > len(self._parts):
                     await self._open_partitions(partitions)
@@ -232,6 +238,8 @@ class Producer(Generic[ValueT]):
         schema raises for the value, ``MessageTooLarge``, ``SendTimedOut``, ``Closed``, or the
         ``ClientError`` that ended the producer.
         """
+        # Encoded before any wait: what is wrong with the value is raised at once, and the value may
+        # change afterwards.
         payload, attributes, sequence_id = self._message(value, options)
         stored: asyncio.Future[MessageId] = self._loop.create_future()
         submit = partial(
@@ -240,6 +248,7 @@ class Producer(Generic[ValueT]):
         if not self._window.is_full:
             submit()
             return await stored
+        # An ended producer admits no waiter any more, and would let this one wait for its timeout.
         self._check_open()
         return await self._wait_for_room(submit, stored)
 
@@ -283,6 +292,8 @@ class Producer(Generic[ValueT]):
             self._raise_failure()
             self._check_open()
         if self._turn_bytes >= TURN_BYTES or self._turn_messages >= TURN_MESSAGES:
+            # The loop turns, although there may be room: otherwise receipts would not be read, and
+            # frames would not leave, as long as a program only sends.
             self._turn_bytes = self._turn_messages = 0
             await asyncio.sleep(0)
         if self._window.is_half_full:
@@ -340,6 +351,8 @@ class Producer(Generic[ValueT]):
         if attributes is not None:
             key, properties = attributes.partition_key, attributes.properties
         parts = self._parts
+        # Messages without a key stay with one partition while its batch is open: spread over all of
+        # them, each would leave in a small batch of its own.
         has_open_batch = parts[self._router.turn(len(parts))].has_open_batch
         message = RoutedMessage(payload, key, properties or {})
         return parts[self._router.partition(message, len(parts), has_open_batch=has_open_batch)]
@@ -369,6 +382,8 @@ class Producer(Generic[ValueT]):
         waiting = WindowWaiter(enter_in_turn, partial(_fail, outcome), wants_half)
 
         def expire(timeout_s: float) -> None:
+            # Not if it was just admitted: then the message is on its way, and has a timeout of its
+            # own.
             if self._window.withdraw(waiting):
                 _fail(outcome, SendTimedOut(None, timeout_s))
 
@@ -381,6 +396,8 @@ class Producer(Generic[ValueT]):
         finally:
             if timer is not None:
                 timer.cancel()
+            # A caller that was cancelled must not be admitted later, when no one waits for its
+            # message.
             if outcome.cancelled():
                 self._window.withdraw(waiting)
 
@@ -391,6 +408,7 @@ class Producer(Generic[ValueT]):
 
     def _part_ended(self, error: ClientError) -> None:
         """End the producer with the last of its partitions."""
+        # As long as one partition takes messages, the producer goes on.
         if self._parts and all(part.channel.error is not None for part in self._parts):
             self._has_ended = True
             self._window.end(error)
@@ -420,6 +438,7 @@ class Producer(Generic[ValueT]):
 
     async def _close_parts(self) -> None:
         if self._watch is not None:
+            # First, or it might open partitions that nothing closes.
             self._watch.cancel()
         await asyncio.gather(*[part.close() for part in self._parts])
 

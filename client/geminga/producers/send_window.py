@@ -48,6 +48,7 @@ class MemoryLimit:
     def release(self, payload_bytes: int) -> None:
         """Count messages as settled, and admit waiters of any producer of the client."""
         self.used_bytes -= payload_bytes
+        # A copy: ``admit`` takes windows without waiters out of the dict.
         for window in tuple(self.windows_waiting):
             window.admit()
 
@@ -124,6 +125,7 @@ class SendWindow:
             ):
                 return
             self._waiters.popleft().enter()
+        # No waiter is left, so that releases need not look here.
         memory.windows_waiting.pop(self, None)
 
     def end(self, error: ClientError) -> None:

@@ -115,9 +115,11 @@ class TopicProducer:
     async def open(self) -> None:
         """Have a broker accept it. Raises the ``ClientError`` for which none did."""
         await self.channel.open()
+        # Only now: while the channel is being opened, its end is the error that ``open`` raises.
         self.channel.on_end = self._ended
         if self.channel.error is not None:  # it ended in the turn in which it was accepted
             self._ended(self.channel.error)
+        # From here on ``submit`` numbers messages: the broker has said which number was the last.
         early, self._early = self._early or (), None
         for each in early:
             try:
@@ -139,6 +141,8 @@ class TopicProducer:
             await self.open()
         except ClientError as error:
             if not isinstance(error, Closed):
+                # A channel that has ended cannot be opened again; the next message tries with
+                # another one.
                 self.channel = self._new_channel()
             self._fail_early(error)
 
@@ -155,6 +159,7 @@ class TopicProducer:
     def _fail_early(self, error: ClientError) -> None:
         early, self._early = self._early or (), deque()
         for each in early:
+            # The place first: its callback may send another message at once.
             self._window.release(1, len(each.payload))
             self._tell_early(each, error)
 
@@ -201,6 +206,7 @@ class TopicProducer:
         if channel.error is not None:
             raise channel.error
         if self._early is not None:
+            # Their order is kept: ``open`` submits them one by one.
             self._early.append(_EarlyMessage(payload, attributes, sequence_id, callback, at_once))
             self._window.acquire(len(payload))
             if self._starting is None:
@@ -216,16 +222,19 @@ class TopicProducer:
         ):
             self._submit_alone(payload, attributes, encoded, sequence_id, callback)
             return
+        # What is open leaves before a message that does not fit to it, and never behind it.
         if not batches.has_room(message_bytes) or not (
             sequence_id is None or batches.may_be_numbered(sequence_id)
         ):
             self.send_batches()
         if batches.is_empty:
+            # Asked for anew with each batch: the next broker may allow less.
             batches.begin(channel.max_message_bytes)
         batches.add(payload, attributes, encoded, callback, sequence_id)
         self._window.acquire(message_bytes)
         if batches.is_full:
             self.send_batches()
+        # At the end of the turn, so that calls of the same turn share one batch.
         elif at_once and not self._leaves_at_once:
             self._leaves_at_once = True
             self._set_timer(self._loop.call_soon(self.send_batches))
@@ -266,6 +275,8 @@ class TopicProducer:
         callback: SendCallback | None,
     ) -> None:
         """Send a message that no batch has a place for, behind those that came before it."""
+        # Everything that can be refused is refused first: nothing has been numbered, counted or
+        # sent.
         self._check_size(payload, encoded)
         if attributes is not None and attributes.goes_alone:
             # Raises for attributes that cannot be encoded, before anything is changed.
@@ -317,6 +328,8 @@ class TopicProducer:
             following = self.last_sequence_id + 1
             sequence_ids = range(following, following + len(batch))
         first, last = sequence_ids[0], sequence_ids[-1]
+        # Numbers never go back, also when the user gives a lower one: a topic that deduplicates
+        # would drop the messages behind it.
         self._next_sequence_id = max(self.last_sequence_id, last) + 1
         metadata = MessageMetadata(
             producer_name=self.channel.name,
@@ -355,7 +368,9 @@ class TopicProducer:
         metadata.total_chunk_msg_size = len(body)
         if self._encryptor is not None:
             self._encryptor.describe(metadata)
+        # Measured with everything that all chunks have in common, the encrypted keys included.
         chunk_bytes = self._chunk_bytes(metadata.ByteSize())
+        # Rounded up.
         metadata.num_chunks_from_msg = batch.num_sends = -(-len(body) // chunk_bytes)
         batch.is_chunked = True
         for chunk_id in range(batch.num_sends):
@@ -398,6 +413,7 @@ class TopicProducer:
             # The outcome of the message is that of its last chunk, or the first error of one.
             batch.error = error = batch.error or error
             batch.first_chunk = batch.first_chunk or stored
+            # Each chunk has a receipt; the message is settled with the last one.
             batch.num_sends -= 1
             if batch.num_sends:
                 return
@@ -406,10 +422,12 @@ class TopicProducer:
         self._tell(batch, None if error is not None else stored, error)
         if batch is self._last:
             self._last = None
+        # Behind the callbacks, which a caller of ``flush`` expects to have been called.
         while self._flushing and self._flushing[0][0] is batch:
             flushed = self._flushing.pop(0)[1]
             if not flushed.done():
                 flushed.set_result(None)
+        # Last: it may admit waiters, whose messages are then sent within this call.
         self._window.release(len(batch), batch.payload_bytes)
 
     def _tell(self, batch: Batch, stored: MessageId | None, error: ClientError | None) -> None:
@@ -456,6 +474,8 @@ class TopicProducer:
 
     async def close(self) -> None:
         """Wait up to ``close_timeout_s`` for receipts of what was sent, then leave the broker."""
+        # Messages that wait for the start are sent if it comes in time; else they fail with the end
+        # of the channel.
         if self._starting is not None:
             await asyncio.wait([self._starting], timeout=self._settings.close_timeout_s)
         self.send_batches()

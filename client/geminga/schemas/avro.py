@@ -65,6 +65,7 @@ class AvroSchema(Generic[RecordT]):
         ``ValueError`` for a schema that cannot be used; what it returns raises it for a payload
         that this schema cannot read.
         """
+        # The usual case needs no second schema, and no resolution of fields.
         if writer.definition == self.schema_info.definition:
             return self.decode
         written = parse(json.loads(writer.definition))
@@ -122,6 +123,7 @@ def with_names_of(written: Any, read: Any) -> Any:  # noqa: ANN401 - what ``pars
     among the records of a union. A name that ``read`` has for a record of its own becomes no alias
     of another record: in a union of both, one would be taken for the other.
     """
+    # Aliases are for this writer alone: the parsed schema is shared with other versions.
     read = deepcopy(read)
     theirs, ours = _records_in(written), _records_in(read)
     own_names = {_short(name) for name in ours}

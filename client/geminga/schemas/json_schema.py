@@ -46,6 +46,7 @@ class JsonSchema(Generic[RecordT]):
                 f"the value should be of type {self._record.__name__}, and not "
                 f"{type(value).__name__}"
             )
+        # A model knows how values of its fields are written.
         if self._is_model:
             return cast("Any", value).model_dump_json().encode()  # type: ignore[no-any-return]
         plain = value if self._kind is None else self._kind.to_json(value)

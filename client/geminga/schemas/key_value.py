@@ -152,6 +152,7 @@ def split(payload: bytes) -> tuple[bytes | None, bytes | None]:
     """The key and the value that ``join`` joined; raises ``ValueError`` for any other payload."""
     key, behind = _part(payload, 0)
     value, end = _part(payload, behind)
+    # Or a payload of another schema might pass for a pair.
     if end != len(payload):
         raise ValueError(f"{len(payload) - end} bytes stand behind a key and a value")
     return key, value
@@ -165,6 +166,7 @@ def _part(payload: bytes, start: int) -> tuple[bytes | None, int]:
     (size,) = _SIZE.unpack_from(payload, start)
     if size == -1:
         return None, begin
+    # Checked before the cut: a slice beyond the end would be short in silence.
     if size < 0 or begin + size > len(payload):
         raise ValueError(f"a part should have {size} bytes, and {len(payload) - begin} follow")
     return payload[begin : begin + size], begin + size

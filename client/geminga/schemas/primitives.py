@@ -211,6 +211,7 @@ class InstantSchema(_Primitive[datetime]):
     def encode(self, value: datetime, /) -> bytes:
         """Seconds since 1970 and nanoseconds. Raises ``TypeError``, or ``ValueError`` for a value
         without a time zone."""
+        # Rounded down, also before 1970: the part of a second is never negative, as in Java.
         whole, part = divmod((_aware(value) - EPOCH) // MICROSECOND, MICROSECONDS_A_SECOND)
         return _INSTANT.pack(whole, part * NS_A_MICROSECOND)
 

@@ -99,6 +99,7 @@ def definition_of(descriptor: Descriptor) -> bytes:
 
     def add(file: FileDescriptor) -> None:
         if file.name not in files:
+            # Imports first: a pool takes a file only when it knows those that the file imports.
             for needed in file.dependencies:
                 add(needed)
             made = FileDescriptorProto()

@@ -93,6 +93,7 @@ class _Definitions:
         if full in self._defined:
             is_short = namespace in (None, around) and name not in _TYPES_OF_AVRO
             return name if is_short else full
+        # Before its fields: a message may contain itself, and is named there.
         self._defined.add(full)
         is_enum = isinstance(described, EnumDescriptor)
         made: dict[str, Any] = {"type": "enum" if is_enum else "record", "name": name}
@@ -117,6 +118,7 @@ class _Definitions:
             kind = _SINGLE[field.type]
         if field.is_repeated:
             return {"name": field.name, "type": {"type": "array", "items": kind}, "default": []}
+        # A required field is always there: it has no default.
         if field.is_required:
             return {"name": field.name, "type": kind}
         if field.message_type is not None:
@@ -134,20 +136,18 @@ def _default(field: FieldDescriptor) -> object:
     if isinstance(value, float):
         if not math.isfinite(value):
             raise ValueError(f"the default of {field.full_name} is {value}, which JSON cannot say")
-        return _shortest(value) if field.type == FieldDescriptor.TYPE_FLOAT else value
+        if field.type == FieldDescriptor.TYPE_DOUBLE:
+            return value
+        # Java writes the fewest digits that give this number in 32 bits; Python would write those
+        # of the same number in 64 bits, and the texts would differ.
+        texts = (f"{value:.{digits}g}" for digits in range(1, 10))
+        bits_32 = struct.pack(">f", value)
+        return next(float(text) for text in texts if struct.pack(">f", float(text)) == bits_32)
     if isinstance(value, int) and not isinstance(value, bool):
         bits = _BITS[_SINGLE[field.type]]
         # Java has no unsigned numbers: large ones are negative there.
         return value - (1 << bits) if value >> (bits - 1) == 1 else value
     return value
-
-
-def _shortest(value: float) -> float:
-    """The number with the fewest digits that is this one in 32 bits."""
-    texts = (f"{value:.{digits}g}" for digits in range(1, 10))
-    return next(
-        float(text) for text in texts if struct.pack(">f", float(text)) == struct.pack(">f", value)
-    )
 
 
 def _namespace(described: Descriptor | EnumDescriptor) -> str | None:

@@ -112,6 +112,7 @@ class _Kinds:
             )
         if origin in (Union, types.UnionType):
             rest = [each for each in arguments if each is not type(None)]
+            # Any other union is refused below.
             if len(rest) == 1 and len(arguments) == 2:
                 kind = self.of(rest[0], where)
                 return _wrapped(
@@ -189,6 +190,7 @@ class _Kinds:
         )
         hints = get_type_hints(hint, include_extras=True)
         for field in dataclasses.fields(hint):
+            # The converters above see it, since they look into the same dict when they are called.
             kind = kinds[field.name] = self.of(hints[field.name], f"{where}.{field.name}")
             default: object = field.default
             if field.default_factory is not dataclasses.MISSING:

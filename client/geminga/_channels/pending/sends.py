@@ -78,6 +78,7 @@ class PendingSends(Generic[ContextT]):
         ``None`` for a receipt that came late: its SEND was sent twice, or has timed out.
         Raises ``ReceiptOutOfOrder``: the broker lost the oldest one, all must be sent again.
         """
+        # Sequence ids go up, so that a lower one was settled before.
         if not self._queue or sequence_id < self._queue[0].sequence_id:
             return None
         if sequence_id > self._queue[0].sequence_id:

@@ -50,7 +50,7 @@ class PendingChunks:
         # By the uuid of their message, in the order of first chunks, which is that of their times.
         self._incomplete: dict[str, _IncompleteMessage] = {}
         # Called with entries whose message did not become whole within ``timeout_s``: its producer
-        # is gone, and they are of no use.
+        # is gone, and they will never make a message.
         self.on_expired: Callable[[list[Position]], None] = lambda _: None
         # Called with good entries that came in a wrong order, or for which there is no room: they
         # have to be delivered again.
@@ -63,6 +63,8 @@ class PendingChunks:
         if metadata.total_chunk_msg_size > CHUNKED_BYTES_MAX:
             raise UnreadableMessage(f"its chunks have {metadata.total_chunk_msg_size} bytes")
         now_s = self._clock.monotonic()
+        # Looked at only here: a message that waits while no other chunk comes takes no more memory,
+        # and its time is up when the next one comes.
         while self._incomplete:
             oldest = next(iter(self._incomplete))
             if self._incomplete[oldest].expires_s > now_s:
@@ -70,13 +72,21 @@ class PendingChunks:
             self.on_expired(self._incomplete.pop(oldest).positions)
         uuid, index = metadata.uuid, metadata.chunk_id
         if index == 0:
-            self._begin(uuid, metadata.num_chunks_from_msg)
+            # A message that was begun before is delivered again, from its first chunk on.
+            self._incomplete.pop(uuid, None)
+            if len(self._incomplete) >= self._messages_max:
+                oldest = next(iter(self._incomplete))
+                self.on_dropped(self._incomplete.pop(oldest).positions)
+            self._incomplete[uuid] = _IncompleteMessage(
+                now_s + self._timeout_s, metadata.num_chunks_from_msg
+            )
         message = self._incomplete.get(uuid)
         if message is None or index != len(message.bodies):
             self._put_aside(message, metadata, position)
             return None
         message.bodies.append(body)
         message.positions.append(position)
+        # What the first chunk said was checked; a damaged producer may send more than that.
         if sum(map(len, message.bodies)) > CHUNKED_BYTES_MAX:
             del self._incomplete[uuid]
             raise UnreadableMessage(f"its chunks have more than {CHUNKED_BYTES_MAX} bytes")
@@ -84,15 +94,6 @@ class PendingChunks:
             return None
         del self._incomplete[uuid]
         return WholeMessage(b"".join(message.bodies), tuple(message.positions[:-1]))
-
-    def _begin(self, uuid: str, chunks: int) -> None:
-        """Make room for a message of so many chunks, whose first one has come."""
-        self._incomplete.pop(uuid, None)  # it is delivered again, from its first chunk on
-        if len(self._incomplete) >= self._messages_max:
-            oldest = next(iter(self._incomplete))
-            self.on_dropped(self._incomplete.pop(oldest).positions)
-        expires_s = self._clock.monotonic() + self._timeout_s
-        self._incomplete[uuid] = _IncompleteMessage(expires_s, chunks)
 
     def next_chunk(self, uuid: str) -> int:
         """The index of the next chunk of this message: 0 where none is here."""

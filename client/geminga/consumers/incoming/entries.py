@@ -131,8 +131,11 @@ class EntryOpener:
             except DecryptionFailed:
                 if not self._consumes_encrypted:
                     raise
+                # The schema cannot read it: ``value`` raises, ``data`` are the bytes as they are
+                # stored.
                 delivery.values = STILL_ENCRYPTED
                 return Entry(position, [Message(sealed, delivery)], sent_messages)
+            # A chunk in the middle: its permit counts, its message comes with the last chunk.
             if body is None:
                 return Entry(position, [], 1)
             delivery.chunks = body.earlier
@@ -165,6 +168,7 @@ def _open_batch(delivery: Delivery, command: api.CommandMessage, body: bytes) ->
     for batch_index, (single, data) in enumerate(split_batch_lazily(body, num_messages)):
         is_gone = not isinstance(single, bytes) and single.compacted_out
         if is_gone or (ack_set and is_acknowledged(ack_set, batch_index)):
+            # Counted as done, so that the batch is acknowledged once the others are.
             acks.acknowledge(batch_index)
         else:
             messages.append(Message(data, delivery, batch_index, single))

@@ -49,6 +49,7 @@ class ReadPosition:
 
     def start_message_id(self) -> MessageIdData:
         """The id behind which a broker is to begin, when the reader attaches."""
+        # What was taken says more than the start: the start is long past by then.
         if self._last is not None:
             return to_proto(self._last.id)
         start = self._start

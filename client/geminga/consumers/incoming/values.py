@@ -18,7 +18,7 @@ from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import SchemaType
 
 # So many versions are kept. A topic has a few: one with more has a version for each message, and
-# keeping them would be of no use.
+# keeping them would not help.
 VERSIONS_KEPT_MAX = 1_000
 
 Read = Callable[[bytes], Any]
@@ -109,4 +109,6 @@ class ValueReader:
     def _version(self, message: Message[Any]) -> _Version:
         version = message.schema_version
         known = None if version is None else self._versions.get(version)
+        # A version that was not learned is read by the schema's own definition: most schemas need
+        # no other.
         return known or self._own

@@ -70,6 +70,7 @@ class MessageAttributes:
             ordering_key=self.ordering_key,
             event_time=self.event_time_ms,
         )
+        # By this field consumers know that the text of the key is Base64.
         if isinstance(self.key, bytes):
             single.partition_key_b64_encoded = True
         if self.is_null:

@@ -169,6 +169,7 @@ class OpenBatches:
         # HOT
         batch = self._plain
         free_bytes = self._free_bytes - len(payload) - SINGLE_OVERHEAD_BYTES
+        # The message that fills a batch takes the long way, which sends it.
         if batch is None or free_bytes <= 0 or self._free_messages <= 1:
             return False
         self._free_bytes = free_bytes
@@ -184,5 +185,6 @@ class OpenBatches:
         """Take out the batches, in the order of their first messages; none is open afterwards."""
         taken = list(self._batches.values())
         self._batches = {}
+        # The next plain message begins a batch by the long way.
         self._newest = self._plain = None
         return taken

@@ -269,7 +269,7 @@ async def test_a_reader_attaches_while_it_is_moved_to_a_broker_that_knows_nothin
     topic.channel.is_seeking = True
     assert topic._reading is not None
     topic._reading = topic._reading.moved(1_000)
-    topic._start_message_id()
+    topic.channel.start()
     topic.channel.is_seeking = False
     for entry_id, time_ms in enumerate((900, 999, 1_000)):
         broker.deliver(entry_id, payload=published_at(time_ms))
