@@ -117,8 +117,10 @@ class SharedDistribution:
         chunk = chunk_of(payload)
         if chunk is None:
             return consumer
-        receiver = self.chunks.receiver(chunk, consumer)
-        if self.chunks.must_wait(receiver):
-            self.chunks.wait(chunk, position, receiver)
+        chunks = self.chunks
+        receiver = chunks.receiver(chunk, consumer)
+        # Chunks that wait for this receiver come before this one, unless they are being sent now.
+        if receiver is not chunks.served and (not receiver.can_take or receiver in chunks.waiting):
+            chunks.wait(chunk, position, receiver)
             return None
         return receiver

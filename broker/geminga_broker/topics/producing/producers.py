@@ -141,15 +141,11 @@ class Producers:
         """Forget ``producer``. Its pending messages are stored, but it gets no more receipts."""
         self._take_out(producer)
         if self._waiting and not self._by_name:
+            # At most one: it has the topic alone, so that the others go on waiting.
             following = next(iter(self._waiting))
             del self._waiting[following]
             self._let_in(following)
             self._owner.producer_promoted(following)
-
-    def let_go(self, producer: Producer) -> None:
-        """Remove ``producer`` and tell its client so."""
-        self.remove(producer)
-        producer.on_closed(producer)
 
     def remove_all(self, refusal: BrokerError) -> None:
         """Close all producers; those that wait are refused for ``refusal``."""
@@ -160,12 +156,14 @@ class Producers:
             producer.on_closed(producer)
 
     def _refuse_waiting(self, refusal: BrokerError) -> None:
+        # Emptied first: settling a producer may call back into the registry.
         waiting, self._waiting = self._waiting, {}
         for producer in waiting:
             producer.is_closed = True
             producer.settle(refusal)
 
     def _take_out(self, producer: Producer) -> None:
+        # It may not have been let in yet.
         self._waiting.pop(producer, None)
         # Both may refer to the topic: without them, the producer is freed at once.
         producer.disconnect = lambda: None

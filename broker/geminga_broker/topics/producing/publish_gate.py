@@ -97,7 +97,9 @@ class PublishGate:
         if self.policies.requires_encryption:
             for producer in self._producers:
                 if not producer.is_encrypting:
-                    self._producers.let_go(producer)
+                    # First removed, then told: a client that reconnects at once must find room.
+                    self._producers.remove(producer)
+                    producer.on_closed(producer)
 
     # Steps
 
