@@ -73,7 +73,7 @@ class ConsumerAdmission:
     def apply(self, policies: SubscribePolicies) -> None:
         """Hold new consumers to ``policies`` from now on."""
         self.policies = policies
-        # Attempts that were counted before still count: raising a limit must not start a period.
+        # Attempts that were counted before still count: a change gives no client a new period.
         if self._rate is not None:
             self._rate.limit = policies.rate
 

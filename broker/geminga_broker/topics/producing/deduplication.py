@@ -137,7 +137,7 @@ class Deduplication:
                 if not self.is_enabled:
                     self.status = DeduplicationStatus.DISABLED
             self._entries_since_snapshot = replayed
-            # Soon again, rather than at the next message: a crash would cost the same replay.
+            # At once, not after the next messages: a crash until then would cost the same replay.
             if replayed >= self._config.deduplication_snapshot_entries:
                 self._take_snapshot(self._log.chain.last_confirmed)
 
@@ -170,7 +170,7 @@ class Deduplication:
             finally:
                 self.status = DeduplicationStatus.DISABLED
                 self._numbers, self._positions = SequenceIds(), SourcePositions()
-                # Producers that wait for pending messages are let in without an answer to that.
+                # Producers that wait in ``settled`` have nothing to wait for any more.
                 self._wake()
 
     async def close(self) -> None:

@@ -156,7 +156,7 @@ class Producers:
             producer.on_closed(producer)
 
     def _refuse_waiting(self, refusal: BrokerError) -> None:
-        # Emptied first: settling a producer may call back into the registry.
+        # Emptied before any client is told: from here on none of them can be promoted.
         waiting, self._waiting = self._waiting, {}
         for producer in waiting:
             producer.is_closed = True
