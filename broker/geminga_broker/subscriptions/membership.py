@@ -139,6 +139,7 @@ class Membership:
     def remove(self, consumer: Consumer) -> None:
         """Remove ``consumer``, if it is still here; what it held goes to the others."""
         if self.dispatcher is not None and consumer in self.dispatcher.consumers:
+            # Or the subscription's sums would fall when a consumer leaves.
             self._messages_out_before += consumer.messages_out
             self._bytes_out_before += consumer.bytes_out
             self.dispatcher.remove(consumer)

@@ -87,7 +87,8 @@ class Topic(Service):
         now_s = services.clock.monotonic()
         # Rates of messages and bytes in, and of messages and bytes out.
         self.meter = Meter(now_s, 0, 0, 0, 0)
-        # When the topic was last known to be in use, by the monotonic clock.
+        # When the topic was last known to be in use, by the monotonic clock; a topic that was just
+        # loaded counts as used.
         self.last_used_s = now_s
         # When closing must be over, by the event loop's time. The next owner recovers what is still
         # open then, as after a crash. None: no deadline.
@@ -162,7 +163,8 @@ class Topic(Service):
     # Loading
 
     async def _open_parts(self) -> None:
-        # All parts adopt their cursors before ``opened`` is called for the first one.
+        # The log first: what cursors name are positions in it. All parts adopt their cursors before
+        # ``opened`` is called for the first one.
         if self._log is not None:
             await self._log.__aenter__()
             for cursor in await self._services.factory.load_cursors(
@@ -214,6 +216,7 @@ class Topic(Service):
 
     def log_fenced(self) -> None:
         """Called by the log and by cursors: another broker has taken them over."""
+        # First of all: clients are refused before a part answers anything.
         self.is_fenced = True
         for part in self.parts:
             part.log_fenced()
@@ -280,11 +283,6 @@ class Topic(Service):
             subscribing.bytes_out,
         )
 
-    @property
-    def publish_rates(self) -> tuple[float, float]:
-        """Messages and bytes published per second, in the last stats period."""
-        return self.meter.rates[0], self.meter.rates[1]
-
     # What is done to messages
 
     def cursors_moved(self) -> None:
@@ -330,6 +328,7 @@ class Topic(Service):
             part.disconnect()
 
     async def _close(self) -> None:
+        # Clients first: nothing new comes while the parts store what they have.
         self.disconnect_all()
         closing = _overriding(PERSISTENT if self.keeps_messages else NON_PERSISTENT, "close")
         try:

@@ -65,6 +65,7 @@ class TopicCompaction(TopicPart):
         # Set before it is entered, which does not wait: a second caller finds it ready.
         if self.compaction is None:
             topic, services = self._topic, self._services
+            # The policies as a function: they may change as long as the topic is open.
             self.compaction = TopicCompactor(
                 topic.name,
                 services.factory,
@@ -125,6 +126,7 @@ class TopicCompaction(TopicPart):
 
     async def truncate(self) -> None:
         """Delete the compacted ledger."""
+        # The cursor stays: compaction goes on with the messages that come.
         if self.compaction is not None:
             await self.compaction.forget()
 

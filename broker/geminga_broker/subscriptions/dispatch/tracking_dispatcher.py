@@ -69,6 +69,7 @@ class TrackingDispatcher(Dispatcher):
 
     def add(self, consumer: Consumer) -> None:
         """Let ``consumer`` take part."""
+        # Before it can be sent anything, so that the limit holds from its first message on.
         consumer.limit_unacknowledged(self._limits.per_consumer)
         self._distribution.add(consumer)
 

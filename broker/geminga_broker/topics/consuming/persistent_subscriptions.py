@@ -81,9 +81,9 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
         dispatching = policies.dispatching
         is_limited = dispatching != DISPATCH_FREELY or self._broker_limiter is not None
         if self._dispatch_limiters is None and is_limited:
-            topic = self._topic
+            meter = self._topic.meter
             self._dispatch_limiters = DispatchLimiters(
-                lambda: topic.publish_rates, self._clock, self._broker_limiter
+                lambda: (meter.rates[0], meter.rates[1]), self._clock, self._broker_limiter
             )
         if self._dispatch_limiters is not None:
             self._dispatch_limiters.follow(dispatching, list(self.subscriptions.values()))
@@ -263,6 +263,8 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
         Its first message is the one at ``start``; without that the next one to be published, or the
         oldest one (``from_earliest``).
         """
+        # No consumer subscribes here: of the policies only the limit on the number of subscriptions
+        # applies.
         check_subscription(name)
         async with self._change():
             self._topic.check_open()
