@@ -53,6 +53,7 @@ class TopicServices:
         cluster: str,
         replication: ReplicationServices | None = None,
     ) -> None:
+        # Makes the topics' logs and cursors.
         self.factory = factory
         # The name of the brokers' own cluster.
         self.cluster = cluster

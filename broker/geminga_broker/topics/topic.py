@@ -120,6 +120,7 @@ class Topic(Service):
 
     def find(self, kind: type[PartT]) -> PartT | None:
         """The topic's part of that kind; None if the topic has none."""
+        # A loop over few parts: a mapping would cost memory in each of 100,000 topics.
         for part in self.parts:
             if isinstance(part, kind):
                 return part
@@ -157,6 +158,7 @@ class Topic(Service):
             if self._log.retention != policies.retention:
                 self._log.retention = policies.retention
                 self._log.trim_soon()
+        # The last part first, for the reason that ``TopicPart.apply`` gives.
         for part in reversed(self.parts):
             part.apply(policies)
 
@@ -170,22 +172,18 @@ class Topic(Service):
             for cursor in await self._services.factory.load_cursors(
                 self._log.name, self._log.chain
             ):
-                await (self._claimer(cursor.name) or self.subscribing).adopt(cursor)
+                # A cursor that no part claims belongs to a subscription.
+                claimers = (part for part in self.parts if part.claims(cursor.name))
+                await next(claimers, self.subscribing).adopt(cursor)
         for part in self.parts:
             await part.opened()
         if self._log is not None:
             # Last: from now on the log reports appended runs.
             self._log.follow(self)
 
-    def _claimer(self, cursor_name: str) -> TopicPart | None:
-        for part in self.parts:
-            if part.claims(cursor_name):
-                return part
-        return None
-
     def claims(self, cursor_name: str) -> bool:
         """Whether a part claims cursors of that name, which no subscription may have then."""
-        return self._claimer(cursor_name) is not None
+        return any(part.claims(cursor_name) for part in self.parts)
 
     async def enter_cursor(self, cursor: Cursor) -> None:
         """Connect a cursor with the topic and its log, and open it."""
@@ -344,6 +342,7 @@ class Topic(Service):
                         )
         except TimeoutError:
             log.warning("cursors left open", extra={"topic": str(self.name)})
+        # Now the log, by the same deadline; what stays open is recovered by the next owner.
         try:
             async with asyncio.timeout_at(self.close_by_s):
                 await super()._close()

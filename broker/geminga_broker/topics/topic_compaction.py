@@ -119,6 +119,7 @@ class TopicCompaction(TopicPart):
 
     async def check_threshold(self, *, may_begin: bool) -> None:
         """Compact if the topic is over its threshold and ``may_begin``."""
+        # Topics without a threshold never make the compactor, which costs memory.
         if self._topic.policies.compaction.threshold_bytes:
             await (await self._used()).check(may_begin=may_begin)
 

@@ -269,6 +269,7 @@ class TopicReplication(TopicPart):
 
     async def delete(self) -> None:
         """Delete the cursors."""
+        # Before waiting for the lock: a change that is running then ends with its present step.
         self._is_open = False
         async with self._one_at_a_time():
             # A copy, because ``_remove`` replaces both mappings.

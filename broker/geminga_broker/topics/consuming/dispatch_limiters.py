@@ -56,6 +56,8 @@ class DispatchLimiters:
 
     def forget(self, subscription: Subscription) -> None:
         """Drop the rate limiter of a subscription that ends, and let it leave the other queues."""
+        # Closing calls its dispatcher in the next turn of the event loop, when that passes through
+        # no limiter any more.
         own = self._own.pop(subscription, None)
         if own is not None:
             own.close()

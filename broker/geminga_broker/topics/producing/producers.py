@@ -58,7 +58,7 @@ class Producers:
         """The connected producer of this name."""
         return self._by_name.get(name)
 
-    # Coming
+    # Connecting
 
     async def ask_namesake(self, producer: Producer) -> None:
         """Ping the client of a connected producer with the same name, and note if it is gone."""
@@ -128,7 +128,7 @@ class Producers:
         if producer.access_mode is not AccessMode.SHARED:
             self._exclusive = producer
 
-    # Going
+    # Leaving
 
     def _fence_all(self) -> None:
         """Close every other producer: the next one takes the topic by force."""

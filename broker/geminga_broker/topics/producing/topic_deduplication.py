@@ -191,4 +191,5 @@ class TopicDeduplication(TopicPart):
         """Delete the cursor."""
         if self.deduplication is not None:
             await self.deduplication.disable()
+            # ``close`` follows, and finds no cursor to store a snapshot with.
             self.deduplication = None
