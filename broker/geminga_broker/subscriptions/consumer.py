@@ -66,6 +66,7 @@ class Consumer:
         self.partition = partition
         self.metadata = request.metadata
         self.key_shared = request.key_shared
+        # Unix time.
         self.connected_at_ms = clock.wall_ms()
         self._is_end_told = False
         # How many more messages the client takes. May go below zero: a batch is never split.
@@ -89,6 +90,7 @@ class Consumer:
             self._encoder_in_order = MessageEncoder(consumer_id, partition, request.epoch)
         # Rates of the four counters that ``SubscriptionRegistry.tick`` names.
         self.meter = Meter(None, 0, 0, 0, 0)
+        # Since the consumer connected. Redelivered messages count as sent once more.
         self.messages_out = 0
         self.bytes_out = 0
         self.entries_out = 0
@@ -236,6 +238,7 @@ class Consumer:
                     self.messages_redelivered += messages
                 out.append(header(ledger_id, entry_id, len(payload), times, ack_set))
             out.append(payload)
+            # Held from here on, received or not: if the consumer leaves, the entry goes to others.
             pending[position] = messages
             sent += messages
             size_bytes += len(payload)
@@ -313,6 +316,7 @@ class Consumer:
     def unblock(self) -> bool:
         """Unblock the consumer if it holds at most half of its limit; False while it stays
         blocked."""
+        # Half, as upstream: going on after each acknowledgement would send message by message.
         if self.unacknowledged <= self._unacknowledged_max // 2:
             self.is_blocked_on_unacknowledged = False
         return not self.is_blocked_on_unacknowledged

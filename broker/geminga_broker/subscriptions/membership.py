@@ -82,7 +82,7 @@ class Membership:
 
     def in_the_way(self, kind: SubscriptionType, key_shared: KeySharedPolicy) -> Consumer | None:
         """A consumer that must leave before one more of that kind can be added."""
-        # A consumer of another type is refused anyway: its namesake need not be pinged.
+        # A consumer of another type is refused anyway: the present one need not be pinged.
         if self.type is not kind or self.dispatcher is None:
             return None
         return self.dispatcher.in_the_way(key_shared)
@@ -127,7 +127,7 @@ class Membership:
             self._entries_fetched_before += self.dispatcher.reader.entries_fetched
             self.dispatcher.reader.drop_read_ahead()
             if self._limiters:
-                # Or a rate limiter would still call it.
+                # Otherwise a rate limiter would still call it.
                 self.dispatcher.pass_through((), self._counting)
             self.dispatcher = None
 
@@ -139,6 +139,7 @@ class Membership:
     def remove(self, consumer: Consumer) -> None:
         """Remove ``consumer``, if it is still here; what it held goes to the others."""
         if self.dispatcher is not None and consumer in self.dispatcher.consumers:
+            # Otherwise the subscription's sums would fall when a consumer leaves.
             self._messages_out_before += consumer.messages_out
             self._bytes_out_before += consumer.bytes_out
             self.dispatcher.remove(consumer)

@@ -78,6 +78,7 @@ class NonPersistentSubscription:
     def check(self, kind: SubscriptionType, key_shared: KeySharedPolicy) -> None:
         """Take the type ``kind``. Raises ``ConsumerBusy`` or ``ConsumerNotAssigned`` if one more
         consumer of it may not be added."""
+        # Without consumers it takes any type, and shares keys as the first consumer wants.
         if self.consumers and self.type is not kind:
             raise ConsumerBusy("Subscription is of different type")
         if self.consumers and kind is SubscriptionType.EXCLUSIVE:
@@ -109,6 +110,7 @@ class NonPersistentSubscription:
 
     async def disconnect(self, consumer: Consumer) -> None:
         """Remove ``consumer``; with the last one the subscription ends."""
+        # It may have been closed before: then only the end of the subscription is left to check.
         if consumer in self.consumers:
             self.consumers.remove(consumer)
             self.keys.remove(consumer)
@@ -128,6 +130,7 @@ class NonPersistentSubscription:
 
     def close_consumers(self) -> None:
         """Tell every consumer to subscribe again."""
+        # First removed, then told: a client that reconnects at once must find room.
         closed, self.consumers, self.active = self.consumers, [], None
         self.keys = new_selector(self.key_shared)
         for consumer in closed:

@@ -29,8 +29,8 @@ class RedeliveryCountStore:
 
     def __init__(self, cursor: Cursor) -> None:
         self.counts = RedeliveryCounts()
-        # Runs while a write is due; see ``_changed``.
         self._cursor = cursor
+        # Runs while a write is due; see ``_changed``.
         self._timer: asyncio.TimerHandle | None = None
         # Switched off, counts that an earlier owner stored are ignored; ``refresh`` removes them.
         if self._is_on and cursor.position_properties:

@@ -67,6 +67,7 @@ class Backlog(TopicPart):
 
     def _durable(self) -> list[Cursor]:
         """The durable cursors of subscriptions and replicators."""
+        # Compaction and deduplication have durable cursors as well, which owe no consumer anything.
         owing = (part for part in self._topic.parts if part.has_backlog)
         return [cursor for part in owing for cursor in part.cursors() if cursor.is_durable]
 
@@ -106,6 +107,7 @@ class Backlog(TopicPart):
         """Raise ``ProducerHeldByQuota`` or ``ProducerRefusedByQuota`` if a quota is exceeded whose
         policy is to refuse producers."""
         del producer
+        # The age last, because it costs a read.
         size, age = self.quotas.size, self.quotas.age
         if size and size.policy.stops_producers and is_size_exceeded(size, self.size_bytes):
             raise _refusal(size)

@@ -90,6 +90,8 @@ class TopicDirectory(Service):
         self._loading: dict[TopicName, asyncio.Future[None]] = {}
         self._topics: dict[TopicName, Topic] = {}
         self._leaving: dict[TopicName, asyncio.Future[None]] = {}
+        # How long the loads took that succeeded, in milliseconds; and how many failed, not counting
+        # those of topics that do not exist.
         self.load_durations = Durations()
         self.loads_failed = 0
         # Topics that are deleted with their namespace.
@@ -221,6 +223,7 @@ class TopicDirectory(Service):
     ) -> None:
         """Let the open topics of a namespace, or ``only`` these of them, follow changed policies:
         those of the namespace, or their own."""
+        # Partitions follow the policies of their partitioned topic, which ``base`` names.
         for topic in self._topics.values():
             if topic.name.namespace == namespace and (only is None or topic.name.base in only):
                 topic.apply(self._policies.resolve(topic.name, policies))
@@ -276,6 +279,7 @@ class TopicDirectory(Service):
 
         Look-ups do not find its bundle any more, although this broker still owns it.
         """
+        # While it is in here, this broker serves the topic whatever look-ups say.
         self._doomed.add(name)
         try:
             await self.delete(name, force=True)
@@ -317,6 +321,7 @@ class TopicDirectory(Service):
 
     def _fenced(self, topic: Topic) -> None:
         """Another broker has taken over the log of ``topic``: close it here."""
+        # Only for a topic that is open: one that is being loaded or closed sees that it is fenced.
         if self._topics.get(topic.name) is topic:
             self._suspect(topic.name)
             self.spawn(self.unload(topic.name), name=f"unload fenced {topic.name}")

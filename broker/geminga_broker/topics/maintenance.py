@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -64,25 +64,19 @@ class TopicTotals:
         self.throughput_out += throughput_out
 
 
+@dataclass(slots=True, eq=False)
 class TopicMaintenance:
-    """Does the periodic work on the topics of ``directory``.
+    """Does the periodic work on the topics of a directory."""
 
-    ``bundle_of(topic)`` is the bundle that a topic lies in; None for one that is just being lost.
-    """
-
-    def __init__(
-        self,
-        directory: TopicDirectory,
-        clock: Clock,
-        *,
-        bundle_of: Callable[[TopicName], Bundle | None] = lambda _: None,
-    ) -> None:
-        # Of the last stats period, for the load report; replaced as a whole.
-        self.totals = TopicTotals()
-        self.totals_by_bundle: Mapping[Bundle, TopicTotals] = {}
-        self._bundle_of = bundle_of
-        self._directory = directory
-        self._clock = clock
+    _directory: TopicDirectory
+    _clock: Clock
+    # The bundle that a topic lies in; None for a topic that is just being lost.
+    bundle_of: Callable[[TopicName], Bundle | None] = field(default=lambda _: None, kw_only=True)
+    # Of the last stats period, for the load report; replaced as a whole.
+    totals: TopicTotals = field(default_factory=TopicTotals, init=False)
+    totals_by_bundle: Mapping[Bundle, TopicTotals] = field(
+        default_factory=dict[Bundle, TopicTotals], init=False
+    )
 
     def work_of_parts(self) -> list[PeriodicWork]:
         """The maintenance of each kind of part that has any."""
@@ -107,6 +101,7 @@ class TopicMaintenance:
                 found.append((topic, part))
             if number % VISITED_TOPICS_MAX == 0:
                 await asyncio.sleep(0)
+        # Chosen first, so that a kind may weigh its topics against each other.
         await kind.maintain_all([part for _, part in found])
 
     async def renew_rates(self) -> None:
@@ -116,7 +111,7 @@ class TopicMaintenance:
         for number, topic in enumerate(self._directory.loaded, 1):
             topic.tick(self._clock.monotonic())
             totals.add(topic)
-            bundle = self._bundle_of(topic.name)
+            bundle = self.bundle_of(topic.name)
             if bundle is not None:
                 by_bundle.setdefault(bundle, TopicTotals()).add(topic)
             if number % VISITED_TOPICS_MAX == 0:

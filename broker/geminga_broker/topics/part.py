@@ -30,7 +30,7 @@ from geminga_broker.topics.producing.producer import Producer
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.clock import Clock
 from geminga_runtime.errors import GemingaError
-from geminga_server.metrics import Durations
+from geminga_server.metrics import Durations, Meter
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +53,7 @@ class TopicServices:
         cluster: str,
         replication: ReplicationServices | None = None,
     ) -> None:
+        # Makes the topics' logs and cursors.
         self.factory = factory
         # The name of the brokers' own cluster.
         self.cluster = cluster
@@ -80,6 +81,8 @@ class OwningTopic(Protocol):
     name: TopicName
     policies: EffectivePolicies
     parts: tuple[TopicPart, ...]
+    meter: Meter
+    """Rates of messages and bytes in, and of messages and bytes out, in the last stats period."""
     is_fenced: bool
     """The topic refuses all clients: another broker has its log, or it is closing."""
 
@@ -91,11 +94,6 @@ class OwningTopic(Protocol):
     @property
     def managed_ledger(self) -> ManagedLedger:
         """The topic's log. Raises ``NotAllowed`` if the topic has none."""
-        ...
-
-    @property
-    def publish_rates(self) -> tuple[float, float]:
-        """Messages and bytes published per second, in the last stats period."""
         ...
 
     def part(self, kind: type[PartT]) -> PartT:

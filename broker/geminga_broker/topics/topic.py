@@ -87,7 +87,8 @@ class Topic(Service):
         now_s = services.clock.monotonic()
         # Rates of messages and bytes in, and of messages and bytes out.
         self.meter = Meter(now_s, 0, 0, 0, 0)
-        # When the topic was last known to be in use, by the monotonic clock.
+        # When the topic was last known to be in use, by the monotonic clock; a topic that was just
+        # loaded counts as used.
         self.last_used_s = now_s
         # When closing must be over, by the event loop's time. The next owner recovers what is still
         # open then, as after a crash. None: no deadline.
@@ -119,6 +120,7 @@ class Topic(Service):
 
     def find(self, kind: type[PartT]) -> PartT | None:
         """The topic's part of that kind; None if the topic has none."""
+        # A loop over few parts: a mapping would cost memory in each of 100,000 topics.
         for part in self.parts:
             if isinstance(part, kind):
                 return part
@@ -156,34 +158,32 @@ class Topic(Service):
             if self._log.retention != policies.retention:
                 self._log.retention = policies.retention
                 self._log.trim_soon()
+        # The last part first, for the reason that ``TopicPart.apply`` gives.
         for part in reversed(self.parts):
             part.apply(policies)
 
     # Loading
 
     async def _open_parts(self) -> None:
-        # All parts adopt their cursors before ``opened`` is called for the first one.
+        # The log first: what cursors name are positions in it. All parts adopt their cursors before
+        # ``opened`` is called for the first one.
         if self._log is not None:
             await self._log.__aenter__()
             for cursor in await self._services.factory.load_cursors(
                 self._log.name, self._log.chain
             ):
-                await (self._claimer(cursor.name) or self.subscribing).adopt(cursor)
+                # A cursor that no part claims belongs to a subscription.
+                claimers = (part for part in self.parts if part.claims(cursor.name))
+                await next(claimers, self.subscribing).adopt(cursor)
         for part in self.parts:
             await part.opened()
         if self._log is not None:
             # Last: from now on the log reports appended runs.
             self._log.follow(self)
 
-    def _claimer(self, cursor_name: str) -> TopicPart | None:
-        for part in self.parts:
-            if part.claims(cursor_name):
-                return part
-        return None
-
     def claims(self, cursor_name: str) -> bool:
         """Whether a part claims cursors of that name, which no subscription may have then."""
-        return self._claimer(cursor_name) is not None
+        return any(part.claims(cursor_name) for part in self.parts)
 
     async def enter_cursor(self, cursor: Cursor) -> None:
         """Connect a cursor with the topic and its log, and open it."""
@@ -214,6 +214,7 @@ class Topic(Service):
 
     def log_fenced(self) -> None:
         """Called by the log and by cursors: another broker has taken them over."""
+        # First of all: clients are refused before a part answers anything.
         self.is_fenced = True
         for part in self.parts:
             part.log_fenced()
@@ -280,11 +281,6 @@ class Topic(Service):
             subscribing.bytes_out,
         )
 
-    @property
-    def publish_rates(self) -> tuple[float, float]:
-        """Messages and bytes published per second, in the last stats period."""
-        return self.meter.rates[0], self.meter.rates[1]
-
     # What is done to messages
 
     def cursors_moved(self) -> None:
@@ -330,6 +326,7 @@ class Topic(Service):
             part.disconnect()
 
     async def _close(self) -> None:
+        # Clients first: nothing new comes while the parts store what they have.
         self.disconnect_all()
         closing = _overriding(PERSISTENT if self.keeps_messages else NON_PERSISTENT, "close")
         try:
@@ -345,6 +342,7 @@ class Topic(Service):
                         )
         except TimeoutError:
             log.warning("cursors left open", extra={"topic": str(self.name)})
+        # Now the log, by the same deadline; what stays open is recovered by the next owner.
         try:
             async with asyncio.timeout_at(self.close_by_s):
                 await super()._close()

@@ -65,6 +65,7 @@ class TopicCompaction(TopicPart):
         # Set before it is entered, which does not wait: a second caller finds it ready.
         if self.compaction is None:
             topic, services = self._topic, self._services
+            # The policies as a function: they may change as long as the topic is open.
             self.compaction = TopicCompactor(
                 topic.name,
                 services.factory,
@@ -118,6 +119,7 @@ class TopicCompaction(TopicPart):
 
     async def check_threshold(self, *, may_begin: bool) -> None:
         """Compact if the topic is over its threshold and ``may_begin``."""
+        # Topics without a threshold never make the compactor, which costs memory.
         if self._topic.policies.compaction.threshold_bytes:
             await (await self._used()).check(may_begin=may_begin)
 
@@ -125,6 +127,7 @@ class TopicCompaction(TopicPart):
 
     async def truncate(self) -> None:
         """Delete the compacted ledger."""
+        # The cursor stays: compaction goes on with the messages that come.
         if self.compaction is not None:
             await self.compaction.forget()
 

@@ -94,12 +94,20 @@ class TopicReplication(TopicPart):
         return self._changing
 
     async def _catch_up(self) -> None:
-        # Without the lock, which most topics never need; ``_follow_policies`` checks again.
+        """Start and stop replicators one by one, until they are as the policies say."""
+        # Without the lock, which most topics never need; the loop below checks again.
         if not self.is_behind:
             return
         async with self._one_at_a_time():
             try:
-                await self._follow_policies()
+                # The policies may change during each step, and the topic may close.
+                while self._may_change and (wanted := self._wanted) is not None:
+                    if unwanted := {*self.replicators, *self._found} - wanted:
+                        await self._remove(min(unwanted))
+                    elif missing := wanted - set(self.replicators):
+                        await self._start(min(missing))
+                    else:
+                        return
             except GemingaError as error:
                 log.warning(
                     "replication not changed",
@@ -109,17 +117,6 @@ class TopicReplication(TopicPart):
     @property
     def _may_change(self) -> bool:
         return self._is_open and not self._topic.is_fenced
-
-    async def _follow_policies(self) -> None:
-        """Start and stop replicators one by one, until they are as the policies say."""
-        # The policies may change during each step, and the topic may close.
-        while self._may_change and (wanted := self._wanted) is not None:
-            if unwanted := {*self.replicators, *self._found} - wanted:
-                await self._remove(min(unwanted))
-            elif missing := wanted - set(self.replicators):
-                await self._start(min(missing))
-            else:
-                return
 
     async def _start(self, remote: str) -> None:
         topic, services = self._topic, self._services
@@ -132,6 +129,7 @@ class TopicReplication(TopicPart):
             cursor = None
         if cursor is None:
             managed_ledger = topic.managed_ledger
+            # The log must have a ledger: a cursor is stored with a position in it.
             await managed_ledger.begin()
             chain = managed_ledger.chain
             is_latest = around.config.start_at == "latest"
@@ -141,6 +139,8 @@ class TopicReplication(TopicPart):
             )
             await topic.enter_cursor(cursor)
             self._found = {**self._found, remote: cursor}
+            # While the cursor was stored, the cluster may have left the policies: the loop of
+            # ``_catch_up`` deletes the cursor then.
             if not self._may_change or remote not in (self._wanted or ()):
                 return
         route = Route(topic=topic.name, source=services.cluster, target=remote)
@@ -269,6 +269,7 @@ class TopicReplication(TopicPart):
 
     async def delete(self) -> None:
         """Delete the cursors."""
+        # Before waiting for the lock: a change that is running then ends with its present step.
         self._is_open = False
         async with self._one_at_a_time():
             # A copy, because ``_remove`` replaces both mappings.

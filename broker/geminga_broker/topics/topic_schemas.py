@@ -7,6 +7,8 @@ ZooKeeper, unless the topic's policies want producers to have one.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from geminga_broker.schemas.errors import IncompatibleSchema
 from geminga_broker.schemas.judging.definitions import Schema
 from geminga_broker.schemas.registry import SchemaRegistry, encode_version
@@ -19,13 +21,14 @@ from geminga_protocol.pulsar.messages.replication import is_replicator
 NO_SCHEMA = b""
 
 
+@dataclass(frozen=True, slots=True)
 class TopicSchemas:
-    """Admits clients of ``topic`` with their schemas, as ``AbstractTopic`` of Apache Pulsar does.
+    """Admits clients of a topic with their schemas, as ``AbstractTopic`` of Apache Pulsar does.
     Made for each client."""
 
-    def __init__(self, topic: OwningTopic, registry: SchemaRegistry) -> None:
-        self._topic = topic
-        self._registry = registry
+    _topic: OwningTopic
+    # All topics of the broker share it.
+    _registry: SchemaRegistry
 
     async def admit_producer(self, schema: Schema | None) -> bytes:
         """The version of a producer's schema, which is registered if the policies allow that;
@@ -53,28 +56,23 @@ class TopicSchemas:
         if schema is None or schema.type is SchemaType.AUTO_CONSUME:
             return
         topic = self._topic
+        publishing = topic.part(PublishPath)
+        parts = (part for part in topic.parts if isinstance(part, SubscriptionRegistry))
+        # A topic is used if it has messages, or clients that may send or expect some without a
+        # schema. A replicator connects without one, and registers each before its first message.
+        is_used = (
+            bool(publishing.messages_in)
+            or any(not is_replicator(each.name) for each in publishing.producers)
+            or bool(topic.keeps_messages and topic.managed_ledger.chain.total_bytes)
+            or any(
+                not consumer.takes_any_schema
+                for part in parts
+                for subscription in part.subscriptions.values()
+                for consumer in subscription.consumers
+            )
+        )
         # Another client may register a schema meanwhile: then the registry compares both.
-        if not self._is_used() and not await self._registry.versions(topic.name):
+        if not is_used and not await self._registry.versions(topic.name):
             await self.admit_producer(schema)
             return
         await self._registry.check_consumer(topic.name, schema, topic.policies.schemas.strategy)
-
-    def _is_used(self) -> bool:
-        """Whether the topic has messages, or clients that may send or expect some without a
-        schema."""
-        topic = self._topic
-        publishing = topic.part(PublishPath)
-        # A replicator connects without a schema, and registers each one before its first message.
-        if publishing.messages_in or any(
-            not is_replicator(each.name) for each in publishing.producers
-        ):
-            return True
-        if topic.keeps_messages and topic.managed_ledger.chain.total_bytes:
-            return True
-        parts = (part for part in topic.parts if isinstance(part, SubscriptionRegistry))
-        return any(
-            not consumer.takes_any_schema
-            for part in parts
-            for subscription in part.subscriptions.values()
-            for consumer in subscription.consumers
-        )

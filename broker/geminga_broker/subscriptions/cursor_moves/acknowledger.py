@@ -6,6 +6,7 @@ Ids come from clients: unknown ones, and entries that are acknowledged already, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from geminga_broker.errors import InvalidRequest, NotAllowed
 from geminga_broker.managed_ledger.acknowledgement.acknowledged import bits_set
@@ -20,17 +21,15 @@ from geminga_runtime.clock import Clock
 MANY_IDS_MIN = 8
 
 
+@dataclass(slots=True, eq=False)
 class Acknowledger:
-    """Applies the acknowledgements of the consumers in ``membership`` to ``cursor``."""
+    """Applies the acknowledgements of the consumers in a membership to their cursor."""
 
-    __slots__ = ("_clock", "_cursor", "_membership", "last_ms")
-
-    def __init__(self, cursor: Cursor, membership: Membership, clock: Clock) -> None:
-        # When a consumer last acknowledged, Unix time; 0: never since the topic was loaded.
-        self.last_ms = 0
-        self._cursor = cursor
-        self._membership = membership
-        self._clock = clock
+    _cursor: Cursor
+    _membership: Membership
+    _clock: Clock
+    # When a consumer last acknowledged, Unix time; 0: never since the topic was loaded.
+    last_ms: int = 0
 
     @property
     def _tracker(self) -> Dispatcher | None:
@@ -46,6 +45,8 @@ class Acknowledger:
         whole: list[EntryId] = []
         completed: list[EntryId] = []
         for ledger_id, entry_id, ack_set in entries:
+            # The set bits are the messages that stay unacknowledged: without any, the whole entry
+            # is acknowledged.
             if not any(ack_set):
                 whole.append((ledger_id, entry_id))
             elif acknowledged.acknowledge_batch_indexes(ledger_id, entry_id, tuple(ack_set)):
@@ -59,6 +60,7 @@ class Acknowledger:
                     for each in self._membership.consumers:
                         if each.hold_only((ledger_id, entry_id), held):
                             break
+        # Counted are entries that were open before: clients may acknowledge the same one twice.
         count = self._acknowledge(whole) + len(completed)
         self._release(consumer, [*whole, *completed], count)
         # Last, because it may write at once, and report the acknowledgement durable.
@@ -133,6 +135,8 @@ class Acknowledger:
 
     def _note(self, consumer: Consumer, count: int, *, lets_another_go_on: bool = False) -> None:
         """Count ``count`` acknowledgements, and dispatch if a blocked consumer may go on."""
+        # Dispatching costs more than the acknowledgement: only a consumer that was blocked can have
+        # entries waiting for this.
         was_blocked = consumer.is_blocked_on_unacknowledged
         consumer.messages_acknowledged += count
         consumer.last_acknowledged_ms = self.last_ms = self._clock.wall_ms()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
 from geminga_broker.errors import ConsumerBusy
 from geminga_broker.managed_ledger.acknowledgement.acknowledged import Words
@@ -24,32 +25,22 @@ from geminga_broker.subscriptions.membership import Membership
 SEEK_RETURN_S = 60.0
 
 
+@dataclass(slots=True, eq=False)
 class CursorReset:
-    """Resets ``cursor``, which the consumers of ``membership`` share.
+    """Resets a cursor, which the consumers of a membership share."""
 
-    ``on_moved`` is called when the cursor is elsewhere, ``on_never_returned`` when the time for the
-    consumers' return has run out.
-    """
-
-    def __init__(
-        self,
-        managed_ledger: ManagedLedger,
-        cursor: Cursor,
-        membership: Membership,
-        *,
-        on_moved: Callable[[], None],
-        on_never_returned: Callable[[], None],
-    ) -> None:
-        self._managed_ledger = managed_ledger
-        self._cursor = cursor
-        self._membership = membership
-        self._on_moved = on_moved
-        self._on_never_returned = on_never_returned
-        self._is_resetting = False
-        # Resolved at the end of the reset that began last.
-        self._reset_over: asyncio.Future[None] | None = None
-        # Runs from a reset until a consumer reconnects, for subscriptions that are not durable.
-        self._return_timer: asyncio.TimerHandle | None = None
+    _managed_ledger: ManagedLedger
+    _cursor: Cursor
+    _membership: Membership
+    # Called when the cursor is at its new place, before anything is read there.
+    on_moved: Callable[[], None] = field(kw_only=True)
+    # Called when the time for the consumers' return has run out.
+    on_never_returned: Callable[[], None] = field(kw_only=True)
+    _is_resetting: bool = field(default=False, init=False)
+    # Resolved at the end of the reset that began last.
+    _reset_over: asyncio.Future[None] | None = field(default=None, init=False)
+    # Runs from a reset until a consumer reconnects, for subscriptions that are not durable.
+    _return_timer: asyncio.TimerHandle | None = field(default=None, init=False)
 
     async def to_position(self, position: Position, remaining: Sequence[int] = ()) -> None:
         """Make ``position`` the next entry to deliver; of its batch only the messages whose bits
@@ -70,6 +61,8 @@ class CursorReset:
 
     @asynccontextmanager
     async def _resetting(self) -> AsyncGenerator[None, None]:
+        # Two resets at once would each disconnect the consumers of the other, and the last write
+        # would win, which neither client could tell.
         if self._is_resetting:
             raise ConsumerBusy(
                 f"Subscription {self._cursor.name} is being reset already: try again"
@@ -95,7 +88,7 @@ class CursorReset:
         if any(remaining):
             self._cursor.acknowledged.acknowledge_batch_indexes(*position, remaining)
         self._cursor.changed(durable)
-        self._on_moved()
+        self.on_moved()
         if self._membership.dispatcher is not None:
             self._membership.dispatcher.rewind()
         await durable.wait()
@@ -104,6 +97,7 @@ class CursorReset:
 
     async def wait_until_over(self) -> None:
         """Return once no reset is running."""
+        # Checked again: another reset may have begun before this task got its turn.
         while self._is_resetting and self._reset_over is not None:
             # Shielded: all consumers that subscribe meanwhile wait for this future.
             await asyncio.shield(self._reset_over)
@@ -115,7 +109,7 @@ class CursorReset:
 
     def _never_returned(self) -> None:
         self._return_timer = None
-        self._on_never_returned()
+        self.on_never_returned()
 
     def stop_waiting(self) -> None:
         """A consumer has reconnected, or the subscription ends."""

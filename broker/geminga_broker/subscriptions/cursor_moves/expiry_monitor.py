@@ -8,6 +8,7 @@ has come.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 
 from geminga_broker.errors import EntryDamaged
 from geminga_broker.managed_ledger.acknowledgement.unacknowledged import unacknowledged_runs
@@ -29,35 +30,22 @@ from geminga_runtime.clock import Clock
 CHECKED_ENTRIES_MAX = 500
 
 
+@dataclass(slots=True, eq=False)
 class ExpiryMonitor:
-    """Expires messages of ``cursor`` through ``skipper``."""
+    """Expires messages of a cursor through a skipper, which does the acknowledging."""
 
-    __slots__ = (
-        "_checked_upto",
-        "_clock",
-        "_cursor",
-        "_first_due_ms",
-        "_is_checking",
-        "_managed_ledger",
-        "_moves",
-        "_skipper",
-    )
-
-    def __init__(
-        self, managed_ledger: ManagedLedger, cursor: Cursor, clock: Clock, skipper: MessageSkipper
-    ) -> None:
-        self._managed_ledger = managed_ledger
-        self._cursor = cursor
-        self._clock = clock
-        self._skipper = skipper
-        # One check at a time: a check reads, and may take longer than the pause between two.
-        self._is_checking = False
-        # Up to here every unacknowledged entry was spared, and none expires before
-        # ``_first_due_ms`` (Unix time).
-        self._checked_upto = EARLIEST
-        self._first_due_ms = NEVER_MS
-        # Grows with each reset of the cursor: what a check has read before is of no use then.
-        self._moves = 0
+    _managed_ledger: ManagedLedger
+    _cursor: Cursor
+    _clock: Clock
+    _skipper: MessageSkipper
+    # One check at a time: a check reads, and may take longer than the pause between two.
+    _is_checking: bool = field(default=False, init=False)
+    # Up to here every unacknowledged entry was spared, and none expires before ``_first_due_ms``
+    # (Unix time).
+    _checked_upto: Position = field(default=EARLIEST, init=False)
+    _first_due_ms: int = field(default=NEVER_MS, init=False)
+    # Grows with each reset of the cursor: what a check has read before is of no use then.
+    _moves: int = field(default=0, init=False)
 
     def moved(self) -> None:
         """The cursor was reset: entries that it had passed may be unacknowledged again."""
@@ -86,6 +74,8 @@ class ExpiryMonitor:
                 self._check_all()
                 moves = self._moves
                 upto = await self._last_before(limit_ms, self._cursor.mark_delete)
+                # Reading took a while: after a seek in between, ``upto`` would expire entries that
+                # a consumer has just asked for.
                 if self._moves == moves:
                     self._skipper.expire_at_once(upto)
         finally:
@@ -100,6 +90,7 @@ class ExpiryMonitor:
             return after
         if entry_time_ms(await self._managed_ledger.reader.read_one(first)) >= limit_ms:
             return after  # the usual case, for one read
+        # Entry times grow along the log, up to differences between publishers' clocks.
         first_kept = await self._managed_ledger.reader.first_where(
             lambda payload: entry_time_ms(payload) >= limit_ms, after=first
         )
@@ -115,31 +106,27 @@ class ExpiryMonitor:
         upto = await self._last_before(limit_ms, after)
         # Acknowledged entries in between are not read.
         runs = unacknowledged_runs(self._cursor.acknowledged, self._managed_ledger.chain)
-        for run in runs_between(runs, after, upto):
-            await self._check_run(*run, limit_ms)
+        for ledger_id, start, last in runs_between(runs, after, upto):
+            are_old = is_expired(self._managed_ledger.chain.span(ledger_id), limit_ms)
+            first = start
+            while first <= last:
+                run: list[Entry]
+                try:
+                    run = await self._managed_ledger.reader.read(
+                        Position(ledger_id, first), min(last - first + 1, CHECKED_ENTRIES_MAX)
+                    )
+                except EntryDamaged:
+                    run = [(first, b"", 1)]  # an entry that cannot be read is not spared
+                if self._moves != moves:
+                    return
+                expired, due_ms = split_expired(run, limit_ms, are_old=are_old)
+                self._first_due_ms = min(self._first_due_ms, due_ms)
+                self._skipper.expire_entries(ledger_id, expired)
+                first += len(run)
+                # Noted after each read: a check that fails later continues from here.
+                self._checked_upto = Position(ledger_id, first - 1)
+                await asyncio.sleep(0)
+            # A reset during that pause has already let the next check begin anew.
             if self._moves != moves:
                 return
         self._checked_upto = max(self._checked_upto, upto)
-
-    async def _check_run(self, ledger_id: int, start: int, last: int, limit_ms: int) -> None:
-        """Expire those entries of a run in one ledger that are not delayed, until the cursor is
-        reset."""
-        moves, reader = self._moves, self._managed_ledger.reader
-        are_old = is_expired(self._managed_ledger.chain.span(ledger_id), limit_ms)
-        first = start
-        while first <= last:
-            run: list[Entry]
-            try:
-                run = await reader.read(
-                    Position(ledger_id, first), min(last - first + 1, CHECKED_ENTRIES_MAX)
-                )
-            except EntryDamaged:
-                run = [(first, b"", 1)]  # an entry that cannot be read is not spared
-            if self._moves != moves:
-                return
-            expired, due_ms = split_expired(run, limit_ms, are_old=are_old)
-            self._first_due_ms = min(self._first_due_ms, due_ms)
-            self._skipper.expire_entries(ledger_id, expired)
-            first += len(run)
-            self._checked_upto = Position(ledger_id, first - 1)
-            await asyncio.sleep(0)

@@ -7,6 +7,7 @@ were not sent is not sent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from geminga_broker.managed_ledger.acknowledgement.unacknowledged import nth_unacknowledged
 from geminga_broker.managed_ledger.cursors.cursor import Cursor, OnDurable
@@ -18,30 +19,22 @@ from geminga_runtime.clock import Clock
 from geminga_server.metrics import Meter
 
 
+@dataclass(slots=True, eq=False)
 class MessageSkipper:
-    """Moves ``cursor`` on.
+    """Moves a cursor on, and reports what it passed."""
 
-    ``on_passed`` is then called with the single entries that were passed, or with None for
-    everything up to the mark-delete position.
-    """
-
-    def __init__(
-        self,
-        managed_ledger: ManagedLedger,
-        cursor: Cursor,
-        clock: Clock,
-        on_passed: Callable[[list[EntryId] | None], None],
-    ) -> None:
-        # Entries that expired since the topic was loaded, and when the last ones did (Unix time; 0
-        # for never).
-        self.expired = 0
-        self.last_expired_ms = 0
-        # Made with the first expired entry: most subscriptions never have one.
-        self.expiry_meter: Meter | None = None
-        self._managed_ledger = managed_ledger
-        self._cursor = cursor
-        self._clock = clock
-        self._on_passed = on_passed
+    _managed_ledger: ManagedLedger
+    _cursor: Cursor
+    _clock: Clock
+    # Called with the single entries that were passed, or with None for everything up to the
+    # mark-delete position.
+    _on_passed: Callable[[list[EntryId] | None], None]
+    # Entries that expired since the topic was loaded, and when the last ones did (Unix time; 0 for
+    # never).
+    expired: int = field(default=0, init=False)
+    last_expired_ms: int = field(default=0, init=False)
+    # Made with the first expired entry: most subscriptions never have one.
+    expiry_meter: Meter | None = field(default=None, init=False)
 
     # Skipping
 
@@ -61,6 +54,7 @@ class MessageSkipper:
         if self._cursor.acknowledged.acknowledge_upto(position):
             durable = DurableFuture()
             self._cursor.changed(durable)
+            # Not after the write: consumers must not be sent meanwhile what was skipped.
             self._on_passed(None)
             await durable.wait()
 

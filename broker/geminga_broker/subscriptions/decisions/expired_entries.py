@@ -34,6 +34,7 @@ def end_of_expired_ledgers(chain: LedgerChain, after: Position, limit_ms: int) -
             continue
         if not is_expired(span, limit_ms):
             break
+        # An empty ledger has no entry that a cursor could stand at.
         if span.entries:
             end = max(end, span.last)
     return end
@@ -46,6 +47,7 @@ def runs_between(
     ``upto``."""
     found = []
     for ledger_id, first, last in runs:
+        # Only in the ledgers of the two positions is a run cut; in those between it counts whole.
         low = first if ledger_id > after[0] else max(first, after[1] + 1)
         high = last if ledger_id < upto[0] else min(last, upto[1])
         if after[0] <= ledger_id <= upto[0] and low <= high:
@@ -65,6 +67,7 @@ def split_expired(
     expired: list[int] = []
     first_due_ms = NEVER_MS
     for entry_id, payload, _ in run:
+        # Without a delivery time only the age decides.
         due_ms = 0 if is_plain(payload) else deliver_at_ms(payload)
         if not are_old:
             due_ms = max(due_ms, entry_time_ms(payload))

@@ -26,6 +26,7 @@ class KeySharedPolicy:
 
     def check(self) -> None:
         """Raise ``ConsumerNotAssigned`` for ranges that no consumer can have."""
+        # Whether other consumers have these ranges already is for the selector to say.
         if self.mode is KeySharedMode.STICKY:
             if not self.ranges:
                 raise ConsumerNotAssigned("Ranges for KeyShared policy must not be empty.")

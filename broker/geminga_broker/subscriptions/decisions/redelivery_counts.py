@@ -67,6 +67,7 @@ class RedeliveryCounts:
 
         Only the first ``entries_max`` counts are checked; the others follow in later calls.
         """
+        # Two steps: a dict must not change while it is iterated over.
         passed = [each for each in islice(self._counts, entries_max) if each <= mark_delete]
         for position in passed:
             del self._counts[position]
@@ -108,6 +109,7 @@ class RedeliveryCounts:
             span = chain.span(run.ledger_id)
             if span is None:
                 continue
+            # A stored run may reach beyond the entries that its ledger turned out to have.
             end = min(run.last + 1, span.entries, run.first + room)
             for entry_id in range(run.first, end):
                 room -= 1

@@ -50,13 +50,9 @@ class CompactedReader:
         is_at_begin = mark[1] < 0 and mark <= self._chain.before_first
         return min(self.first, after) if is_at_begin else after
 
-    def fetch_max(self, entries_max: int, permits: int) -> int:
-        """How many entries one read may ask for: ``entries_max``, or once entries had to be evicted
-        before they were sent, only as many as the consumer has permits for."""
-        return min(max(permits, 1), entries_max) if self.read_ahead.was_evicted else entries_max
-
     def keep(self, fetched: list[CompactedEntry]) -> None:
         """Keep fetched entries, which come next."""
+        # Entries before them were sent, or the reader has moved beyond them: they are dropped.
         self.read_ahead.pass_by(fetched[0].position)
         for ledger_id, of_ledger in groupby(fetched, key=lambda each: each.position.ledger_id):
             # Message counts of 0: unknown, as for all entries that were read from bookies.

@@ -95,6 +95,7 @@ class CursorReader:
         self.delayed: DelayedMessages | None = None
         # Set while the active consumer reads compacted.
         self.compacted: CompactedReader | None = None
+        # Entries read from bookies, for stats.
         self.entries_fetched = 0
         # A read task is running.
         self.is_reading = False
@@ -111,12 +112,6 @@ class CursorReader:
     def is_idle(self) -> bool:
         """Whether a new reader would do as well: no entry is being read, and none is damaged."""
         return not self.is_reading and self._damaged is None
-
-    @property
-    def entries_ahead(self) -> int:
-        """How many entries lie between the next one to read and the newest one."""
-        chain = self._log.chain
-        return chain.entries_between(self.position, chain.last_confirmed)
 
     # Where it reads
 
@@ -320,11 +315,14 @@ class CursorReader:
 
     async def _fetch_compacted(self, compacted: CompactedReader) -> None:
         position, owner = self.position, self._owner()
-        permits = 0 if owner is None else owner.permits
+        entries_max = self._log.entries_max
+        # Once entries had to be evicted before they were sent, only as many are asked for as the
+        # consumer has permits for.
+        if compacted.read_ahead.was_evicted:
+            permits = 0 if owner is None else owner.permits
+            entries_max = min(max(permits, 1), entries_max)
         try:
-            entries, horizon = await compacted.view.read(
-                position, compacted.fetch_max(self._log.entries_max, permits), self._log.bytes_max
-            )
+            entries, horizon = await compacted.view.read(position, entries_max, self._log.bytes_max)
         except EntryDamaged as error:
             # The damaged entry is in the compacted ledger: its position says nothing of the log's.
             raise StorageUnavailable(str(error)) from error

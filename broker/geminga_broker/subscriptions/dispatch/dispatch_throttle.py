@@ -27,6 +27,7 @@ class Stalls:
     __slots__ = ("_by_bytes", "_by_messages")
 
     def __init__(self) -> None:
+        # With all limiters from the beginning: stats show the zeros as well.
         self._by_messages = dict.fromkeys(LimitOf, 0)
         self._by_bytes = dict.fromkeys(LimitOf, 0)
 
@@ -98,6 +99,7 @@ class DispatchThrottle:
 
     def _called(self) -> None:
         self._is_called = True
+        # Unset in any case, or after an error this dispatcher would overtake the queues for good.
         try:
             self._wake()
         finally:

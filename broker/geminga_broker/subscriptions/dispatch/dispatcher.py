@@ -38,6 +38,9 @@ class Dispatcher(ABC):
         self.managed_ledger = managed_ledger
         self.cursor = cursor
         self.reader = CursorReader(managed_ledger, cursor, self)
+        # The consumer that gets everything, for types that have one; it may not be sent anything
+        # yet during a handover.
+        self.active: Consumer | None = None
         # Entries sent, or skipped because they were acknowledged.
         self.entries_sent = 0
         # No consumer gets more before the consumers have acknowledged some of what they hold.
@@ -46,11 +49,6 @@ class Dispatcher(ABC):
         self._throttle: DispatchThrottle | None = None
 
     # Facts
-
-    @property
-    def active(self) -> Consumer | None:
-        """The consumer that gets everything, for types that have one."""
-        return None
 
     @property
     def read_position(self) -> Position:
@@ -112,6 +110,8 @@ class Dispatcher(ABC):
         self, limiters: Sequence[RateLimiter], counting: Counting, stalls: Stalls | None = None
     ) -> None:
         """Send through ``limiters`` from now on; freely if there are none."""
+        # First out of the old queues: a former limiter must not call a dispatcher that no longer
+        # passes through it.
         if self._throttle is not None:
             self._throttle.end()
         self._throttle = None
@@ -153,6 +153,7 @@ class Dispatcher(ABC):
 
     def reached_end(self) -> None:
         """There is nothing more to read now."""
+        # Entries that wait to be sent again may still be kept in what was read ahead.
         if not self.redelivery_backlog:
             self.reader.read_ahead.clear()  # all of it was sent
         if self.managed_ledger.termination.at is not None:
@@ -174,7 +175,9 @@ class Dispatcher(ABC):
         throttle = self._throttle
         assert throttle is not None
         # Policies may exempt subscriptions that keep up with their topic.
-        keeps_up = self.reader.entries_ahead < BACKLOG_ENTRIES
+        chain = self.managed_ledger.chain
+        ahead = chain.entries_between(self.reader.position, chain.last_confirmed)
+        keeps_up = ahead < BACKLOG_ENTRIES
         if keeps_up and not throttle.counting.of_those_keeping_up:
             return send(run)
         acknowledged = self.reader.acknowledged_in(ledger_id)

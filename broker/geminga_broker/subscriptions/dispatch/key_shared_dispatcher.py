@@ -83,6 +83,8 @@ class KeySharedDispatcher(TrackingDispatcher):
         if distribution.due or self.reader.has_due:
             distribution.due.add_all(self._take_due())
             self._queue_due()
+        # Consumer by consumer, not by position: order matters only within a key, and all entries
+        # of a key wait for the same consumer.
         if distribution.replay:
             for consumer in self.consumers:
                 queue = distribution.replay.queues.get(consumer)
@@ -101,6 +103,7 @@ class KeySharedDispatcher(TrackingDispatcher):
                 used = self._spread(ledger_id, run)
             else:
                 used = self._send_slowly(ledger_id, run, partial(self._spread, ledger_id))
+            # The throttle lets nothing pass now, and calls ``dispatch`` later.
             if not used:
                 return
             self.entries_sent += used

@@ -93,6 +93,7 @@ class RateLimiter:
 
     def wait(self, wake: Wake) -> None:
         """Call ``wake`` once, when tokens are there and its turn has come."""
+        # A dispatcher that waits already keeps its place.
         self._waiting.setdefault(wake)
         if self._timer is None:
             self._call_later()

@@ -23,7 +23,7 @@ class SharedDispatcher(TrackingDispatcher):
     def dispatch(self) -> None:
         """Send what can be sent: replayed entries first, then new ones."""
         shared, reader, chunks = self._shared, self.reader, self._shared.chunks
-        # Chunks that wait for the consumer that has the other chunks of their message.
+        # First the chunks that wait for the consumer that has the other chunks of their message.
         if chunks.waiting:
             for receiver, queue in list(chunks.waiting.items()):
                 chunks.served = receiver
@@ -45,8 +45,8 @@ class SharedDispatcher(TrackingDispatcher):
             else:
                 is_served = self._dispatch_new(consumer)
             if not is_served:
-                # Its turn stays. With single messages each of them ends here once, and every
-                # second consumer would never be served.
+                # Its turn stays. Where messages arrive one by one, each of them ends here once: if
+                # that used up a turn, every second consumer would never be served.
                 shared.keep_turn(consumer)
                 return
 

@@ -45,17 +45,10 @@ class SingleDispatcher(Dispatcher):
         # was sent, before the next one is sent the rest.
         self._handover_delay_s = 0.0 if is_exclusive else handover_delay_s
         self._handover: asyncio.TimerHandle | None = None
-        # The consumer that was chosen, and the one that is sent messages: during a handover none
-        # is.
-        self._chosen: Consumer | None = None
-        self._active: Consumer | None = None
+        # The consumer that is sent messages: ``active``, but None during a handover.
+        self._served: Consumer | None = None
         # None until a consumer reads compacted.
         self.compacted: CompactedReader | None = None
-
-    @property
-    def active(self) -> Consumer | None:
-        """The consumer that gets everything, or will after the handover."""
-        return self._chosen
 
     @property
     def is_forgettable(self) -> bool:
@@ -87,8 +80,8 @@ class SingleDispatcher(Dispatcher):
         self.consumers.remove(consumer)
         # What it held need not be collected: the next active consumer begins after the mark-delete
         # position.
-        if consumer is self._chosen:
-            self._chosen = self._active = None
+        if consumer is self.active:
+            self.active = self._served = None
         if self.consumers:
             self._choose()
         elif self._handover is not None:
@@ -99,13 +92,13 @@ class SingleDispatcher(Dispatcher):
         """Choose the active consumer; True if it is another one than before."""
         names = [(each.priority, each.name) for each in self.consumers]
         chosen = self.consumers[choose_active(self._topic, self._partition, names)]
-        if chosen is self._chosen:
+        if chosen is self.active:
             return False
-        self._chosen = chosen
+        self.active = chosen
         if not self._handover_delay_s:
             self._hand_over()
             return True
-        self._active = None
+        self._served = None
         # A running handover ends with whichever consumer is chosen by then.
         if self._handover is None:
             loop = asyncio.get_running_loop()
@@ -115,7 +108,7 @@ class SingleDispatcher(Dispatcher):
     def _hand_over(self) -> None:
         """Let the chosen consumer have everything that is not acknowledged."""
         self._handover = None
-        self._active = chosen = self._chosen
+        self._served = chosen = self.active
         assert chosen is not None, "the last consumer that leaves stops the timer"
         # Before the reader changes: also what was read ahead of the compacted ledger goes.
         self.reader.drop_read_ahead()
@@ -128,13 +121,13 @@ class SingleDispatcher(Dispatcher):
     def _tell(self, consumer: Consumer) -> None:
         """Tell a client of a Failover subscription whether its consumer is the active one."""
         if not self._is_exclusive:
-            consumer.listener.active_changed(consumer, is_active=consumer is self._active)
+            consumer.listener.active_changed(consumer, is_active=consumer is self._served)
 
     # Sending
 
     def dispatch(self) -> None:
         """Send the active consumer what it has permits for."""
-        consumer = self._active
+        consumer = self._served
         if consumer is None:
             return
         reader = self.reader
@@ -149,6 +142,7 @@ class SingleDispatcher(Dispatcher):
             else:
                 send = partial(_deliver, consumer, ledger_id, acknowledged, reader)
                 used = self._send_slowly(ledger_id, run, send)
+            # The throttle lets nothing pass now, and calls ``dispatch`` later.
             if not used:
                 return
             self.entries_sent += used
@@ -156,8 +150,10 @@ class SingleDispatcher(Dispatcher):
 
     def redeliver(self, consumer: Consumer, positions: Iterable[EntryId] | None) -> None:
         """Send everything unacknowledged again, as upstream does: only that keeps the order."""
+        # A former active consumer asks in vain: the handover gives all that it holds to the next
+        # one.
         del positions
-        if consumer is self._active:
+        if consumer is self._served:
             self.rewind()
             self.dispatch()
 

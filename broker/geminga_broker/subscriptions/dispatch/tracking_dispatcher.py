@@ -54,8 +54,8 @@ class TrackingDispatcher(Dispatcher):
         return sum(each.unacknowledged for each in self.consumers)
 
     def _may_send(self) -> bool:
-        """Whether the consumers together may hold more. Once they are at the limit, not before they
-        have acknowledged half of it: one message at a time would cost far more."""
+        """Whether the consumers together may hold more. Once they are at the limit, nothing is sent
+        until they have acknowledged half of it: one message at a time would cost far more."""
         limit = self._limits.per_subscription
         if not limit:
             self.is_blocked_on_unacknowledged = False
@@ -69,6 +69,7 @@ class TrackingDispatcher(Dispatcher):
 
     def add(self, consumer: Consumer) -> None:
         """Let ``consumer`` take part."""
+        # Before it can be sent anything, so that the limit holds from its first message on.
         consumer.limit_unacknowledged(self._limits.per_consumer)
         self._distribution.add(consumer)
 

@@ -16,6 +16,7 @@ POINTS_PER_CONSUMER = 100
 
 
 def _hash(key: str) -> int:
+    # As upstream's Murmur3_32Hash, which clears the sign bit.
     return int(mmh3.hash(key.encode(), 0, signed=False)) & 0x7FFFFFFF
 
 

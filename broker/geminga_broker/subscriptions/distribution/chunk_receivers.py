@@ -69,17 +69,12 @@ class ChunkReceivers:
         ``consumer``."""
         receivers = self._receivers
         receiver = receivers.setdefault(chunk.uuid, consumer)
+        # A last chunk ends its message, also if it is the first that this dispatcher sees of it.
         if chunk.is_last:
             del receivers[chunk.uuid]
         elif len(receivers) > MESSAGES_MAX:
             del receivers[next(iter(receivers))]
         return receiver
-
-    def must_wait(self, consumer: Consumer) -> bool:
-        """Whether ``consumer`` has no room for a chunk now, or the chunk would overtake others."""
-        if consumer is self.served:
-            return False
-        return not consumer.can_take or consumer in self.waiting
 
     def wait(self, chunk: Chunk, position: EntryId, consumer: Consumer) -> None:
         """Let a chunk wait until ``consumer`` has room."""

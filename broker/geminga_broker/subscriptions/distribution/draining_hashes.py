@@ -57,6 +57,7 @@ class DrainingHashes:
             for _, key_hash in of_lost:
                 draining = self.hashes.get(key_hash)
                 if draining is None:
+                    # The count that stats show goes on while the hash drains.
                     attempts = before[key_hash].blocked_attempts if key_hash in before else 0
                     draining = self.hashes[key_hash] = DrainingHash(consumer, 0, attempts)
                 draining.entries += 1

@@ -20,6 +20,7 @@ HASHES = 65_536
 
 def range_hash(key: bytes) -> int:
     """The hash of a key, 1 to 65,535."""
+    # 0 is no hash: keys that would have it share 1 with others.
     return (mmh3.hash(key, 0, False) & 0x7FFF_FFFF) % HASHES or 1  # noqa: FBT003 (its third is "signed")
 
 
@@ -36,6 +37,7 @@ class HashRanges:
     def holder(self, ranges: Iterable[HashRange]) -> Consumer | None:
         """A consumer that owns some of ``ranges``."""
         for start, end in ranges:
+            # The next end of another range, from ``start`` on: the two overlap if it lies within.
             index = bisect_left(self._ends, start)
             if index < len(self._ends) and self._ends[index] <= end:
                 return self._at[self._ends[index]]

@@ -78,6 +78,7 @@ class HashRing:
         self._changed()
 
     def _points_of(self, name: str, number: int) -> list[int]:
+        # Upstream's strings, so that both give the same consumers the same keys.
         return [
             ring_hash(f"{name}\0{number}\0{point}".encode())
             for point in range(self._points_per_consumer)
@@ -92,6 +93,7 @@ class HashRing:
         """The owner of a hash; None without consumers."""
         if not self._owners:
             return None
+        # Beyond the last point the index is that of the first owner at the end of the list.
         return self._owners[bisect_left(self._points, key_hash)]
 
     def ranges_of(self, consumer: Consumer) -> list[HashRange]:

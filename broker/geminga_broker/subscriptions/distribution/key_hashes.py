@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 
@@ -20,16 +21,15 @@ HASH = "H"
 UNKNOWN = 0
 
 
+@dataclass(slots=True, eq=False)
 class LedgerHashes:
     """The hashes of one ledger's entries from ``first`` on."""
 
-    __slots__ = ("_hash_of_key", "_hashes", "first")
-
-    def __init__(self, first: int, hash_of_key: Callable[[bytes], int]) -> None:
-        self.first = first
-        self._hash_of_key = hash_of_key
-        # By entry id minus ``first``.
-        self._hashes = array(HASH)
+    # The id of the entry that the first hash belongs to.
+    first: int
+    _hash_of_key: Callable[[bytes], int]
+    # By entry id minus ``first``.
+    _hashes: array[int] = field(default_factory=lambda: array(HASH), init=False)
 
     def of_run(self, run: Sequence[Entry]) -> Sequence[int]:
         """The hashes of entries in their order, computed if they are not known."""

@@ -101,6 +101,7 @@ class KeySharedDistribution:
         self.consumers.remove(consumer)
         self.keys.remove(consumer)
         self._draining.left(consumer)
+        # Without consumers there are no owners to wait for: the dispatcher begins again.
         if self.consumers:
             self._reassign(held)
 
@@ -116,6 +117,7 @@ class KeySharedDistribution:
 
     def clear(self) -> None:
         """Begin again: no entry waits, and no consumer holds any."""
+        # The selector stays as it is: consumers that are still connected keep their keys.
         self._hashes.clear()
         self._draining.clear()
         self._receivers.clear()
@@ -179,6 +181,7 @@ class KeySharedDistribution:
         """Entries need not be sent any more; only those in ``unheld`` may have waited for that.
         True if other entries may be sent now."""
         goes_on = self._given_up(ids)
+        # An entry that a consumer held does not wait anywhere: it need not be searched for.
         replay = self.replay
         if unheld and replay:
             for each, key_hash in zip(unheld, self._hashes.of(unheld), strict=True):

@@ -85,6 +85,7 @@ class KeyedReplay:
         """Remove all entries up to ``position``."""
         for queue in self.queues.values():
             queue.discard_upto(position)
+        # A copy: hashes of which no entry is left are removed.
         for key_hash, blocked in list(self._blocked.items()):
             self._take_blocked(key_hash, [each for each in blocked if each <= position])
 
@@ -134,5 +135,6 @@ class KeyedReplay:
                 kept = [position for position, key_hash in pairs if key_hash not in lost]
                 self.queues[consumer] = ReplayQueue(kept)
         self.queues = {each: queue for each, queue in self.queues.items() if queue}
+        # Blocked entries too: their hash may have an owner now, or its draining has ended.
         self.unblock(list(self._blocked), receiver)
         self.add_all(moving, hashes.of(moving), receiver)

@@ -21,6 +21,7 @@ class ReplayQueue:
     __slots__ = ("_head", "_positions")
 
     def __init__(self, positions: Iterable[EntryId] = ()) -> None:
+        # Sorted and without repeats; the positions before ``_head`` have left.
         self._positions = sorted(positions)
         # The index of the first position that is still in the queue.
         self._head = 0

@@ -7,6 +7,7 @@ message all go to one consumer.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from geminga_broker.managed_ledger.positions import EntryId
 from geminga_broker.subscriptions.consumer import Consumer
@@ -21,20 +22,19 @@ from geminga_broker.subscriptions.distribution.replay_queue import ReplayQueue
 TURN_MESSAGES_MAX = 20
 
 
+@dataclass(slots=True, eq=False)
 class SharedDistribution:
     """Distributes to ``consumers``, which it keeps in the order of their priorities."""
 
-    __slots__ = ("_turn", "chunks", "consumers", "replay")
-
-    def __init__(self, consumers: list[Consumer]) -> None:
-        self.consumers = consumers
-        # Entries that are sent before new ones, to the consumers whose turn it is: given back, or
-        # delayed and due.
-        self.replay = ReplayQueue()
-        # Waiting chunks, each for its own consumer.
-        self.chunks = ChunkReceivers()
-        # The index in ``consumers`` at which the next turn begins.
-        self._turn = 0
+    # The dispatcher's own list, which it reads as well.
+    consumers: list[Consumer]
+    # Entries that are sent before new ones, to the consumers whose turn it is: given back, or
+    # delayed and due.
+    replay: ReplayQueue = field(default_factory=ReplayQueue, init=False)
+    # Waiting chunks, each for its own consumer.
+    chunks: ChunkReceivers = field(default_factory=ChunkReceivers, init=False)
+    # The index in ``consumers`` at which the next turn begins.
+    _turn: int = field(default=0, init=False)
 
     # Consumers
 
@@ -117,8 +117,10 @@ class SharedDistribution:
         chunk = chunk_of(payload)
         if chunk is None:
             return consumer
-        receiver = self.chunks.receiver(chunk, consumer)
-        if self.chunks.must_wait(receiver):
-            self.chunks.wait(chunk, position, receiver)
+        chunks = self.chunks
+        receiver = chunks.receiver(chunk, consumer)
+        # Chunks that wait for this receiver come before this one, unless they are being sent now.
+        if receiver is not chunks.served and (not receiver.can_take or receiver in chunks.waiting):
+            chunks.wait(chunk, position, receiver)
             return None
         return receiver

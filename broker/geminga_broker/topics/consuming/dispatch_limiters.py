@@ -6,31 +6,30 @@ reference to the broker's rate limiter, if there is one.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from geminga_broker.policies.dispatching import DISPATCH_FREELY, DispatchLimit, DispatchPolicies
 from geminga_broker.subscriptions.dispatch.rate_limiter import LimitOf, Published, RateLimiter
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_runtime.clock import Clock
 
 
+@dataclass(slots=True, eq=False)
 class DispatchLimiters:
-    """The rate limiters of one topic; all topics of the broker share ``broker_limiter``.
+    """The rate limiters of one topic."""
 
-    ``published`` tells the publish rate of the topic, on which relative limits depend.
-    """
-
-    __slots__ = ("_broker_limiter", "_clock", "_own", "_policies", "_published", "_topic_limiter")
-
-    def __init__(
-        self, published: Published, clock: Clock, broker_limiter: RateLimiter | None
-    ) -> None:
-        self._clock = clock
-        self._published = published
-        self._broker_limiter = broker_limiter
-        self._topic_limiter: RateLimiter | None = None
-        # One for each subscription, if subscriptions are limited.
-        self._own: dict[Subscription, RateLimiter] = {}
-        # What the rate limiters above are made for.
-        self._policies = DISPATCH_FREELY
+    # The publish rate of the topic, on which relative limits depend.
+    _published: Published
+    _clock: Clock
+    # Shared by all topics of the broker; None without such a limit.
+    _broker_limiter: RateLimiter | None
+    _topic_limiter: RateLimiter | None = field(default=None, init=False)
+    # One for each subscription, if subscriptions are limited.
+    _own: dict[Subscription, RateLimiter] = field(
+        default_factory=dict[Subscription, RateLimiter], init=False
+    )
+    # What the rate limiters above are made for.
+    _policies: DispatchPolicies = field(default=DISPATCH_FREELY, init=False)
 
     def follow(self, policies: DispatchPolicies, subscriptions: list[Subscription]) -> None:
         """Apply ``policies`` to ``subscriptions``, which are all of the topic."""
@@ -57,6 +56,8 @@ class DispatchLimiters:
 
     def forget(self, subscription: Subscription) -> None:
         """Drop the rate limiter of a subscription that ends, and let it leave the other queues."""
+        # Closing calls its dispatcher in the next turn of the event loop, when that passes through
+        # no limiter any more.
         own = self._own.pop(subscription, None)
         if own is not None:
             own.close()

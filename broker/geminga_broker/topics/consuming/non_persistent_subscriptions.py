@@ -23,6 +23,7 @@ class NonPersistentSubscriptions(SubscriptionRegistry[NonPersistentSubscription]
     ) -> None:
         """Send the messages to consumers that have permits; messages for the others are dropped."""
         del ledger_id, batch
+        # Nothing is kept here for a consumer without permits: it would be memory without bound.
         for _, payload, messages in entries:
             for subscription in self.subscriptions.values():
                 subscription.deliver(payload, messages)
@@ -46,6 +47,7 @@ class NonPersistentSubscriptions(SubscriptionRegistry[NonPersistentSubscription]
             subscription = NonPersistentSubscription(
                 request.subscription, str(name), name.partition_index, self._deserted
             )
+        # For a new subscription, too: its first consumer counts for the topic and for its host.
         self._check_consumers(request, len(subscription.consumers))
         subscription.check(request.type, request.key_shared)
         self.subscriptions[subscription.name] = subscription
@@ -64,6 +66,7 @@ class NonPersistentSubscriptions(SubscriptionRegistry[NonPersistentSubscription]
 
     def _deserted(self, subscription: NonPersistentSubscription) -> None:
         """Forget a subscription whose last consumer has left."""
+        # Another one may have its name by now.
         if self.subscriptions.get(subscription.name) is subscription:
             del self.subscriptions[subscription.name]
 

@@ -81,9 +81,9 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
         dispatching = policies.dispatching
         is_limited = dispatching != DISPATCH_FREELY or self._broker_limiter is not None
         if self._dispatch_limiters is None and is_limited:
-            topic = self._topic
+            meter = self._topic.meter
             self._dispatch_limiters = DispatchLimiters(
-                lambda: topic.publish_rates, self._clock, self._broker_limiter
+                lambda: (meter.rates[0], meter.rates[1]), self._clock, self._broker_limiter
             )
         if self._dispatch_limiters is not None:
             self._dispatch_limiters.follow(dispatching, list(self.subscriptions.values()))
@@ -177,7 +177,7 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
         check_subscription(request.subscription)
         if request.reads_compacted:
             check_read_compacted(request.type)
-        self._check_name(request.subscription)
+        check_name(request.subscription, is_reserved=self._topic.claims(request.subscription))
         self._admission.check(request, self._clock.monotonic())
         while True:
             self._topic.check_open()
@@ -200,9 +200,6 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
                     chain = self._topic.managed_ledger.chain
                     subscription.read_compacted(first=_first_wanted(request, chain))
                 return subscription
-
-    def _check_name(self, name: str) -> None:
-        check_name(name, is_reserved=self._topic.claims(name))
 
     async def _admit(self, request: SubscribeRequest, subscription: Subscription) -> bool:
         """Make room for one more consumer; False if the subscription was deleted meanwhile."""
@@ -266,12 +263,14 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
         Its first message is the one at ``start``; without that the next one to be published, or the
         oldest one (``from_earliest``).
         """
+        # No consumer subscribes here: of the policies only the limit on the number of subscriptions
+        # applies.
         check_subscription(name)
         async with self._change():
             self._topic.check_open()
             if name in self.subscriptions:
                 return False
-            self._check_name(name)
+            check_name(name, is_reserved=self._topic.claims(name))
             check_stored_name(name)
             self._admission.check_subscriptions(len(self.subscriptions))
             await self._topic.managed_ledger.begin()

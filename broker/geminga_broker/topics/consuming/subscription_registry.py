@@ -27,6 +27,7 @@ class SubscriptionRegistry(TopicPart, Generic[SubscriptionT]):
 
     def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
         super().__init__(topic, services)
+        # Those that can be found: one that is being created or deleted is not among them.
         self.subscriptions: dict[str, SubscriptionT] = {}
         self._clock: Clock = services.clock
         # Without limits until ``apply`` has brought policies.

@@ -8,6 +8,7 @@ often a consumer subscribes. Their order and their words are upstream's
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from geminga_broker.client_session import host_of
 from geminga_broker.errors import (
@@ -59,20 +60,20 @@ def check_durability(*, is_durable: bool, wants_durable: bool) -> None:
         raise NotAllowed("NonDurable subscription with the same name already exists.")
 
 
+@dataclass(slots=True, eq=False)
 class ConsumerAdmission:
-    """The limits on subscribing to ``topic``; ``apply`` replaces the policies at any time."""
+    """The limits on subscribing to a topic; ``apply`` replaces the policies at any time."""
 
-    __slots__ = ("_rate", "_topic", "policies")
-
-    def __init__(self, topic: str, policies: SubscribePolicies) -> None:
-        self.policies = policies
-        self._topic = topic
-        # Made with the first limited attempt: most topics have no such limit.
-        self._rate: SubscribeRate | None = None
+    # The topic's name, for error texts.
+    _topic: str
+    policies: SubscribePolicies
+    # Made with the first limited attempt: most topics have no such limit.
+    _rate: SubscribeRate | None = field(default=None, init=False)
 
     def apply(self, policies: SubscribePolicies) -> None:
         """Hold new consumers to ``policies`` from now on."""
         self.policies = policies
+        # Attempts that were counted before still count: a change gives no client a new period.
         if self._rate is not None:
             self._rate.limit = policies.rate
 
@@ -131,6 +132,7 @@ class ConsumerAdmission:
             raise ConsumerBusy(SUBSCRIPTION_FULL)
 
 
+@dataclass(slots=True, eq=False)
 class SubscribeRate:
     """How often each consumer subscribed in the current period, compared with ``limit``.
 
@@ -138,14 +140,14 @@ class SubscribeRate:
     counts start again with each period.
     """
 
-    __slots__ = ("_ends_at_s", "_subscribed", "limit")
-
-    def __init__(self, limit: SubscribeLimit) -> None:
-        # May be replaced at any time; a shorter period begins at once.
-        self.limit = limit
-        self._subscribed: dict[ConsumerIdentity, int] = {}
-        # When the current period ends, by the monotonic clock.
-        self._ends_at_s = 0.0
+    # May be replaced at any time; a shorter period begins at once.
+    limit: SubscribeLimit
+    # Attempts in the current period that were let through.
+    _subscribed: dict[ConsumerIdentity, int] = field(
+        default_factory=dict[ConsumerIdentity, int], init=False
+    )
+    # When the current period ends, by the monotonic clock.
+    _ends_at_s: float = field(default=0.0, init=False)
 
     def take(self, consumer: ConsumerIdentity, now_s: float) -> bool:
         """Whether ``consumer`` may subscribe once more now; if so, the attempt is counted."""

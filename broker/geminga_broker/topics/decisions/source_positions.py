@@ -48,6 +48,7 @@ class SourcePositions:
     def all_new(self, name: str, positions: Sequence[SourcePosition]) -> bool:
         """Whether all entries of a run are new and in order; if not, they are judged one by one."""
         last = self._taken.get(name, NO_POSITION)
+        # Compared with the one before, too: a source that repeats itself within a run is caught.
         for position in positions:
             if position <= last:
                 return False

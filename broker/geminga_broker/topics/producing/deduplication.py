@@ -122,11 +122,12 @@ class Deduplication:
                     cursor = await self._factory.create_cursor(
                         self._log.name, CURSOR_NAME, chain, chain.last_confirmed, {}
                     )
+                # Kept from an attempt that failed: then the topic knows it already.
                 if cursor is not self.cursor:
                     await self._enter(cursor)
                     self.cursor = cursor
                 # Begin with empty tables: an attempt that failed may have filled them in part.
-                self._forget_all()
+                self._numbers, self._positions = SequenceIds(), SourcePositions()
                 numbers = self._positions.restore(cursor.position_properties)
                 self._numbers.restore(numbers, self._clock.monotonic())
                 replayed = await self._replay(cursor.mark_delete)
@@ -136,6 +137,7 @@ class Deduplication:
                 if not self.is_enabled:
                     self.status = DeduplicationStatus.DISABLED
             self._entries_since_snapshot = replayed
+            # At once, not after the next messages: a crash until then would cost the same replay.
             if replayed >= self._config.deduplication_snapshot_entries:
                 self._take_snapshot(self._log.chain.last_confirmed)
 
@@ -167,12 +169,9 @@ class Deduplication:
                     await delete_cursor(cursor)
             finally:
                 self.status = DeduplicationStatus.DISABLED
-                self._forget_all()
+                self._numbers, self._positions = SequenceIds(), SourcePositions()
+                # Producers that wait in ``settled`` have nothing to wait for any more.
                 self._wake()
-
-    def _forget_all(self) -> None:
-        self._numbers = SequenceIds()
-        self._positions = SourcePositions()
 
     async def close(self) -> None:
         """Take a last snapshot, so that the next owner has no entries to replay."""
@@ -267,6 +266,7 @@ class Deduplication:
         if not isinstance(producer, ReplicatorProducer) or not producer.is_positioned:
             self.following(producer, requests)
             return
+        # The last two members of a request are ledger and entry id in the source's log.
         positions, name = self._positions, producer.name
         if positions.all_new(name, [each[3:] for each in requests]):
             self.following(producer, requests)

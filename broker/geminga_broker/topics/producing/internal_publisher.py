@@ -30,6 +30,7 @@ class InternalPublisher:
     entries_taken = 0
 
     def __init__(self, append: Callable[[Sequence[AppendRequest]], None]) -> None:
+        # Raises what the log raises; then it took nothing.
         self._append = append
         self._numbers = count()
         # By the number of a message: the caller that waits for it, and its size in bytes.

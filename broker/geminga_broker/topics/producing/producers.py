@@ -58,7 +58,7 @@ class Producers:
         """The connected producer of this name."""
         return self._by_name.get(name)
 
-    # Coming
+    # Connecting
 
     async def ask_namesake(self, producer: Producer) -> None:
         """Ping the client of a connected producer with the same name, and note if it is gone."""
@@ -128,7 +128,7 @@ class Producers:
         if producer.access_mode is not AccessMode.SHARED:
             self._exclusive = producer
 
-    # Going
+    # Leaving
 
     def _fence_all(self) -> None:
         """Close every other producer: the next one takes the topic by force."""
@@ -141,15 +141,11 @@ class Producers:
         """Forget ``producer``. Its pending messages are stored, but it gets no more receipts."""
         self._take_out(producer)
         if self._waiting and not self._by_name:
+            # At most one: it has the topic alone, so that the others go on waiting.
             following = next(iter(self._waiting))
             del self._waiting[following]
             self._let_in(following)
             self._owner.producer_promoted(following)
-
-    def let_go(self, producer: Producer) -> None:
-        """Remove ``producer`` and tell its client so."""
-        self.remove(producer)
-        producer.on_closed(producer)
 
     def remove_all(self, refusal: BrokerError) -> None:
         """Close all producers; those that wait are refused for ``refusal``."""
@@ -160,12 +156,14 @@ class Producers:
             producer.on_closed(producer)
 
     def _refuse_waiting(self, refusal: BrokerError) -> None:
+        # Emptied before any client is told: from here on none of them can be promoted.
         waiting, self._waiting = self._waiting, {}
         for producer in waiting:
             producer.is_closed = True
             producer.settle(refusal)
 
     def _take_out(self, producer: Producer) -> None:
+        # It may not have been let in yet.
         self._waiting.pop(producer, None)
         # Both may refer to the topic: without them, the producer is freed at once.
         producer.disconnect = lambda: None

@@ -52,7 +52,7 @@ class PublishGate:
         self.policies = PUBLISH_FREELY
         # How often reading from a connection was paused, since the topic was loaded.
         self.pauses = 0
-        # For error texts.
+        # The topic's name, for error texts.
         self._name = name
         self._producers = producers
         self._clock = clock
@@ -64,6 +64,7 @@ class PublishGate:
     def apply(self, policies: PublishPolicies) -> None:
         """Follow ``policies`` from now on."""
         self.policies = policies
+        # A rate whose limits are the same goes on: a new one would begin with all its tokens.
         if self._rate is None or self._rate.limits != policies.limits:
             if self._rate is not None:
                 # Connections that it paused hold it until they check it again.
@@ -97,7 +98,9 @@ class PublishGate:
         if self.policies.requires_encryption:
             for producer in self._producers:
                 if not producer.is_encrypting:
-                    self._producers.let_go(producer)
+                    # First removed, then told: a client that reconnects at once must find room.
+                    self._producers.remove(producer)
+                    producer.on_closed(producer)
 
     # Steps
 
@@ -125,6 +128,7 @@ class PublishGate:
         messages = sum(count or 1 for count in map(messages_of, requests))
         size_bytes = sum(map(len, map(payload_of, requests)))
         now_s = self._clock.monotonic()
+        # Each rate that is exceeded pauses the session, which goes on when all of them allow it.
         for rate in self._rates:
             rate.take(messages, size_bytes, now_s)
             if rate.wait_s(now_s) > 0:

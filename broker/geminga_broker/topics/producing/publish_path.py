@@ -78,6 +78,7 @@ class PublishPath(TopicPart):
     async def opened(self) -> None:
         """Continue with the epoch that an earlier owner has stored."""
         if self._log is not None:
+            # Without a usable number, no producer was exclusive yet.
             try:
                 self.epoch.current = int(self._log.properties.all[EPOCH_PROPERTY])
             except (KeyError, ValueError):
@@ -157,6 +158,7 @@ class PublishPath(TopicPart):
         """Confirm a run of several publishers, to each its own entries in their order."""
         runs: defaultdict[Publisher, tuple[list[Entry], list[AppendRequest]]]
         runs = defaultdict(lambda: ([], []))
+        # Publishers are few and entries many: one pass, then one call for each publisher.
         for entry, request in zip(entries, batch, strict=True):
             of_entries, of_requests = runs[publisher_of(request)]
             of_entries.append(entry)
@@ -226,6 +228,7 @@ class PublishPath(TopicPart):
 
     def producer_left(self, producer: Producer) -> None:
         """Tell all parts that ``producer``, which could publish, has left."""
+        # Its own counter goes with it.
         self._had_chunks = self._had_chunks or producer.chunks_in > 0
         self._topic.note_use()
         for part in self._topic.parts:

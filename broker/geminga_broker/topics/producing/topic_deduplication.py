@@ -49,6 +49,8 @@ class TopicDeduplication(TopicPart):
     async def opened(self) -> None:
         """Continue from the cursor's snapshot, or delete the cursor if deduplication is off."""
         found, self._found = self._found, None
+        # Deduplication may have been turned off while the topic was not loaded: its cursor would
+        # keep the log from being trimmed.
         if self._is_wanted:
             await self._begin(found)
         elif found is not None:
@@ -92,6 +94,7 @@ class TopicDeduplication(TopicPart):
 
     async def _begin(self, cursor: Cursor | None) -> None:
         topic, services = self._topic, self._services
+        # One that failed to be turned on is kept: its cursor is open, and is used again.
         if self.deduplication is None:
             self.deduplication = Deduplication(
                 topic.managed_ledger,
@@ -103,6 +106,7 @@ class TopicDeduplication(TopicPart):
             )
         await self.deduplication.enable(cursor)
         publishing = topic.part(PublishPath)
+        # Producers that connected before: their numbers must not be forgotten as idle.
         for producer in publishing.producers:
             self.deduplication.connected(producer)
         # Last: from now on the producers' messages pass this step.
@@ -187,4 +191,5 @@ class TopicDeduplication(TopicPart):
         """Delete the cursor."""
         if self.deduplication is not None:
             await self.deduplication.disable()
+            # ``close`` follows, and finds no cursor to store a snapshot with.
             self.deduplication = None

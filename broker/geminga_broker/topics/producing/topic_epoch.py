@@ -75,7 +75,7 @@ class TopicEpoch:
             await self._claim(producer)
         except BrokerError as error:
             refusal = error
-            # Which promotes the next one that waits.
+            # Removing it promotes the next producer that waits.
             self._producers.remove(producer)
         producer.settle(refusal)
 
@@ -97,6 +97,7 @@ class TopicEpoch:
                     # Durable before it is given: a later owner must never give it once more.
                     await self._topic.store_epoch(epoch)
                     self.current = epoch
+        # A producer that takes the topic by force may have come during one of the waits above.
         if producer.is_closed:
             raise ProducerFenced("Fenced out")
         producer.topic_epoch = epoch

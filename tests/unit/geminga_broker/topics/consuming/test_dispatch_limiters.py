@@ -237,8 +237,8 @@ async def test_a_rate_may_follow_what_is_published(topics: TopicDirectory, follo
     await publish(topic, *[1] * 500)
     await asyncio.sleep(10)
     topic.tick(asyncio.get_running_loop().time())
-    assert topic.publish_rates[0] > RATE
-    faster = topic.publish_rates[0] + RATE
+    assert topic.meter.rates[0] > RATE
+    faster = topic.meter.rates[0] + RATE
     await joined(topic, SubscriptionType.EXCLUSIVE)
     found = await counts(topic, 0.01, 2)
     assert found[1] - found[0] == pytest.approx(2 * faster, rel=0.1)
