@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from geminga import Message
-from geminga.consumers.incoming.chunks import PendingChunks
+from geminga.consumers.incoming import chunks
 from geminga.consumers.topic_consumer import TopicConsumer
 from geminga_bookie.sessions.v3_adds import V3Adds
 from geminga_broker.errors import BrokerError
@@ -92,12 +92,12 @@ def forget_parts_of_batches(patch: pytest.MonkeyPatch) -> None:
 
 def take_a_message_for_whole_early(patch: pytest.MonkeyPatch) -> None:
     """A message is whole when all its chunks but the last are there."""
-    honest = PendingChunks._begin
+    honest = chunks._IncompleteMessage
 
-    def begin(pending: PendingChunks, uuid: str, chunks: int) -> None:
-        honest(pending, uuid, max(1, chunks - 1))
+    def begin(expires_s: float, count: int) -> object:
+        return honest(expires_s, max(1, count - 1))
 
-    patch.setattr(PendingChunks, "_begin", begin)
+    patch.setattr(chunks, "_IncompleteMessage", begin)
 
 
 def truncate_what_is_closed(patch: pytest.MonkeyPatch) -> None:
