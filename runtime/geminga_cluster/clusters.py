@@ -62,12 +62,15 @@ class Clusters:
         except NodeExists:
             raise ClusterExists(name) from None
         finally:
+            # Also after an error: a request without an answer may have been carried out. A read
+            # that follows this write must not be answered from before it.
             self._records.forget(path)
 
     async def update(self, name: str, record: ClusterData) -> None:
         """Replace a cluster's record. Raises ``ClusterNotFound``."""
         path = self._path(name)
         try:
+            # Without a version: a request replaces the record as a whole, and the last one wins.
             await self._coordination.set(path, record.encode())
         except NodeMissing:
             raise ClusterNotFound(name) from None

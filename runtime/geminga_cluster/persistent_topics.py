@@ -60,6 +60,7 @@ class PersistentTopics:
         path = topic_path(topic)
         try:
             value, stat = await self._coordination.get(path)
+            # Several requests, not one snapshot: the cursors may be newer than the record.
             names = await self._coordination.children(path)
         except NodeMissing:
             return None
