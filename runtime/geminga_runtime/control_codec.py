@@ -169,6 +169,7 @@ class MessageCodec:
             name: dict(value) if isinstance(value, Mapping) else value
             for name, value in values.items()
         }
+        # Values by name, not in order: either side may know fields that the other does not.
         body = cast("bytes", msgpack.packb([kind.__name__, values]))
         assert len(body) < self.message_bytes_max, f"{kind.__name__} takes {len(body)} bytes"
         return HEADER.pack(len(body) + 1, VERSION) + body
@@ -215,6 +216,7 @@ class MessageReader:
 
     def __init__(self, codec: MessageCodec) -> None:
         self._codec = codec
+        # Never more than one message, since whole ones are taken out at once.
         self._unread = bytearray()
 
     @property
@@ -230,6 +232,7 @@ class MessageReader:
         start = 0
         while len(unread) - start >= SIZE.size:
             (size,) = SIZE.unpack_from(unread, start)
+            # Before the message has arrived: a stranger's bytes must not make us gather 4 GiB.
             if size > self._codec.message_bytes_max:
                 raise ControlMessageError(
                     f"a control message of {size} bytes; "
@@ -238,6 +241,7 @@ class MessageReader:
             end = start + SIZE.size + size
             if end > len(unread):
                 break
+            # Copied: a message may keep its bytes, and the buffer changes below.
             messages.append(self._codec.decode(bytes(unread[start + SIZE.size : end])))
             start = end
         del unread[:start]
@@ -245,6 +249,7 @@ class MessageReader:
 
 
 def _fits(value: object, hint: object) -> bool:
+    # ``type`` and not ``isinstance``: a bool is an int to Python, and no number to us.
     types = PLAIN_TYPES.get(hint)
     if types is not None:
         return type(value) in types

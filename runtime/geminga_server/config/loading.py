@@ -73,6 +73,7 @@ def load_config(
     if file is not None:
         given |= _from_file(file, part, settings)
     given |= _from_environment(os.environ if environment is None else environment, part, settings)
+    # Each source overrides those before it.
     for name, value in (flags or {}).items():
         assert name in settings, f"a flag for {name}, which is no setting"
         if value is not None:
@@ -185,7 +186,7 @@ def _closest(name: str, names: Collection[str]) -> str:
 # --- building --------------------------------------------------------------------------------
 
 
-def _is_plainly_right(value: object, setting: Setting) -> bool:
+def _is_plainly_right(value: Any, setting: Setting) -> bool:  # noqa: ANN401 - a value of any kind
     """Whether a value is right without any conversion. If False, pydantic decides."""
     bare = bare_type(setting.kind)
     if bare is float and type(value) is int:
@@ -195,21 +196,19 @@ def _is_plainly_right(value: object, setting: Setting) -> bool:
     if type(value) is not bare and not (bare is Path and isinstance(value, Path)):
         return False
     limits = get_args(setting.kind)[1:] if get_origin(setting.kind) is Annotated else ()
-    return all(_holds(value, limit) for limit in limits)
-
-
-def _holds(value: Any, constraint: object) -> bool:  # noqa: ANN401 - anything with an order
-    match constraint:
-        case Ge(ge=limit):
-            return bool(value >= limit)
-        case Gt(gt=limit):
-            return bool(value > limit)
-        case Le(le=limit):
-            return bool(value <= limit)
-        case Lt(lt=limit):
-            return bool(value < limit)
-        case _:
-            return False
+    for limit in limits:
+        match limit:
+            case Ge(ge=bound) if value >= bound:
+                continue
+            case Gt(gt=bound) if value > bound:
+                continue
+            case Le(le=bound) if value <= bound:
+                continue
+            case Lt(lt=bound) if value < bound:
+                continue
+            case _:  # outside of the limit, or a kind of limit that only pydantic knows
+                return False
+    return True
 
 
 def _nest(given: Mapping[str, Given], settings: Mapping[str, Setting]) -> dict[str, Any]:

@@ -166,12 +166,14 @@ class BrokerCalls:
             return await self._calls.call(call)
         rest = call.url.removeprefix(self._named)
         failure: ServerUnreachable | None = None
+        # A copy: another request may reorder the list while this one waits.
         for url in list(self._urls):
             try:
                 answer = await self._calls.call(replace(call, url=url + rest))
             except ServerUnreachable as error:
                 failure = error
                 continue
+            # The next request begins with a broker that lives.
             self._urls.remove(url)
             self._urls.insert(0, url)
             return answer
