@@ -216,7 +216,7 @@ class MessageReader:
 
     def __init__(self, codec: MessageCodec) -> None:
         self._codec = codec
-        # Never more than one message, since whole ones are taken out at once.
+        # Between two chunks this is less than one message.
         self._unread = bytearray()
 
     @property
@@ -241,7 +241,7 @@ class MessageReader:
             end = start + SIZE.size + size
             if end > len(unread):
                 break
-            # Copied: a message may keep its bytes, and the buffer changes below.
+            # Copied: the buffer cannot be cut below while a view of it is held.
             messages.append(self._codec.decode(bytes(unread[start + SIZE.size : end])))
             start = end
         del unread[:start]

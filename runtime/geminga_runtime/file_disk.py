@@ -73,7 +73,6 @@ class FileDisk:
         """The whole file, or None where there is none."""
         target = self._root / path
         try:
-            # On the loop even if the page cache lacks it: small files are read at the start.
             if target.stat().st_size <= INLINE_READ_BYTES_MAX:
                 return target.read_bytes()
             return await self._threads.run(target.read_bytes)
@@ -186,13 +185,15 @@ class _Descriptor:
         try:
             yield self._number
         finally:
-            with self._lock:
-                self._users -= 1
-                is_last = self._is_closed and self._users == 0
-            # Outside of the lock: closing may take as long as a sync on some file systems. Only
-            # one user can be the last, since a closed descriptor takes no new ones.
-            if is_last:
-                os.close(self._number)
+            self._leave()
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+            # Only one user can be the last, since a closed descriptor takes no new ones.
+            is_last = self._is_closed and self._users == 0
+        if is_last:
+            os.close(self._number)
 
     def close(self) -> None:
         """Allow no more users, and close once the last is done. A second call does nothing."""
@@ -243,8 +244,8 @@ class _OpenFile:
         def append_then_sync() -> int:
             offset = self._append(chunks)
             self._sync()
-            # After the sync, which callers wait for; the next one has its space ready. A sync of a
-            # file whose blocks exist need not write the file system's own records.
+            # Space for the next appends: a sync of a file whose blocks exist need not write the
+            # file system's own records.
             if self._reserve_bytes and self.size > self._reserved_end:
                 with self._appending, self._descriptor.use() as descriptor:
                     try:

@@ -35,8 +35,8 @@ class WorkPool:
                         errors.append(error)
 
         async with asyncio.TaskGroup() as group:
-            # A few tasks that take one thing after the other: a task for each of a million things
-            # would take a gigabyte.
+            # A few tasks that take one thing after the other, instead of a task for each thing, of
+            # which there may be millions.
             for _ in range(min(self._width, len(things))):
                 group.create_task(go_on(), name="work in a pool")
         if errors:

@@ -88,6 +88,7 @@ class FaultInjector:
 
     def calm(self) -> None:
         """End all faults."""
+        # Cuts that a swizzle has planned for later do nothing from here on.
         self._is_over = True
         self._set_conditions(NetworkConditions(), DiskConditions(), CoordinationConditions())
         for pair in list(self._partitions):
@@ -119,6 +120,7 @@ class FaultInjector:
         rates: list[float] = [getattr(self._menu, f"{name}_rate") for name in names]
         total = sum(rates)
         while total > 0:
+            # A Poisson process: faults have no memory, and may come in bursts.
             await asyncio.sleep(self._random.expovariate(total))
             if self._world.loop.now_s > self._end_s:
                 self.calm()
@@ -250,6 +252,7 @@ class FaultInjector:
             self._world.later(seconds, partial(self._catch_up, zookeeper, zookeeper.follower))
 
     def _catch_up(self, zookeeper: SimulatedZooKeeper, follower: Follower | None) -> None:
+        # Another follower may lag by now, if the story had this one catch up.
         if zookeeper.follower is follower:
             zookeeper.catch_up()
 
@@ -320,6 +323,7 @@ class FaultInjector:
         self._world.later(seconds, partial(self._repair, disk, conditions))
 
     def _repair(self, disk: SimulatedDisk, conditions: DiskConditions) -> None:
+        # By identity: the end of all faults, or a story, may have set others meanwhile.
         if disk.conditions is conditions:
             disk.conditions = self._world.disk_conditions
 

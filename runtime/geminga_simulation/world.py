@@ -101,6 +101,7 @@ class World:
             control.events = list(self.events)  # without those of the kills below
         elif error is not None:
             error.add_note(self.describe())
+        # Objects of a story's processes must not outlive it: the next one may run in this process.
         for host in self.hosts.values():
             host.kill()
         self.loop.bury()

@@ -192,6 +192,7 @@ class NodeTree:
         try:
             result = change()
         except BaseException:
+            # The last step first, so that each finds the tree as it left it.
             for undo in reversed(self._undo):
                 undo()
             self._events.clear()
