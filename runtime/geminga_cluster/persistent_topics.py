@@ -50,6 +50,7 @@ class PersistentTopics:
             encoded = await self._coordination.children(domain_path(namespace, "persistent"))
         except NodeMissing:
             return []
+        # Other programs may have written nodes that no topic can have; they are left out.
         topics = [topic_named(namespace, each) for each in encoded]
         return sorted(
             (topic for topic in topics if topic is not None), key=lambda topic: topic.full
@@ -66,7 +67,9 @@ class PersistentTopics:
             return None
         cursors: dict[str, StoredCursor] = {}
         for name in names:
-            with suppress(NodeMissing):  # deleted meanwhile
+            # A cursor may be deleted between the list and its turn. One request after the other:
+            # a topic has few cursors, and operators ask for one topic at a time.
+            with suppress(NodeMissing):
                 cursor, cursor_stat = await self._coordination.get(f"{path}/{name}")
                 cursors[decode_local(name)] = StoredCursor(CursorRecord.decode(cursor), cursor_stat)
         return StoredLog(ManagedLedgerRecord.decode(value), stat, cursors)

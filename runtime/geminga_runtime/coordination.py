@@ -69,7 +69,7 @@ class VersionMismatch(NodeError):
     """The node was changed since the given version was read: read it again, then decide."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(path, "was changed by somebody else")
+        super().__init__(path, "was changed by another client")
 
 
 class NodeTooLarge(NodeError):

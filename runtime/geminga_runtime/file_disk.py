@@ -20,7 +20,7 @@ from geminga_runtime.threads import Threads
 INLINE_READ_BYTES_MAX = 256 * 1024
 # Linux refuses more buffers in one writev (IOV_MAX).
 BUFFERS_PER_WRITE_MAX = 1024
-# A file that nobody reads again is forgotten by the page cache in steps of so many synced bytes.
+# A file that is not read again is dropped from the page cache in steps of so many synced bytes.
 FORGET_BYTES = 4 * 1024 * 1024
 # What a file is called until it replaces the old one; a crash may leave such a file behind.
 UNFINISHED_SUFFIX = ".unfinished"

@@ -71,6 +71,7 @@ class FaultInjector:
         # What this injector has done and must undo, in the order of doing it. A story may harm the
         # world besides: that is not undone here.
         self._partitions: dict[tuple[str, str], None] = {}
+        # Hosts whose process was killed, crashed or stopped by this injector.
         self._down: dict[Host, None] = {}
         self._away: dict[SimulatedZooKeeper, None] = {}
 
@@ -172,6 +173,8 @@ class FaultInjector:
         hosts = list(self._world.hosts)
         host = self._random.choice(hosts)
         for other in [*hosts, ZOOKEEPER]:
+            # Chance decides for each link when it breaks and heals: for a while the host reaches
+            # some of the others and not the rest.
             if other != host:
                 begin_s, end_s = sorted(
                     self._random.random() * self._menu.partition_s_max for _ in range(2)
@@ -298,6 +301,7 @@ class FaultInjector:
             self._world.later(seconds, partial(self._lose_power, host))
 
     def _lose_power(self, host: Host) -> None:
+        # The truth was told again if all faults have ended: nothing may be lost any more then.
         if host.is_running and any(disk.is_lying for disk in host.devices.values()):
             host.crash()
             self._bring_up_later(host, self._menu.down_s_max)
@@ -354,6 +358,7 @@ class FaultInjector:
         """A host that may go down now; None where as many are down as may be."""
         if len(self._down) >= self._menu.hosts_down_max:
             return None
+        # A host that stands still has a process, and counts as down.
         standing = [host for host in self._victims if host.is_running and host not in self._down]
         return self._random.choice(standing) if standing else None
 
@@ -365,6 +370,7 @@ class FaultInjector:
     def _bring_up(self, host: Host) -> None:
         if host in self._down:
             del self._down[host]
+            # It runs where it only stood still, or where the story has started it again.
             if not host.is_running:
                 host.restart()
 
