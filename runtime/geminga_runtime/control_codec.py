@@ -183,7 +183,15 @@ class MessageCodec:
             raise ControlMessageError(
                 f"a control message of version {body[0] if body else 'none'}; we speak {VERSION}"
             )
-        kind_name, values = self._unpack(body)
+        try:
+            content: object = msgpack.unpackb(memoryview(body)[1:], strict_map_key=False)
+        except Exception as error:  # msgpack raises many kinds of errors, RecursionError too
+            raise ControlMessageError(f"a control message is not msgpack: {error}") from error
+        match content:
+            case [str(kind_name), dict(found)]:
+                values = cast("dict[object, object]", found)
+            case _:
+                raise ControlMessageError("a control message is not [kind, fields]")
         kind = self._kinds.get(kind_name)
         if kind is None:
             return UnknownMessage(kind_name)
@@ -198,17 +206,6 @@ class MessageCodec:
             return kind(**known)
         except TypeError as error:
             raise ControlMessageError(f"{kind_name} lacks a field: {error}") from error
-
-    def _unpack(self, body: bytes) -> tuple[str, dict[object, object]]:
-        try:
-            content: object = msgpack.unpackb(memoryview(body)[1:], strict_map_key=False)
-        except Exception as error:  # msgpack raises many kinds of errors, RecursionError too
-            raise ControlMessageError(f"a control message is not msgpack: {error}") from error
-        match content:
-            case [str(kind_name), dict(values)]:
-                return kind_name, cast("dict[object, object]", values)
-            case _:
-                raise ControlMessageError("a control message is not [kind, fields]")
 
 
 class MessageReader:

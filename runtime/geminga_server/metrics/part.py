@@ -156,7 +156,15 @@ def part_app(
             case "/metrics/":
                 return 200, [(b"content-type", CONTENT_TYPE.encode())], metrics.text()
             case "/health":
-                return await _health(check_health)
+                try:
+                    async with asyncio.timeout(HEALTH_TIMEOUT_S):
+                        await check_health()
+                except GemingaError as error:
+                    return _json(503, {"status": "unhealthy", "reason": str(error)})
+                except TimeoutError:
+                    reason = f"the check took longer than {HEALTH_TIMEOUT_S:g} s"
+                    return _json(503, {"status": "unhealthy", "reason": reason})
+                return _json(200, {"status": "ok"})
             case _:
                 return _json(404, {"reason": f"nothing at {path}; see /metrics and /health"})
 
@@ -179,18 +187,6 @@ def part_app(
         await send({"type": "http.response.body", "body": body})
 
     return app
-
-
-async def _health(check_health: CheckHealth) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    try:
-        async with asyncio.timeout(HEALTH_TIMEOUT_S):
-            await check_health()
-    except GemingaError as error:
-        return _json(503, {"status": "unhealthy", "reason": str(error)})
-    except TimeoutError:
-        reason = f"the check took longer than {HEALTH_TIMEOUT_S:g} s"
-        return _json(503, {"status": "unhealthy", "reason": reason})
-    return _json(200, {"status": "ok"})
 
 
 def _json(status: int, content: object) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
