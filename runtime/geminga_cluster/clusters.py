@@ -35,6 +35,7 @@ class Clusters:
     @staticmethod
     def _path(name: str) -> str:
         """The cluster's node. Raises ``ClusterNotFound`` for a name that no cluster can have."""
+        # Before it becomes a path: ``a/b`` would be the path of another record.
         if name == GLOBAL_CLUSTER or not is_entity_name(name):
             raise ClusterNotFound(name)
         return cluster_path(name)
@@ -43,7 +44,7 @@ class Clusters:
         """The names of the clusters, sorted."""
         try:
             names = await self._coordination.children(CLUSTERS_PATH)
-        except NodeMissing:
+        except NodeMissing:  # before the first cluster was registered
             return []
         return [name for name in names if name != GLOBAL_CLUSTER]
 

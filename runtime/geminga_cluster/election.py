@@ -72,6 +72,7 @@ class LeaderElection(Service, Generic[RecordT]):
     async def _run(self) -> None:
         """Become the leader if there is none. In any case the claim leaves a watch on the node."""
         async with self._running:
+            # Noted before the claim is sent, compared when its answer is there.
             doubts = self._doubts
             node = await claim(
                 self._coordination,

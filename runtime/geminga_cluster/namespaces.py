@@ -172,6 +172,7 @@ class Namespaces:
 
     async def create(self, namespace: NamespaceName, policies: Policies) -> None:
         """Create a namespace. Raises ``TenantNotFound``, ``NamespaceExists``."""
+        # Without its parents: a parent that is missing is a tenant that does not exist.
         path = policies_path(str(namespace))
         try:
             await self._configuration.create(path, policies.encode())

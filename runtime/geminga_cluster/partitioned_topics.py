@@ -70,6 +70,8 @@ class PartitionedTopics:
 
     async def metadata(self, topic: TopicName) -> PartitionedTopicMetadata | None:
         """The record of ``topic``, which is no partition; None if it is not partitioned."""
+        # The names of the namespace first, one cached answer for all of its topics: most topics are
+        # not partitioned, and a cached "there is no such node" for each would fill the cache.
         names = await self._names.get(_parent_path(topic.namespace, topic.domain))
         if names is None or topic.encoded_local not in names:
             return None
@@ -112,6 +114,7 @@ class PartitionedTopics:
         except NodeExists:
             raise PartitionedTopicExists(str(topic)) from None
         finally:
+            # Also after an error: a creation without an answer may have been carried out.
             self._forget(topic)
 
     async def grow(
@@ -159,6 +162,7 @@ class PartitionedTopics:
                 raise PartitionedTopicNotFound(str(topic)) from None
             record = PartitionedTopicMetadata.decode(value)
             marked = replace(record, deleted=deleted)
+            # It is marked already, perhaps by an earlier request of ours that got no answer.
             if record == marked or await self._replace(topic, marked, stat.version):
                 return record.partitions
         raise RecordContended(f"the partitions of {topic} keep changing while they are deleted")

@@ -48,7 +48,7 @@ class PersistentTopics:
         """The namespace's topics, partitions one by one, sorted; empty for an unknown one."""
         try:
             encoded = await self._coordination.children(domain_path(namespace, "persistent"))
-        except NodeMissing:
+        except NodeMissing:  # no topic was ever created in the namespace
             return []
         # Other programs may have written nodes that no topic can have; they are left out.
         topics = [topic_named(namespace, each) for each in encoded]

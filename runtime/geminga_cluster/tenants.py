@@ -94,6 +94,7 @@ class Tenants:
             raise TenantNotEmpty(name) from None
         finally:
             self._records.forget(path)
+        # After the record: an interruption leaves empty parents behind, which do no harm.
         await asyncio.gather(
             *(_delete_empty(self._coordination, f"{root}/{name}") for root in _LEFT_EMPTY),
             _delete_empty(self._configuration, f"{PARTITIONED_TOPICS_PATH}/{name}"),

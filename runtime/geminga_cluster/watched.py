@@ -91,6 +91,7 @@ class Watched(Generic[T]):
 
     def forget(self, path: str) -> None:
         """Drop the answer for ``path``: writers know of a change before its watch fires."""
+        # A read that is under way is not cached either: it may have been answered before the write.
         self._asking.pop(path, None)
         self._entries.pop(path, None)
         self._former.pop(path, None)

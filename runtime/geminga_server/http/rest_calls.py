@@ -110,6 +110,7 @@ class HttpCalls:
                 for _ in range(REDIRECTS_MAX):
                     host = urlsplit(call.url).netloc
                     answer = await asyncio.to_thread(self._ask, call, timeout_s)
+                    # A broker that does not serve the bundle answers with the URL at its owner.
                     is_redirect = answer.status in _REDIRECTS and answer.location is not None
                     if not is_redirect or not call.follows_redirects:
                         return answer
