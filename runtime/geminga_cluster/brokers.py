@@ -18,8 +18,11 @@ class LivingBrokers:
     """The registered brokers. Their records are kept in memory under watches."""
 
     def __init__(self, coordination: Coordination) -> None:
-        self._names = watched_children(coordination)
         self._coordination = coordination
+        # Which brokers live, from the children of ``BROKERS_PATH``; their records, by node. The two
+        # caches are not one: a broker may be gone from the one and still stand in the other until
+        # its second watch fires.
+        self._names = watched_children(coordination)
         self._records = Watched(coordination, self._read)
 
     def follow(self, on_stale: Callable[[], None]) -> None:
@@ -44,6 +47,8 @@ class LivingBrokers:
             try:
                 next(parts)
             except StopIteration as decoded:
+                # A generator's return value arrives in the exception.
                 record: LocalBrokerData = decoded.value
                 return record
+            # The watch was set by the read above: a change during these turns drops the answer.
             await asyncio.sleep(0)

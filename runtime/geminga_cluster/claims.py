@@ -52,6 +52,7 @@ async def claim(
     ``RecordContended`` after ``ROUNDS_MAX`` interrupted rounds, and ``CoordinationError``.
     """
     for _ in range(ROUNDS_MAX):
+        # The node that exists may be our own: an earlier creation of it may have got no answer.
         with suppress(NodeExists):
             await coordination.create(path, value, ephemeral=True, make_parents=True)
         # Read also what was just created, for its watch. It may be gone again.
@@ -59,6 +60,8 @@ async def claim(
             found, stat = await coordination.get(path, on_change=on_change)
         except NodeMissing:
             continue
+        # The session decides, not the value: a node of an earlier life of ours names us too, and
+        # vanishes when that session times out.
         if stat.ephemeral_owner == coordination.session_id:
             return Claim(found, stat, is_ours=True)
         if not is_stale(found):

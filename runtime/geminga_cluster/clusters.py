@@ -35,6 +35,7 @@ class Clusters:
     @staticmethod
     def _path(name: str) -> str:
         """The cluster's node. Raises ``ClusterNotFound`` for a name that no cluster can have."""
+        # Before it becomes a path: ``a/b`` would be the path of another record.
         if name == GLOBAL_CLUSTER or not is_entity_name(name):
             raise ClusterNotFound(name)
         return cluster_path(name)
@@ -43,7 +44,7 @@ class Clusters:
         """The names of the clusters, sorted."""
         try:
             names = await self._coordination.children(CLUSTERS_PATH)
-        except NodeMissing:
+        except NodeMissing:  # before the first cluster was registered
             return []
         return [name for name in names if name != GLOBAL_CLUSTER]
 
@@ -62,12 +63,15 @@ class Clusters:
         except NodeExists:
             raise ClusterExists(name) from None
         finally:
+            # Also after an error: a request without an answer may have been carried out. A read
+            # that follows this write must not be answered from before it.
             self._records.forget(path)
 
     async def update(self, name: str, record: ClusterData) -> None:
         """Replace a cluster's record. Raises ``ClusterNotFound``."""
         path = self._path(name)
         try:
+            # Without a version: a request replaces the record as a whole, and the last one wins.
             await self._coordination.set(path, record.encode())
         except NodeMissing:
             raise ClusterNotFound(name) from None

@@ -47,9 +47,11 @@ class LeaderElection(Service, Generic[RecordT]):
         self._record = record
         self._decode = type(record).decode
         self._is_past = is_past
+        # Called in the same turn in which ``is_leader`` changes, so that the two never disagree.
         self._on_leading = on_leading
         # Whether this candidate leads.
         self.is_leader = False
+        # The record in the node, for those who only ask who leads.
         self._leader = watched_values(coordination, self._decode)
         # Counts doubts of the session. A claim that was made before the last doubt proves nothing:
         # ZooKeeper may have given the node to another candidate since.
@@ -62,6 +64,7 @@ class LeaderElection(Service, Generic[RecordT]):
         return await self._leader.get(self._path)
 
     async def _open(self, stack: AsyncExitStack) -> None:
+        # Before the first claim: a session that is lost during it must count as a doubt.
         self._coordination.on_session(self._session_changed)
         stack.push_async_callback(self._withdraw)
         await self._run()
@@ -69,6 +72,7 @@ class LeaderElection(Service, Generic[RecordT]):
     async def _run(self) -> None:
         """Become the leader if there is none. In any case the claim leaves a watch on the node."""
         async with self._running:
+            # Noted before the claim is sent, compared when its answer is there.
             doubts = self._doubts
             node = await claim(
                 self._coordination,
@@ -85,6 +89,7 @@ class LeaderElection(Service, Generic[RecordT]):
             self._on_leading(is_leader)
 
     def _run_again_soon(self) -> None:
+        # A watch may still fire while the candidate withdraws, when no task may begin any more.
         if not self._is_closing:
             self.spawn(self._run_again(), name=f"elect the leader of {self._path}")
 
@@ -97,9 +102,11 @@ class LeaderElection(Service, Generic[RecordT]):
 
     def _session_changed(self, state: SessionState) -> None:
         if state in (SessionState.DOUBTFUL, SessionState.EXPIRED):
+            # A claim under way is worth nothing from here on, even if its answer comes.
             self._doubts += 1
             self._set_leading(is_leader=False)
         elif state is SessionState.CONNECTED:
+            # The watch on the node was lost with the connection, and so may the node be.
             self._run_again_soon()
 
     async def _withdraw(self) -> None:

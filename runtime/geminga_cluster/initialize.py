@@ -99,7 +99,23 @@ async def initialize_cluster_metadata(
     the same time: when another process changes the same records, it is repeated, at most
     ``ATTEMPTS_MAX`` times. Raises ``CoordinationError``.
     """
-    local, nodes = _local_nodes(instance_id), _configuration_nodes(cluster, urls)
+    # The nodes of the cluster's own ZooKeeper.
+    local = _with_parents(
+        {
+            LAYOUT_PATH: LedgerLayout().encode(),
+            f"{LEDGERS_PATH}/INSTANCEID": instance_id.encode(),
+            f"{LEDGERS_PATH}/available/readonly": b"",
+            f"{LEDGERS_PATH}/cookies": b"",
+            "/bookies": b"{}",
+            MANAGED_LEDGERS_PATH: b"",
+            OWNERSHIP_PATH: b"",
+            "/loadbalance/brokers": b"",
+            "/schemas": b"",
+            "/admin/configuration": b"{}",
+            LOCAL_POLICIES_PATH: b"",
+        }
+    )
+    nodes = _configuration_nodes(cluster, urls)
     if configuration is None or configuration is coordination:
         configuration, nodes, entered = coordination, local | nodes, _NAMESPACES
     else:
@@ -108,12 +124,15 @@ async def initialize_cluster_metadata(
         await _create_all(coordination, local)
     for attempt in range(1, ATTEMPTS_MAX + 1):
         try:
+            # Created in one transaction, the tenants and namespaces name this cluster already, and
+            # the cluster's record has the URLs.
             if await _create_all(configuration, nodes, but_last=True):
                 return
             await asyncio.gather(
                 *(_enter_tenant(configuration, name, cluster) for name in _TENANTS),
                 *(_enter_namespace(configuration, name, cluster) for name in entered),
             )
+            # Last: ``is_initialized`` takes this record as the sign that all others are there.
             await _create(configuration, cluster_path(cluster), nodes[cluster_path(cluster)])
         except VersionMismatch:
             if attempt == ATTEMPTS_MAX:
@@ -135,27 +154,8 @@ async def check_initialized(coordination: Coordination, cluster: str) -> None:
         raise NotInitialized(cluster)
 
 
-def _local_nodes(instance_id: str) -> dict[str, bytes]:
-    """The nodes of the cluster's own ZooKeeper: path → value, parents before children."""
-    return _with_parents(
-        {
-            LAYOUT_PATH: LedgerLayout().encode(),
-            f"{LEDGERS_PATH}/INSTANCEID": instance_id.encode(),
-            f"{LEDGERS_PATH}/available/readonly": b"",
-            f"{LEDGERS_PATH}/cookies": b"",
-            "/bookies": b"{}",
-            MANAGED_LEDGERS_PATH: b"",
-            OWNERSHIP_PATH: b"",
-            "/loadbalance/brokers": b"",
-            "/schemas": b"",
-            "/admin/configuration": b"{}",
-            LOCAL_POLICIES_PATH: b"",
-        }
-    )
-
-
 def _configuration_nodes(cluster: str, urls: ClusterUrls) -> dict[str, bytes]:
-    """The nodes of the configuration store, the same way; the cluster's own record is the last."""
+    """The nodes of the configuration store; the cluster's own record is the last."""
     tenant = TenantInfo(allowed_clusters=(cluster,))
     bundles = BundlesData.equal(BUNDLES_OF_FIRST_NAMESPACES)
     policies = Policies(replication_clusters=(cluster,), bundles=bundles)
@@ -177,7 +177,8 @@ def _configuration_nodes(cluster: str, urls: ClusterUrls) -> dict[str, bytes]:
 
 
 def _with_parents(values: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The nodes with those above them, which have no value unless they are given one."""
+    """The nodes, path → value, with those above them, which have no value unless they are given
+    one. Parents stand before their children, as a transaction has to create them."""
     nodes: dict[str, bytes] = {}
     for path, value in values.items():
         parts = path.split("/")[1:]
@@ -195,6 +196,7 @@ async def _create_all(
     try:
         await coordination.transaction([Create(path, value) for path, value in nodes.items()])
     except NodeExists:
+        # Nodes of one depth do not depend on each other: a round trip for each level.
         by_depth: dict[int, list[str]] = {}
         for path in list(nodes)[: -1 if but_last else None]:
             by_depth.setdefault(path.count("/"), []).append(path)
@@ -215,6 +217,7 @@ async def _enter_tenant(coordination: Coordination, tenant: str, cluster: str) -
     """Allow the tenant to use the cluster. Raises ``VersionMismatch``."""
     value, stat = await coordination.get(tenant_path(tenant))
     record = TenantInfo.decode(value)
+    # Compare and set: an administrator, or another cluster, may enter itself at the same time.
     if cluster not in record.allowed_clusters:
         entered = replace(record, allowed_clusters=(*record.allowed_clusters, cluster))
         await coordination.set(tenant_path(tenant), entered.encode(), version=stat.version)

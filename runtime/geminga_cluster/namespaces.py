@@ -67,6 +67,7 @@ class Namespaces:
     ) -> None:
         self._coordination = coordination
         self._configuration = configuration or coordination
+        # Every topic that is looked up or loaded asks for both.
         self._policies = watched_values(self._configuration, Policies.decode)
         self._local_policies = watched_values(coordination, LocalPolicies.decode)
 
@@ -104,6 +105,7 @@ class Namespaces:
         policies = await self.policies(namespace)
         path = local_policies_path(str(namespace))
         local = await self._local_policies.get(path)
+        # A namespace is marked before its topics are deleted, so that none is loaded again.
         if policies.deleted:
             raise NamespaceNotFound(str(namespace))
         if local is None:
@@ -112,6 +114,7 @@ class Namespaces:
             local = LocalPolicies(bundles=policies.bundles or _UNCUT)
             with suppress(NodeExists):
                 await self._coordination.create(path, local.encode(), make_parents=True)
+            # What was cached is "there is no such node".
             self._local_policies.forget(path)
             local = await self._local_policies.get(path) or local
         return local.bundles
@@ -151,6 +154,7 @@ class Namespaces:
             # It is cut already: perhaps by an earlier request of ours that got no answer.
             if present[at : at + len(wanted)] == wanted:
                 return
+            # The bundle that the caller wants to cut is gone: another broker has cut it elsewhere.
             if present[at : at + 2] != (lower, upper):
                 break
             cut = (*present[: at + 1], *boundaries, *present[at + 1 :])
@@ -168,6 +172,7 @@ class Namespaces:
 
     async def create(self, namespace: NamespaceName, policies: Policies) -> None:
         """Create a namespace. Raises ``TenantNotFound``, ``NamespaceExists``."""
+        # Without its parents: a parent that is missing is a tenant that does not exist.
         path = policies_path(str(namespace))
         try:
             await self._configuration.create(path, policies.encode())
@@ -188,6 +193,9 @@ class Namespaces:
         path = policies_path(str(namespace))
         for _ in range(UPDATE_ROUNDS_MAX):
             try:
+                # From ZooKeeper, never from the cache: the version belongs to this value. If
+                # another process writes in between, the set fails, and ``change`` gets the newer
+                # policies in the next round.
                 value, stat = await self._configuration.get(path)
                 changed = change(Policies.decode(value))
                 await self._configuration.set(path, changed.encode(), version=stat.version)
@@ -222,6 +230,8 @@ class Namespaces:
             delete_tree(self._coordination, f"{OWNERSHIP_PATH}/{name}"),
             delete_tree(self._coordination, local_policies_path(name)),
         )
+        # From here on the namespace does not exist. Its local policies went before: if they stayed,
+        # a namespace created under this name again would get the old bundles.
         await delete_tree(self._configuration, policies_path(name))
         self._local_policies.forget(local_policies_path(name))
         self._policies.forget(policies_path(name))

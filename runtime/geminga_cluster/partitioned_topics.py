@@ -61,6 +61,7 @@ class PartitionedTopics:
     ) -> None:
         self._coordination = coordination
         self._configuration = configuration or coordination
+        # A record by topic, and the encoded names of a namespace's partitioned topics by domain.
         self._records = watched_values(self._configuration, PartitionedTopicMetadata.decode)
         # While the configuration store is away, the cluster goes on serving its topics: clients,
         # which ask first, get the answer that a topic is not partitioned if that was so.
@@ -69,6 +70,8 @@ class PartitionedTopics:
 
     async def metadata(self, topic: TopicName) -> PartitionedTopicMetadata | None:
         """The record of ``topic``, which is no partition; None if it is not partitioned."""
+        # The names of the namespace first, one cached answer for all of its topics: most topics are
+        # not partitioned, and a cached "there is no such node" for each would fill the cache.
         names = await self._names.get(_parent_path(topic.namespace, topic.domain))
         if names is None or topic.encoded_local not in names:
             return None
@@ -102,6 +105,8 @@ class PartitionedTopics:
         path = _path(topic)
         try:
             ledgers = _partition_paths(topic, 0, partitions)
+            # Two stores cannot share a transaction. The managed ledgers come first: once clients
+            # find the record, all partitions exist.
             if self._configuration is not self._coordination:
                 await _create_nodes(self._coordination, ledgers, {})
                 ledgers = []
@@ -109,6 +114,7 @@ class PartitionedTopics:
         except NodeExists:
             raise PartitionedTopicExists(str(topic)) from None
         finally:
+            # Also after an error: a creation without an answer may have been carried out.
             self._forget(topic)
 
     async def grow(
@@ -130,11 +136,14 @@ class PartitionedTopics:
                 raise TooFewPartitions(partitions, record.partitions)
             if partitions == record.partitions:
                 return
+            # Repeating this is harmless: nodes that exist, from a round before, stay.
             ledgers = _partition_paths(topic, record.partitions, partitions)
             await _create_nodes(self._coordination, ledgers, {})
             for index in range(record.partitions, partitions):
                 if prepare is not None:
                     await prepare(topic.partition(index))
+            # Compare and set: if another request grew the topic meanwhile, the next round reads its
+            # record and decides anew.
             grown = replace(record, partitions=partitions)
             if await self._replace(topic, grown, stat.version):
                 return
@@ -153,6 +162,7 @@ class PartitionedTopics:
                 raise PartitionedTopicNotFound(str(topic)) from None
             record = PartitionedTopicMetadata.decode(value)
             marked = replace(record, deleted=deleted)
+            # It is marked already, perhaps by an earlier request of ours that got no answer.
             if record == marked or await self._replace(topic, marked, stat.version):
                 return record.partitions
         raise RecordContended(f"the partitions of {topic} keep changing while they are deleted")
@@ -198,10 +208,13 @@ async def _create_nodes(
             try:
                 await coordination.transaction(operations)
             except NodeMissing:
+                # Parents exist nearly always. ZooKeeper does not say which one is missing.
                 for parent in sorted({path.rpartition("/")[0] for path in wanted}):
                     with suppress(NodeExists):
                         await coordination.create(parent, make_parents=True)
             except NodeExists as error:
+                # A transaction names the first node that exists, and creates none. Each round
+                # leaves one node out, so this ends.
                 if error.path in values:
                     raise
                 wanted.remove(error.path)

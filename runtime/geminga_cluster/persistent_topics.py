@@ -48,8 +48,9 @@ class PersistentTopics:
         """The namespace's topics, partitions one by one, sorted; empty for an unknown one."""
         try:
             encoded = await self._coordination.children(domain_path(namespace, "persistent"))
-        except NodeMissing:
+        except NodeMissing:  # no topic was ever created in the namespace
             return []
+        # Other programs may have written nodes that no topic can have; they are left out.
         topics = [topic_named(namespace, each) for each in encoded]
         return sorted(
             (topic for topic in topics if topic is not None), key=lambda topic: topic.full
@@ -60,12 +61,15 @@ class PersistentTopics:
         path = topic_path(topic)
         try:
             value, stat = await self._coordination.get(path)
+            # Several requests, not one snapshot: the cursors may be newer than the record.
             names = await self._coordination.children(path)
         except NodeMissing:
             return None
         cursors: dict[str, StoredCursor] = {}
         for name in names:
-            with suppress(NodeMissing):  # deleted meanwhile
+            # A cursor may be deleted between the list and its turn. One request after the other:
+            # a topic has few cursors, and operators ask for one topic at a time.
+            with suppress(NodeMissing):
                 cursor, cursor_stat = await self._coordination.get(f"{path}/{name}")
                 cursors[decode_local(name)] = StoredCursor(CursorRecord.decode(cursor), cursor_stat)
         return StoredLog(ManagedLedgerRecord.decode(value), stat, cursors)

@@ -67,6 +67,8 @@ class Tenants:
         except NodeExists:
             raise TenantExists(name) from None
         finally:
+            # Also after an error: a request without an answer may have been carried out. A read
+            # that follows this write must not be answered from before it.
             self._records.forget(path)
 
     async def update(self, name: str, record: TenantInfo) -> None:
@@ -87,9 +89,12 @@ class Tenants:
         except NodeMissing:
             raise TenantNotFound(name) from None
         except NodeNotEmpty:
+            # ZooKeeper decides, not a list that was read before: a namespace that is created at
+            # this moment is a child of the node, and keeps the tenant.
             raise TenantNotEmpty(name) from None
         finally:
             self._records.forget(path)
+        # After the record: an interruption leaves empty parents behind, which do no harm.
         await asyncio.gather(
             *(_delete_empty(self._coordination, f"{root}/{name}") for root in _LEFT_EMPTY),
             _delete_empty(self._configuration, f"{PARTITIONED_TOPICS_PATH}/{name}"),

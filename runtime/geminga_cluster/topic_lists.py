@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 
 from geminga_cluster.persistent_topics import domain_path
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName
@@ -36,21 +37,21 @@ OnTopics = Callable[[Names, Names], None]
 """Called with the names of the nodes of topics that were created, and of those deleted."""
 
 
+@dataclass(slots=True, eq=False)
 class _FollowedList:
     """The topics of one namespace, and their followers."""
 
-    def __init__(self) -> None:
-        self.names: Names = frozenset()
-        # Done once ``names`` was read for the first time.
-        self.is_read: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # The list may have changed since it was read.
-        self.changed = asyncio.Event()
-        # In the order of following: a set's would differ from run to run of a simulation.
-        self.followers: dict[OnTopics, None] = {}
-        # How many follow the list or wait for its first read; without any it is dropped.
-        self.users = 0
-        # Reads the list, again after each change.
-        self.task: asyncio.Task[object] | None = None
+    # Done once ``names`` was read for the first time.
+    is_read: asyncio.Future[None]
+    names: Names = frozenset()
+    # The list may have changed since it was read.
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    # In the order of following: a set's would differ from run to run of a simulation.
+    followers: dict[OnTopics, None] = field(default_factory=dict["OnTopics", None])
+    # How many follow the list or wait for its first read; without any it is dropped.
+    users: int = 0
+    # Reads the list, again after each change.
+    task: asyncio.Task[object] | None = None
 
 
 class TopicLists(Service):
@@ -75,16 +76,19 @@ class TopicLists(Service):
         change, until ``leave``. Waits until ZooKeeper answers."""
         followed = self._lists.get(namespace)
         if followed is None:
-            followed = self._lists[namespace] = _FollowedList()
+            first_read = asyncio.get_running_loop().create_future()
+            followed = self._lists[namespace] = _FollowedList(first_read)
             followed.task = self.spawn(
                 self._run(namespace, followed), name=f"follow the topics of {namespace}"
             )
         followed.users += 1
         try:
+            # Shielded: one follower that gives up must not cancel the read of the others.
             await asyncio.shield(followed.is_read)
         except BaseException:
             self._release(namespace, followed)
             raise
+        # No await between the two: the follower gets every change after the names returned here.
         followed.followers[on_topics] = None
         return followed.names
 
@@ -115,9 +119,11 @@ class TopicLists(Service):
                 )
                 await asyncio.sleep(RETRY_S)
                 continue
+            # A topic that was created and deleted since the last read is in neither difference.
             before, followed.names = followed.names, names
             added, removed = names - before, before - names
             if not followed.is_read.done():
+                # Those that wait in ``follow`` take ``names`` as they are when they run on.
                 followed.is_read.set_result(None)
             elif added or removed:
                 for on_topics in list(followed.followers):  # one of them may leave meanwhile
@@ -131,8 +137,8 @@ class TopicLists(Service):
             try:
                 return frozenset(await self._coordination.children(path, on_change=on_change))
             except NodeMissing:
-                # Reading a missing node leaves no watch, asking whether it exists does. If it was
-                # created in between, it is read again.
+                # Reading a missing node leaves no watch, but checking whether it exists does. If
+                # it was created between the two requests, it is read again.
                 if await self._coordination.exists(path, on_change=on_change) is None:
                     return frozenset()
 

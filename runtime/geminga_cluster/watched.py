@@ -37,15 +37,17 @@ class Watched(Generic[T]):
         holds_missing: bool = False,
         holds_changed: bool = True,
     ) -> None:
-        self._holds_missing = holds_missing
-        self._holds_changed = holds_changed
         self._coordination = coordination
         self._read = read
+        # What may be answered without a connection; see the top of the module.
+        self._holds_missing = holds_missing
+        self._holds_changed = holds_changed
         self._entries_max = entries_max
         # Valid answers; None: there is no such node.
         self._entries: dict[str, T | None] = {}
         # Answers that may be outdated, for the time without a connection.
         self._former: dict[str, T | None] = {}
+        # Assumed until the session says otherwise: a cache may be made after the session began.
         self._is_connected = True
         # The newest read under way of each path. A change removes it, so that its answer, which
         # may be older than the change, is returned but not cached.
@@ -59,6 +61,8 @@ class Watched(Generic[T]):
             return self._entries[path]
         if not self._is_connected and path in self._former:
             return self._former[path]
+        # Two callers may read the same path at once. The newer read replaces the older one here,
+        # and only its answer is cached.
         question = self._asking[path] = object()
         try:
             value = await self._ask(path)
@@ -85,12 +89,9 @@ class Watched(Generic[T]):
         """Call ``on_stale`` when an answer that was given here has changed, or may have."""
         self._followers.append(on_stale)
 
-    def _notify(self, path: str | None) -> None:
-        for on_stale in self._followers:
-            on_stale(path)
-
     def forget(self, path: str) -> None:
         """Drop the answer for ``path``: writers know of a change before its watch fires."""
+        # A read that is under way is not cached either: it may have been answered before the write.
         self._asking.pop(path, None)
         self._entries.pop(path, None)
         self._former.pop(path, None)
@@ -109,14 +110,15 @@ class Watched(Generic[T]):
                     self._former[path] = value
             # Without a connection it is no change: followers are notified when it is back.
             if self._is_connected:
-                self._notify(path)
+                for on_stale in self._followers:
+                    on_stale(path)
 
         while True:
             try:
                 return await self._read(path, changed)
             except NodeMissing:
-                # Reading a missing node leaves no watch, asking whether it exists does. If it was
-                # created in between, it is read again.
+                # Reading a missing node leaves no watch, but checking whether it exists does. If
+                # it was created between the two requests, it is read again.
                 if await self._coordination.exists(path, on_change=changed) is None:
                     return None
 
@@ -126,12 +128,16 @@ class Watched(Generic[T]):
             del answers[next(iter(answers))]
 
     def _session_changed(self, state: SessionState) -> None:
+        # Answers are dropped when the connection is back, not when it is lost: until then they are
+        # all that servers have. A read from before the loss may still be answered; without its
+        # entry in ``_asking`` it is not cached.
         self._is_connected = state is SessionState.CONNECTED
         if self._is_connected:
             self._asking.clear()
             self._entries.clear()
             self._former.clear()
-            self._notify(None)
+            for on_stale in self._followers:
+                on_stale(None)
 
 
 def watched_values(

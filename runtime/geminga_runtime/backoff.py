@@ -14,6 +14,7 @@ class Backoff:
 
     def __init__(self, first_s: float, limit_s: float, random: Random) -> None:
         assert 0 < first_s <= limit_s
+        # Seconds.
         self._first_s = first_s
         self._limit_s = limit_s
         self._random = random

@@ -169,6 +169,7 @@ class MessageCodec:
             name: dict(value) if isinstance(value, Mapping) else value
             for name, value in values.items()
         }
+        # Values by name, not in order: either side may know fields that the other does not.
         body = cast("bytes", msgpack.packb([kind.__name__, values]))
         assert len(body) < self.message_bytes_max, f"{kind.__name__} takes {len(body)} bytes"
         return HEADER.pack(len(body) + 1, VERSION) + body
@@ -182,7 +183,15 @@ class MessageCodec:
             raise ControlMessageError(
                 f"a control message of version {body[0] if body else 'none'}; we speak {VERSION}"
             )
-        kind_name, values = self._unpack(body)
+        try:
+            content: object = msgpack.unpackb(memoryview(body)[1:], strict_map_key=False)
+        except Exception as error:  # msgpack raises many kinds of errors, RecursionError too
+            raise ControlMessageError(f"a control message is not msgpack: {error}") from error
+        match content:
+            case [str(kind_name), dict(found)]:
+                values = cast("dict[object, object]", found)
+            case _:
+                raise ControlMessageError("a control message is not [kind, fields]")
         kind = self._kinds.get(kind_name)
         if kind is None:
             return UnknownMessage(kind_name)
@@ -198,23 +207,13 @@ class MessageCodec:
         except TypeError as error:
             raise ControlMessageError(f"{kind_name} lacks a field: {error}") from error
 
-    def _unpack(self, body: bytes) -> tuple[str, dict[object, object]]:
-        try:
-            content: object = msgpack.unpackb(memoryview(body)[1:], strict_map_key=False)
-        except Exception as error:  # msgpack raises many kinds of errors, RecursionError too
-            raise ControlMessageError(f"a control message is not msgpack: {error}") from error
-        match content:
-            case [str(kind_name), dict(values)]:
-                return kind_name, cast("dict[object, object]", values)
-            case _:
-                raise ControlMessageError("a control message is not [kind, fields]")
-
 
 class MessageReader:
     """Cuts a byte stream into messages; keeps the bytes of an incomplete one."""
 
     def __init__(self, codec: MessageCodec) -> None:
         self._codec = codec
+        # Between two chunks this is less than one message.
         self._unread = bytearray()
 
     @property
@@ -230,6 +229,7 @@ class MessageReader:
         start = 0
         while len(unread) - start >= SIZE.size:
             (size,) = SIZE.unpack_from(unread, start)
+            # Before the message has arrived: a stranger's bytes must not make us gather 4 GiB.
             if size > self._codec.message_bytes_max:
                 raise ControlMessageError(
                     f"a control message of {size} bytes; "
@@ -238,6 +238,7 @@ class MessageReader:
             end = start + SIZE.size + size
             if end > len(unread):
                 break
+            # Copied: the buffer cannot be cut below while a view of it is held.
             messages.append(self._codec.decode(bytes(unread[start + SIZE.size : end])))
             start = end
         del unread[:start]
@@ -245,6 +246,7 @@ class MessageReader:
 
 
 def _fits(value: object, hint: object) -> bool:
+    # ``type`` and not ``isinstance``: a bool is an int to Python, and no number to us.
     types = PLAIN_TYPES.get(hint)
     if types is not None:
         return type(value) in types

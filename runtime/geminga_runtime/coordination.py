@@ -69,7 +69,7 @@ class VersionMismatch(NodeError):
     """The node was changed since the given version was read: read it again, then decide."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(path, "was changed by somebody else")
+        super().__init__(path, "was changed by another client")
 
 
 class NodeTooLarge(NodeError):
@@ -238,6 +238,7 @@ def operation_bytes(operation: Operation) -> int:
 
 async def delete_tree(coordination: Coordination, path: str) -> None:
     """Delete ``path`` and all below it; nothing to do where it is missing."""
+    # Another process may delete the same tree: what is gone already is no error.
     try:
         for name in await coordination.children(path):
             await delete_tree(coordination, f"{path.rstrip('/')}/{name}")
@@ -261,6 +262,7 @@ async def take_over_ephemeral(coordination: Coordination, path: str, value: byte
     """
     for _ in range(TAKE_OVER_ATTEMPTS_MAX):
         stat = await coordination.exists(path)
+        # Each way to write depends on what was read: a change in between makes it fail.
         try:
             if stat is None:
                 await coordination.create(path, value, ephemeral=True, make_parents=True)

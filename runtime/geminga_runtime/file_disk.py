@@ -20,7 +20,7 @@ from geminga_runtime.threads import Threads
 INLINE_READ_BYTES_MAX = 256 * 1024
 # Linux refuses more buffers in one writev (IOV_MAX).
 BUFFERS_PER_WRITE_MAX = 1024
-# A file that nobody reads again is forgotten by the page cache in steps of so many synced bytes.
+# A file that is not read again is dropped from the page cache in steps of so many synced bytes.
 FORGET_BYTES = 4 * 1024 * 1024
 # What a file is called until it replaces the old one; a crash may leave such a file behind.
 UNFINISHED_SUFFIX = ".unfinished"
@@ -48,6 +48,7 @@ class FileDisk:
         target = self._root / path
 
         def open_it() -> tuple[int, int]:
+            # A new name has to survive a power cut before anything is appended under it.
             is_new = not target.exists()
             descriptor = os.open(target, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             if is_new:
@@ -92,6 +93,7 @@ class FileDisk:
                     if self._is_synced:
                         os.fsync(file.fileno())
                 unfinished.replace(target)
+            # Now the renaming survives as well: the caller may act on the new content.
             self._sync_directory(target.parent)
 
         await self._threads.run(replace_it)
@@ -188,6 +190,7 @@ class _Descriptor:
     def _leave(self) -> None:
         with self._lock:
             self._users -= 1
+            # Only one user can be the last, since a closed descriptor takes no new ones.
             is_last = self._is_closed and self._users == 0
         if is_last:
             os.close(self._number)
@@ -232,6 +235,8 @@ class _OpenFile:
         # False once the file system has refused reads of the page cache alone.
         self._can_read_cached = _NO_WAIT != 0
 
+    # --- on the event loop: the methods of ``DiskFile``, each one call in a thread -----------
+
     async def append(self, chunks: Sequence[Chunk]) -> int:
         return await self._threads.run(lambda: self._append(chunks))
 
@@ -239,6 +244,8 @@ class _OpenFile:
         def append_then_sync() -> int:
             offset = self._append(chunks)
             self._sync()
+            # Space for the next appends: a sync of a file whose blocks exist need not write the
+            # file system's own records.
             if self._reserve_bytes and self.size > self._reserved_end:
                 with self._appending, self._descriptor.use() as descriptor:
                     try:
@@ -279,6 +286,8 @@ class _OpenFile:
     async def close(self) -> None:
         self._descriptor.close()
 
+    # --- in a thread ------------------------------------------------------------------------
+
     def _append(self, chunks: Sequence[Chunk]) -> int:
         with self._appending, self._descriptor.use() as descriptor:
             self._refuse_after_failure()
@@ -307,6 +316,8 @@ class _OpenFile:
             try:
                 os.fdatasync(descriptor)
             except OSError as error:
+                # The kernel marks pages that it could not write as clean. A second sync would
+                # succeed without them.
                 self._failure = error
                 raise
 
@@ -332,6 +343,7 @@ class _OpenFile:
         """The bytes if the page cache has them all, else None: then a thread has to read them."""
         if not self._can_read_cached:
             return None
+        # Up to the end as we know it: zeros that were reserved behind it are no part of the file.
         length = max(0, min(length, self.size - offset))
         buffer = bytearray(length)
         descriptor = self._descriptor.peek()

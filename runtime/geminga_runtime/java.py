@@ -120,6 +120,7 @@ def java_at(executable: Path) -> Java:
 
 def major_version(version: str) -> int:
     """17 for ``17.0.15+6``, 8 for ``1.8.0_392``, 0 for what is no version."""
+    # Up to Java 8 the major version was the second number.
     numbers = version.removeprefix("1.").replace("+", ".").replace("-", ".").split(".")
     return int(numbers[0]) if numbers[0].isdigit() else 0
 

@@ -101,6 +101,7 @@ class AsyncioNetwork:
         """Open a stream to ``host:port``; raises ``OSError`` where nothing answers, or the TLS
         handshake fails."""
         loop = asyncio.get_running_loop()
+        # Before the connection is made: a server limits the time until the handshake is done.
         tls = await asyncio.to_thread(self._connect_tls) if self._connect_tls else None
         sock = await _connected_socket(loop, host, port)
         transport, protocol = await loop.create_connection(
@@ -158,11 +159,12 @@ async def _connected_socket(loop: asyncio.AbstractEventLoop, host: str, port: in
         except OSError as error:  # a TimeoutError is one
             sock.close()
             errors.append(error)
-        except BaseException:
+        except BaseException:  # cancelled, as by the caller's time-out
             sock.close()
             raise
         else:
             return sock
+    # The only error keeps its type and errno, which callers may look at.
     if len(errors) == 1:
         raise errors[0]
     reasons = "; ".join(f"{each[4][0]}: {e!r}" for each, e in zip(addresses, errors, strict=True))

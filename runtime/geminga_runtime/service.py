@@ -34,7 +34,9 @@ class Service:
     __slots__ = ("_exit_stack", "_is_closing", "_tasks", "faults")
 
     def __init__(self) -> None:
+        # Leaving the block has begun. Subclasses read it to start nothing new.
         self._is_closing = False
+        # None in services that override ``_open_parts``.
         self._exit_stack: AsyncExitStack | None = None
         # In the order of spawning: a set's order would differ from run to run of a simulation.
         self._tasks: dict[asyncio.Task[object], None] | None = None
@@ -42,10 +44,12 @@ class Service:
         self.faults: int = 0
 
     async def __aenter__(self) -> Self:
+        # A service may be opened again after it was closed.
         self._is_closing = False
         try:
             await self._open_parts()
         except BaseException:
+            # Python calls no ``__aexit__`` for a block that was never entered.
             await self._close()
             raise
         return self
@@ -94,6 +98,7 @@ class Service:
 
         async def go_on() -> None:
             while not self._is_closing:
+                # Cancellation is no ``Exception``: it ends the loop.
                 try:
                     await work()
                 except Exception:
@@ -121,6 +126,7 @@ class Service:
     def _task_done(self, task: asyncio.Task[object]) -> None:
         if self._tasks is not None:
             self._tasks.pop(task, None)
+            # An empty dictionary takes memory, in hundreds of thousands of services.
             if not self._tasks:
                 self._tasks = None
         if task.cancelled():
@@ -130,7 +136,9 @@ class Service:
             log.error("task failed", exc_info=error, extra={"task": task.get_name()})
 
     async def _close(self) -> None:
+        # From here on ``spawn`` only makes tasks that are cancelled at once.
         self._is_closing = True
+        # Tasks first: they use what the service has opened.
         try:
             await self._end_tasks()
         finally:
@@ -149,4 +157,5 @@ class Service:
         ]:
             for task in tasks:
                 task.cancel()
+            # Not ``gather``, which would raise an error of the first one and leave the others.
             await asyncio.wait(tasks, timeout=CANCEL_AGAIN_S)

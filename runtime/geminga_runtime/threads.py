@@ -30,6 +30,7 @@ class Threads:
 
     def __init__(self, count: int, name: str) -> None:
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        # Only the loop reads and writes it, so that no call is queued behind the end marks.
         self._is_closed = False
         self._threads = [
             Thread(target=self._serve, name=f"{name}-{number}", daemon=True)
@@ -56,6 +57,7 @@ class Threads:
         if self._is_closed:
             return
         self._is_closed = True
+        # One for each thread, behind all calls: a thread takes none after its own.
         for _ in self._threads:
             self._calls.put(None)
         for thread in self._threads:
@@ -73,6 +75,7 @@ def _make(call: _Call | None) -> bool:
     if call is None:
         return False
     loop, future, function = call
+    # Read without a lock: at worst a call is made whose outcome is not wanted any more.
     if future.cancelled():
         return True
     try:

@@ -15,6 +15,7 @@ class WorkPool:
 
     def __init__(self, width: int) -> None:
         self._width = width
+        # Shared by all calls of ``run``, so that two at once do not work on twice as many things.
         self._room = asyncio.Semaphore(width)
 
     async def run(self, work: Callable[[ThingT], Awaitable[None]], things: deque[ThingT]) -> None:
@@ -34,6 +35,8 @@ class WorkPool:
                         errors.append(error)
 
         async with asyncio.TaskGroup() as group:
+            # A few tasks that take one thing after the other, instead of a task for each thing, of
+            # which there may be millions.
             for _ in range(min(self._width, len(things))):
                 group.create_task(go_on(), name="work in a pool")
         if errors:

@@ -33,6 +33,7 @@ __all__ = [
 class Principal:
     """An authenticated client, or an anonymous one."""
 
+    # The name that permissions are granted to; empty for an anonymous client.
     role: str
     is_anonymous: bool = False
     # The role of the client behind a proxy, whose role is ``role``; empty without a proxy.

@@ -45,6 +45,7 @@ class RefusalLog:
 
     def _log(self) -> None:
         self._timer = None
+        # A period without refusals ends the series: no timer follows.
         if self._unlogged:
             log.warning(self._event, extra={"refused": self._unlogged, **self._facts()})
             self._unlogged = 0
@@ -103,6 +104,8 @@ class ConnectionLimits:
             self._log.note(partial(self._facts, limit, address))
             return limit
         self._open += 1
+        # A refused connection is not counted: an address that is refused all the time takes no
+        # memory and no room from others.
         self._open_by_address[address] = of_address + 1
         return None
 

@@ -57,7 +57,15 @@ class DirectoryLock:
 
     def _acquire(self, directory: Path, clock: Clock) -> None:
         deadline_s = clock.monotonic() + ORPHANS_TIMEOUT_S
-        while not self._try():
+        while True:
+            # Children share the lock of the descriptor that they inherited: while one of them
+            # lives, another process gets ``BlockingIOError``.
+            try:
+                fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                pass
+            else:
+                return
             # The file names the owner. Our own id there is that of a process in another container,
             # whose ids mean nothing here.
             words = os.pread(self.descriptor, 32, 0).strip()
@@ -68,20 +76,13 @@ class DirectoryLock:
                 raise DirectoryInUse(directory, None)
             threading.Event().wait(POLL_S)  # no event loop yet, or nothing else on it
 
-    def _try(self) -> bool:
-        try:
-            fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
 
 def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:
+    except PermissionError:  # it lives, and belongs to another user
         return True
     return True
 

@@ -38,6 +38,7 @@ def configure_logging(
     handler.setFormatter(_LateFormatter(part, is_json=is_json, is_coloured=is_coloured))
     set_log_level(level)
     root = logging.getLogger()
+    # Only handlers of ours: a test runner or a host program may have its own on the root logger.
     for old in list(root.handlers):
         if isinstance(old.formatter, _LateFormatter):
             root.removeHandler(old)
@@ -64,6 +65,7 @@ class _LateFormatter(logging.Formatter):
         self._formatter: logging.Formatter | None = None
 
     def format(self, record: logging.LogRecord) -> str:
+        # Logging holds the handler's lock here: two threads do not make it twice.
         if self._formatter is None:
             with _import_blocked("rich"):
                 self._formatter = _structlog_formatter(
@@ -114,6 +116,7 @@ def _import_blocked(package: str) -> Generator[None]:
     """Make ``import package`` fail, as if it were not installed, unless it is loaded already."""
     is_blocked = package not in sys.modules
     if is_blocked:
+        # Python's own mark for a module that cannot be imported.
         sys.modules[package] = None  # type: ignore[assignment]
     try:
         yield

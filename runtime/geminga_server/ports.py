@@ -36,6 +36,8 @@ def free_port(host: str, port: int) -> int:
     """
     try:
         socket.getaddrinfo(host, port)  # create_server's error does not tell that it knows no host
+        # Closed again at once: only the number is taken. A listener that was never connected to
+        # leaves its port free without delay.
         with socket.create_server((host, port), family=family_of(host)) as probe:
             return int(probe.getsockname()[1])
     except OSError as error:

@@ -41,6 +41,7 @@ class StopRequest:
 
     def __init__(self) -> None:
         self._asked = asyncio.Event()
+        # Called at once: a part stops waiting for others before its services begin to close.
         self._callbacks: list[Callable[[], object]] = []
         # Of the first request.
         self.reason = ""
@@ -116,6 +117,7 @@ async def _run_until_stopped(main: PartMain, close_timeout_s: float) -> ExitCode
     loop = asyncio.get_running_loop()
     for number in stop_signals():
         loop.add_signal_handler(number, stop.ask, f"signal {number.name}")
+    # A task of its own, so that a part whose cleanup hangs can be left behind.
     work = loop.create_task(main(stop), name="part")
     asked = loop.create_task(stop.wait(), name="stop request")
     try:

@@ -15,7 +15,7 @@ class Canary(Enum):
     NONE = "none"
     LYING_DISK = "syncs return at once and make nothing safe"
     LEAKY_STREAM = "a stream silently loses a chunk now and then"
-    DEAF_WATCH = "a change wakes nobody now and then"
+    DEAF_WATCH = "a change fires no watch now and then"
 
 
 # The last two strike once in so many chances.

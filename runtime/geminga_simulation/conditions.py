@@ -33,8 +33,8 @@ class NetworkConditions(Conditions):
     comes up to ``late_s_max`` later (and all behind it, for streams keep their order). It arrives
     cut in two with ``cut_probability`` and together with its successor with ``merge_probability``.
     ``window_bytes`` may be under way unread before the sender's own buffer fills. Bytes that cannot
-    be delivered for ``give_up_s`` break the connection for their sender; a connection attempt that
-    nobody answers ends after ``connect_timeout_s``.
+    be delivered for ``give_up_s`` break the connection for their sender; a connection attempt
+    without an answer ends after ``connect_timeout_s``.
     """
 
     delay_s_min: float = 0.000_05

@@ -93,6 +93,7 @@ class SimulatedDisk:
     def unmount(self) -> None:
         """The process died, the machine lives: views are dead, every written byte is kept."""
         self.life += 1
+        # Sorted: each file draws from the random source.
         for path in sorted(self.files):
             self.show_reserved(self.files[path])
 
@@ -250,6 +251,7 @@ class _View:
         await self._alive()
         loop = self._disk.loop
         future: asyncio.Future[ResultT] = loop.create_future()
+        # In virtual time: a device does not go by the clock of the host, which may be wrong.
         loop.after(seconds, self._happen, future, effect)
         return await future
 
@@ -382,6 +384,7 @@ class OpenFile(_View):
         # Syncs of appends reserve space behind them.
         self._is_reserving = is_reserving
         self._path = path
+        # Shared by all views of the file: what one process wrote, the next one finds.
         self._file = file
         # The errno of a failed sync: from then on every append and sync fails with it.
         self._failure = 0
@@ -404,6 +407,7 @@ class OpenFile(_View):
             content = b"".join(chunks)
             _raise_if(self._failure, self._path)
             _raise_if(disk.error_of_write("append", len(content)), self._path)
+            # The end is that of this instant: appends handed over earlier have happened.
             offset = len(self._file.content)
             self._file.content += content
             disk.used_bytes += len(content)
@@ -427,6 +431,7 @@ class OpenFile(_View):
         """As ``DiskFile.sync``; covers what was appended before it began."""
         self._require_open()
         disk, file = self._disk, self._file
+        # Bytes appended while the sync is under way may or may not be covered; they do not count.
         size = len(file.content)
 
         def sync_it() -> None:
@@ -434,6 +439,7 @@ class OpenFile(_View):
             error_number = disk.error_of("sync", disk.conditions.sync_error_probability)
             if error_number:
                 self._failure = error_number
+                # A later sync succeeds without these bytes, as on Linux.
                 file.doomed.append((file.synced_size, size))
                 _raise_if(error_number, self._path)
             if not disk.is_lying:

@@ -71,6 +71,7 @@ class FaultInjector:
         # What this injector has done and must undo, in the order of doing it. A story may harm the
         # world besides: that is not undone here.
         self._partitions: dict[tuple[str, str], None] = {}
+        # Hosts whose process was killed, crashed or stopped by this injector.
         self._down: dict[Host, None] = {}
         self._away: dict[SimulatedZooKeeper, None] = {}
 
@@ -88,6 +89,7 @@ class FaultInjector:
 
     def calm(self) -> None:
         """End all faults."""
+        # Cuts that a swizzle has planned for later do nothing from here on.
         self._is_over = True
         self._set_conditions(NetworkConditions(), DiskConditions(), CoordinationConditions())
         for pair in list(self._partitions):
@@ -119,6 +121,7 @@ class FaultInjector:
         rates: list[float] = [getattr(self._menu, f"{name}_rate") for name in names]
         total = sum(rates)
         while total > 0:
+            # A Poisson process: faults have no memory, and may come in bursts.
             await asyncio.sleep(self._random.expovariate(total))
             if self._world.loop.now_s > self._end_s:
                 self.calm()
@@ -170,6 +173,8 @@ class FaultInjector:
         hosts = list(self._world.hosts)
         host = self._random.choice(hosts)
         for other in [*hosts, ZOOKEEPER]:
+            # Chance decides for each link when it breaks and heals: for a while the host reaches
+            # some of the others and not the rest.
             if other != host:
                 begin_s, end_s = sorted(
                     self._random.random() * self._menu.partition_s_max for _ in range(2)
@@ -250,6 +255,7 @@ class FaultInjector:
             self._world.later(seconds, partial(self._catch_up, zookeeper, zookeeper.follower))
 
     def _catch_up(self, zookeeper: SimulatedZooKeeper, follower: Follower | None) -> None:
+        # Another follower may lag by now, if the story had this one catch up.
         if zookeeper.follower is follower:
             zookeeper.catch_up()
 
@@ -295,6 +301,7 @@ class FaultInjector:
             self._world.later(seconds, partial(self._lose_power, host))
 
     def _lose_power(self, host: Host) -> None:
+        # The truth was told again if all faults have ended: nothing may be lost any more then.
         if host.is_running and any(disk.is_lying for disk in host.devices.values()):
             host.crash()
             self._bring_up_later(host, self._menu.down_s_max)
@@ -320,6 +327,7 @@ class FaultInjector:
         self._world.later(seconds, partial(self._repair, disk, conditions))
 
     def _repair(self, disk: SimulatedDisk, conditions: DiskConditions) -> None:
+        # By identity: the end of all faults, or a story, may have set others meanwhile.
         if disk.conditions is conditions:
             disk.conditions = self._world.disk_conditions
 
@@ -350,6 +358,7 @@ class FaultInjector:
         """A host that may go down now; None where as many are down as may be."""
         if len(self._down) >= self._menu.hosts_down_max:
             return None
+        # A host that stands still has a process, and counts as down.
         standing = [host for host in self._victims if host.is_running and host not in self._down]
         return self._random.choice(standing) if standing else None
 
@@ -361,6 +370,7 @@ class FaultInjector:
     def _bring_up(self, host: Host) -> None:
         if host in self._down:
             del self._down[host]
+            # It runs where it only stood still, or where the story has started it again.
             if not host.is_running:
                 host.restart()
 

@@ -253,6 +253,7 @@ class Host:
         world.loop.pause(incarnation, world.loop.now_s + seconds)
         self.zookeeper.silence(self.name)
 
+        # Killed, or killed and started again, while it stood still: then there is nothing to do.
         def go_on() -> None:
             if self._incarnation is incarnation:
                 self.zookeeper.hear(self.name)
@@ -285,6 +286,7 @@ class Host:
             self.failures.append(error)
             self.status = f"failed: {error!r}"
             self._world.note(f"{self.name} fails: {type(error).__name__}")
+        # Else it was killed, and perhaps started again, before its main task was done.
         if self._incarnation is incarnation:
             self._end_process("exits", is_silent=False)
             for disk in self.devices.values():

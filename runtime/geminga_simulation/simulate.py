@@ -50,6 +50,7 @@ def simulate(
     control = RUN_CONTROL.get(None)
     if control is not None:
         record = record or control.is_recorded
+    # Kept in ``control`` before it runs, so that a run that fails can be looked at.
     loop = SimulatedLoop(
         seed, callbacks_max=callbacks_max, time_limit_s=time_limit_s, record=record
     )

@@ -77,10 +77,11 @@ class World:
         self.events: list[tuple[float, str]] = []
         # What the processes logged as errors: (virtual seconds, host, text).
         self.errors: list[tuple[float, str, str]] = []
-        # A run that is told on order is read from there, also when it fails before its end.
+        # A tool that runs a story reads them from there, also when the run fails before its end.
         control = RUN_CONTROL.get(None)
         if control is not None:
             control.events, control.errors = self.events, self.errors
+        # Of all disks; the disks' own differ while a fault of one lasts.
         self._disk_conditions = disk or DiskConditions()
         self._disk_capacity_bytes = disk_capacity_bytes
         self._listener = _ErrorListener(self)
@@ -101,6 +102,7 @@ class World:
             control.events = list(self.events)  # without those of the kills below
         elif error is not None:
             error.add_note(self.describe())
+        # Objects of a story's processes must not outlive it: the next one may run in this process.
         for host in self.hosts.values():
             host.kill()
         self.loop.bury()
@@ -188,6 +190,7 @@ class World:
             self.network.heal(one, other)
 
     def _zookeeper_of(self, host: str) -> SimulatedZooKeeper:
+        # A host that was not made yet can be cut off in advance.
         known = self.hosts.get(host)
         return self.zookeeper if known is None else known.zookeeper
 
@@ -223,6 +226,7 @@ class _ErrorListener(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         errors = self._world.errors
         incarnation = CURRENT.get(None)
+        # The process that logs is the one that runs: records themselves name no host.
         if len(errors) < ERRORS_KEPT_MAX:
             text = record.getMessage()
             if record.exc_info and record.exc_info[1] is not None:

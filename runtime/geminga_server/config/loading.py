@@ -73,6 +73,7 @@ def load_config(
     if file is not None:
         given |= _from_file(file, part, settings)
     given |= _from_environment(os.environ if environment is None else environment, part, settings)
+    # Each source overrides those before it.
     for name, value in (flags or {}).items():
         assert name in settings, f"a flag for {name}, which is no setting"
         if value is not None:
@@ -81,7 +82,15 @@ def load_config(
         name: replace(one, value=_as_declared(one.value, settings[name]))
         for name, one in given.items()
     }
-    values = _nest(given, settings)
+    # The values in dictionaries that are nested as the config classes are.
+    values: dict[str, Any] = {}
+    for name, one in given.items():
+        *groups, field = settings[name].path
+        table = values
+        for group in groups:
+            table = table.setdefault(group, {})
+        table[field] = one.value
+    # The usual way, without pydantic: parts get options that their supervisor has checked.
     if all(_is_plainly_right(one.value, settings[name]) for name, one in given.items()):
         required = (each for each in settings.values() if each.default is MISSING)
         if missing := [_missing(part, each) for each in required if each.name not in given]:
@@ -110,6 +119,7 @@ def _from_file(file: Path, part: str, settings: Mapping[str, Setting]) -> dict[s
         raise ConfigError(f"file {file} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"file {file} is not TOML: {error}") from error
+    # One file has the settings of all parts, each below its name. Other parts' are not looked at.
     stray = [name for name, value in content.items() if not isinstance(value, dict)]
     if stray:
         raise ConfigError(f"file {file}: {stray[0]} stands outside; put it below [{part}]")
@@ -185,43 +195,29 @@ def _closest(name: str, names: Collection[str]) -> str:
 # --- building --------------------------------------------------------------------------------
 
 
-def _is_plainly_right(value: object, setting: Setting) -> bool:
+def _is_plainly_right(value: Any, setting: Setting) -> bool:  # noqa: ANN401 - a value of any kind
     """Whether a value is right without any conversion. If False, pydantic decides."""
     bare = bare_type(setting.kind)
     if bare is float and type(value) is int:
         return False  # pydantic converts it
     if get_origin(bare) is Literal:
         return value in get_args(bare)
-    if type(value) is not bare and not (bare is Path and isinstance(value, Path)):
+    if type(value) is not bare and not (bare is Path and issubclass(type(value), Path)):
         return False
     limits = get_args(setting.kind)[1:] if get_origin(setting.kind) is Annotated else ()
-    return all(_holds(value, limit) for limit in limits)
-
-
-def _holds(value: Any, constraint: object) -> bool:  # noqa: ANN401 - anything with an order
-    match constraint:
-        case Ge(ge=limit):
-            return bool(value >= limit)
-        case Gt(gt=limit):
-            return bool(value > limit)
-        case Le(le=limit):
-            return bool(value <= limit)
-        case Lt(lt=limit):
-            return bool(value < limit)
-        case _:
-            return False
-
-
-def _nest(given: Mapping[str, Given], settings: Mapping[str, Setting]) -> dict[str, Any]:
-    """The values in dictionaries that are nested as the config classes are."""
-    nested: dict[str, Any] = {}
-    for name, one in given.items():
-        *groups, field = settings[name].path
-        table = nested
-        for group in groups:
-            table = table.setdefault(group, {})
-        table[field] = one.value
-    return nested
+    for limit in limits:
+        match limit:
+            case Ge(ge=bound) if value >= bound:
+                continue
+            case Gt(gt=bound) if value > bound:
+                continue
+            case Le(le=bound) if value <= bound:
+                continue
+            case Lt(lt=bound) if value < bound:
+                continue
+            case _:  # outside of the limit, or a kind of limit that only pydantic knows
+                return False
+    return True
 
 
 def _construct(kind: type[ConfigT], values: dict[str, Any]) -> ConfigT:

@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 SOCKET_PATH_BYTES_MAX = 103
 # A peer that leaves this much unread counts as stuck: thousands of messages.
 UNREAD_BYTES_MAX = 256 * 1024
+# Connections that wait to be accepted: the parts of a cluster, which start together.
 BACKLOG = 32
 
 OnMessage = Callable[["Channel", object], None]
@@ -65,6 +66,7 @@ class Channel(asyncio.Protocol):
         transport.write(self._codec.encode(message))
         if transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
             log.warning("control peer takes nothing", extra={"unread_bytes_max": UNREAD_BYTES_MAX})
+            # Not ``close``, which would wait until the peer takes what is buffered.
             transport.abort()
 
     def close(self) -> None:
@@ -85,6 +87,7 @@ class Channel(asyncio.Protocol):
         """asyncio's."""
         try:
             for message in self._reader.feed(data):
+                # A message before it ended the channel: what follows in this chunk is dropped.
                 if not self.is_open:
                     return
                 if isinstance(message, UnknownMessage):
@@ -93,6 +96,7 @@ class Channel(asyncio.Protocol):
                     self._on_message(self, message)
         except (ControlMessageError, ControlError) as error:
             log.warning("control peer misunderstood", extra={"reason": str(error)})
+            # The stream has no marks by which a reader could find the next message again.
             self.is_open = False
             if self._transport is not None:
                 self._transport.abort()

@@ -36,11 +36,8 @@ from geminga_server.logging import set_log_level
 
 log = logging.getLogger(__name__)
 
+# A supervisor listens before it starts a part: a part waits only where the machine is very busy.
 CONNECT_TIMEOUT_S = 5.0
-# Who connects and does not say who it is within this time is cut off.
-HELLO_TIMEOUT_S = 5.0
-# Parts and a few that just died; a fork bomb of parts is not to take the supervisor with it.
-CHANNELS_MAX = 64
 # A supervisor answers at once: it does not wait for what it begins.
 ANSWER_TIMEOUT_S = 10.0
 # Health checks of one part under way at once: a second only begins when the first hangs.
@@ -52,6 +49,7 @@ async def instruct(path: Path, instruction: Instruction) -> InstructionAnswer:
     ``OSError`` where none listens or answers in time, ``ControlError`` where it ends before."""
     answer: asyncio.Future[InstructionAnswer] = asyncio.get_running_loop().create_future()
 
+    # Both may be called after the answer has come or the wait has timed out.
     def receive(_channel: Channel, message: object) -> None:
         if isinstance(message, InstructionAnswer) and not answer.done():
             answer.set_result(message)
@@ -134,6 +132,7 @@ class ControlClient(Service):
 
     def _receive(self, _channel: Channel, message: object) -> None:
         match message:
+            # In tasks: a check or a drain that hangs must not keep the part from answering pings.
             case HealthRequest(request_id):
                 self.spawn(self._check_health(request_id), name="health check")
             case Ping():
@@ -144,6 +143,7 @@ class ControlClient(Service):
                 try:
                     self._commands.set_log_level(level)
                 except ConfigError as error:
+                    # A mistake of the supervisor's operator, which must not end the channel.
                     log.warning("log level not changed", extra={"reason": str(error)})
             case Fault():
                 self._commands.inject(message)
@@ -160,6 +160,7 @@ class ControlClient(Service):
             await self._commands.check_health()
             self._send(HealthAnswer(request_id, is_healthy=True))
         except GemingaError as error:
+            # Cut off: the whole answer has to fit into a control message.
             self._send(HealthAnswer(request_id, is_healthy=False, reason=str(error)[:1000]))
         finally:
             self._health_checks -= 1
@@ -169,6 +170,7 @@ class ControlClient(Service):
         self._send(Drained())
 
     def _lose(self, _channel: Channel) -> None:
+        # The end of a channel that this part closes itself is no news.
         if not self._is_closing:
             self._commands.shutdown("the supervisor is gone")
 

@@ -39,16 +39,11 @@ from geminga_server.errors import ControlError
 
 log = logging.getLogger(__name__)
 
-CONNECT_TIMEOUT_S = 5.0
 # A peer that connects and sends neither Hello nor an instruction in time is disconnected.
 HELLO_TIMEOUT_S = 5.0
 # The parts, and a few that just died. Parts that start again and again must not exhaust the
 # supervisor's files.
 CHANNELS_MAX = 64
-# A supervisor answers at once: it does not wait for what it begins.
-ANSWER_TIMEOUT_S = 10.0
-# Health checks of one part under way at once: a second only begins when the first hangs.
-HEALTH_CHECKS_MAX = 4
 
 
 class PartSession:
@@ -92,6 +87,7 @@ class PartSession:
         self._channel.send(HealthRequest(request_id))
         try:
             async with asyncio.timeout(timeout_s):
+                # ``wait`` does not cancel what it waits for: ``_lost`` has other waiters.
                 either: set[asyncio.Future[Any]] = {answer, self._lost}
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if answer.done():
@@ -204,6 +200,7 @@ class ControlServer(Service):
         channel = Channel(self._receive, self._lose)
         if len(self._channels) >= CHANNELS_MAX:
             log.warning("too many control channels", extra={"channels_max": CHANNELS_MAX})
+            # The connection is not made yet; the channel ends as soon as it is.
             channel.close()
             return channel
         loop = asyncio.get_running_loop()
@@ -219,31 +216,31 @@ class ControlServer(Service):
         if session is not None:
             session.receive(message)
         elif isinstance(message, Hello):
-            self._welcome(channel, message)
+            timer = self._channels.get(channel)
+            if timer is not None:
+                timer.cancel()
+                self._channels[channel] = None
+            older = self.session(message.part)
+            if older is not None:
+                log.warning(
+                    "part replaced", extra={"served_by": older.pid, "replaced_by": message.pid}
+                )
+                older.close()
+            session = self._sessions[channel] = PartSession(channel, message)
+            # The older session is over now, not when its channel has ended: what waits for that
+            # part must not wait for its successor.
+            if older is not None:
+                for other, one in list(self._sessions.items()):
+                    if one is older:
+                        del self._sessions[other]
+                older.lose()
+            self._on_session(session)
         elif isinstance(message, Instruction):
+            # A command sends one instruction and waits for the one answer.
             channel.send(self._on_instruction(message))
             channel.close()
         else:
             raise ControlError(f"{type(message).__name__} came before Hello")
-
-    def _welcome(self, channel: Channel, hello: Hello) -> None:
-        timer = self._channels.get(channel)
-        if timer is not None:
-            timer.cancel()
-            self._channels[channel] = None
-        older = self.session(hello.part)
-        if older is not None:
-            log.warning("part replaced", extra={"served_by": older.pid, "replaced_by": hello.pid})
-            older.close()
-        session = self._sessions[channel] = PartSession(channel, hello)
-        # The older session is over now, not when its channel has ended: what waits for that part
-        # must not wait for its successor.
-        if older is not None:
-            for other, one in list(self._sessions.items()):
-                if one is older:
-                    del self._sessions[other]
-            older.lose()
-        self._on_session(session)
 
     def _lose(self, channel: Channel) -> None:
         timer = self._channels.pop(channel, None)

@@ -43,6 +43,8 @@ class HttpConnections:
     def enter(self, connection: HttpConnection) -> None:
         """A client connected: count it, or answer 503 and close."""
         if len(self._open) >= self.connections_max:
+            # The first idle one is the one that has been idle longest. The walk is long only where
+            # most connections are being answered.
             idle = next((each for each in self._open if each.is_idle), None)
             self._log.note(lambda: {"connections_max": self.connections_max})
             if idle is None:
@@ -57,6 +59,7 @@ class HttpConnections:
 
     def heard(self, connection: HttpConnection) -> None:
         """The client sent something."""
+        # Moved to the end of the order. One that was refused, or evicted, is not in it.
         if connection in self._open:
             del self._open[connection]
             self._open[connection] = None

@@ -18,6 +18,8 @@ import h11
 from geminga_runtime.network import Network
 from geminga_server.errors import ServerSilent, ServerUnreachable
 
+# The longest piece of an answer that is read at a time. A stream buffers twice as much before it
+# stops reading from the socket.
 READ_BYTES = 64 * 1024
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -79,6 +81,7 @@ class HttpExchange:
                 raise ServerUnreachable("it closed the connection before its answer was complete")
 
     async def _send(self, event: h11.Event) -> None:
+        # Empty for the end of a body whose length was announced.
         encoded = self._http.send(event)
         if encoded:
             self._writer.write(encoded)
@@ -91,6 +94,7 @@ class HttpExchange:
             event = self._http.next_event()
             if event is not h11.NEED_DATA:
                 return event
+            # The time-out begins anew with each read: a long answer may take longer than that.
             async with asyncio.timeout(self._timeout_s):
                 self._http.receive_data(await self._reader.read(READ_BYTES))
 
@@ -106,6 +110,7 @@ async def exchange(
     ``ServerUnreachable`` where it refuses or breaks the connection, ``ServerSilent`` on time-out.
     """
     split = urlsplit(url)
+    # asyncio's ``open_connection``, but over ``network``, which a simulation replaces.
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=READ_BYTES, loop=loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)

@@ -88,6 +88,8 @@ class Forwarder(Service):
                 try:
                     await self._follow(url, request, body, answer)
                 except ServerUnreachable as error:
+                    # A server that was connected may have carried the request out: asking another
+                    # one could do it twice.
                     if error.is_connected:
                         raise
                 else:
@@ -101,10 +103,32 @@ class Forwarder(Service):
 
     async def _follow(self, url: str, request: Request, body: RequestBody, answer: Answer) -> None:
         """Ask the server at ``url``, then those that redirects lead to."""
+        limits = self._limits
         for _ in range(REDIRECTS_MAX):
-            location = await self._ask(url, request, body, answer)
+            async with exchange(
+                self._network,
+                url,
+                connect_timeout_s=limits.connect_timeout_s,
+                timeout_s=limits.silence_timeout_s,
+            ) as asked:
+                await asked.begin(request, urlsplit(url).netloc)
+                # In a task of its own: an answer, such as a redirect or a refusal, may come before
+                # the server has taken all of the body.
+                sending = self.spawn(_send_body(asked, body), name="forward a body")
+                try:
+                    head = await asked.head()
+                    location = location_of(head)
+                    if location is None:
+                        await answer.hand_on(head, asked.body())
+                finally:
+                    sending.cancel()
+                    # Two tasks must not read the body at once: the next server gets it only now.
+                    await asyncio.wait({sending})
             if location is None:
                 return
+            body.rewind()
+            # A location may be relative to the URL that was asked for (RFC 9110, 10.2.2). Its
+            # scheme must be the same: ``network`` secures all connections or none.
             where = urlsplit(urljoin(url + request.target.decode("latin-1"), location))
             if where.scheme != self._scheme or not where.hostname:
                 raise ServerUnreachable(f"{url} redirects to {location!r}, which is not followed")
@@ -112,33 +136,6 @@ class Forwarder(Service):
             target = f"{where.path or '/'}?{where.query}" if where.query else where.path or "/"
             request = Request(request.method, target.encode("latin-1"), request.headers)
         raise ServerUnreachable(f"{REDIRECTS_MAX} servers in a row redirected to the next")
-
-    async def _ask(
-        self, url: str, request: Request, body: RequestBody, answer: Answer
-    ) -> str | None:
-        """Have one server answer. Returns where it redirects to, else None."""
-        limits = self._limits
-        async with exchange(
-            self._network,
-            url,
-            connect_timeout_s=limits.connect_timeout_s,
-            timeout_s=limits.silence_timeout_s,
-        ) as asked:
-            await asked.begin(request, urlsplit(url).netloc)
-            # While the answer is read, which may come before all of the body is sent: a redirect, a
-            # refusal.
-            sending = self.spawn(_send_body(asked, body), name="forward a body")
-            try:
-                head = await asked.head()
-                location = location_of(head)
-                if location is None:
-                    await answer.hand_on(head, asked.body())
-            finally:
-                sending.cancel()
-                await asyncio.wait({sending})  # only then may the body be read for the next server
-        if location is not None:
-            body.rewind()
-        return location
 
 
 class RequestBody:
@@ -154,6 +151,7 @@ class RequestBody:
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """The whole body, from its beginning."""
+        # First what an earlier server was sent. A copy, since the list grows below.
         for piece in list(self._kept or ()):
             yield piece
         while not self._is_complete:
@@ -167,6 +165,7 @@ class RequestBody:
                 if self._kept is not None and self._kept_bytes <= self._kept_bytes_max:
                     self._kept.append(piece)
                 else:
+                    # From here on the body can only be sent once; the pieces are let go.
                     self._kept = None
                 yield piece
 
@@ -229,6 +228,7 @@ def forwarded_request(scope: Scope) -> Request:
         target += b"?" + scope["query_string"]
     headers = forwarded_headers(scope["headers"])
     if any(name == b"transfer-encoding" for name, _ in scope["headers"]):
+        # It was left out as a header of one connection; the new connection frames the body itself.
         headers.append(CHUNKED)
     if scope.get("client"):
         headers.append((b"x-forwarded-for", scope["client"][0].encode()))
@@ -238,6 +238,7 @@ def forwarded_request(scope: Scope) -> Request:
 def forwarded_headers(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """The headers that are passed on, in either direction."""
     found = list(headers)
+    # A Connection header names further headers that concern this connection alone.
     named = [value for name, value in found if name.lower() == b"connection"]
     left_out = {word.strip().lower() for value in named for word in value.split(b",")}
     return [

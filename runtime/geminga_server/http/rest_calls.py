@@ -110,6 +110,7 @@ class HttpCalls:
                 for _ in range(REDIRECTS_MAX):
                     host = urlsplit(call.url).netloc
                     answer = await asyncio.to_thread(self._ask, call, timeout_s)
+                    # A broker that does not serve the bundle answers with the URL at its owner.
                     is_redirect = answer.status in _REDIRECTS and answer.location is not None
                     if not is_redirect or not call.follows_redirects:
                         return answer
@@ -166,12 +167,14 @@ class BrokerCalls:
             return await self._calls.call(call)
         rest = call.url.removeprefix(self._named)
         failure: ServerUnreachable | None = None
+        # A copy: another request may reorder the list while this one waits.
         for url in list(self._urls):
             try:
                 answer = await self._calls.call(replace(call, url=url + rest))
             except ServerUnreachable as error:
                 failure = error
                 continue
+            # The next request begins with a broker that lives.
             self._urls.remove(url)
             self._urls.insert(0, url)
             return answer

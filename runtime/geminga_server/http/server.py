@@ -79,6 +79,7 @@ class HttpServer(Service):
         self._metrics = metrics
         self._beside = beside
         self._tls = tls
+        # Made on opening, or those of ``beside``.
         self._connections: HttpConnections | None = None
         self._host = host
         self._wanted_port = port
@@ -112,6 +113,7 @@ class HttpServer(Service):
         # The first tick makes the headers that every answer carries.
         await server.on_tick(0)
         await server.startup(sockets=[listening])
+        # Closed before the socket: it is pushed later.
         stack.push_async_callback(self._shut, server, listening)
         self.spawn(_renew_date(server), name="http date")
 

@@ -104,6 +104,7 @@ def samples(families: Iterable[FieldFamily], labelled: Labelled) -> Iterator[str
 
 
 def _buckets(name: str, labelled: Sequence[tuple[str, Histogram]]) -> Iterator[str]:
+    # All histograms of a family have the same bounds.
     bounds = labelled[0][1].bounds if labelled else ()
     for index, bound in enumerate((*bounds, None)):
         suffix = "overflow" if bound is None else f"le_{bound:g}".replace(".", "_")

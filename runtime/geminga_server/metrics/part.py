@@ -43,6 +43,7 @@ class PartMetrics:
     def __init__(self, part: str) -> None:
         self.part = part
         self._collectors: list[Collect] = []
+        # Made at the first scrape, with the import of prometheus_client.
         self._registry: CollectorRegistry | None = None
 
     def register(self, collect: Collect) -> None:
@@ -100,6 +101,7 @@ class LoopLag(Service):
     async def _measure(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
+            # A timer that fires late shows how long callbacks before it held the loop.
             due_s = loop.time() + LAG_PERIOD_S
             await asyncio.sleep(LAG_PERIOD_S)
             self.worst_s = max(self.worst_s, loop.time() - due_s)
@@ -107,6 +109,7 @@ class LoopLag(Service):
     def _collect(self) -> Iterable[Metric]:
         from prometheus_client.core import GaugeMetricFamily  # noqa: PLC0415 - as above
 
+        # Each scrape begins anew. With two scrapers, each sees only a part of the time.
         worst_s, self.worst_s = self.worst_s, 0.0
         yield GaugeMetricFamily(
             f"geminga_{self._metrics.part}_event_loop_lag_seconds",
@@ -153,13 +156,22 @@ def part_app(
             case "/metrics/":
                 return 200, [(b"content-type", CONTENT_TYPE.encode())], metrics.text()
             case "/health":
-                return await _health(check_health)
+                try:
+                    async with asyncio.timeout(HEALTH_TIMEOUT_S):
+                        await check_health()
+                except GemingaError as error:
+                    return _json(503, {"status": "unhealthy", "reason": str(error)})
+                except TimeoutError:
+                    reason = f"the check took longer than {HEALTH_TIMEOUT_S:g} s"
+                    return _json(503, {"status": "unhealthy", "reason": reason})
+                return _json(200, {"status": "ok"})
             case _:
                 return _json(404, {"reason": f"nothing at {path}; see /metrics and /health"})
 
     async def app(scope: Scope, _receive: Receive, send: Send) -> None:
         assert scope["type"] == "http"
         principal = scope.get("state", {}).get("principal") or ANONYMOUS
+        # Before the path is looked at: a client without rights does not learn what exists.
         try:
             await authorizer.authorize(principal, Action.READ, resource)
             if scope["method"] in ("GET", "HEAD"):
@@ -170,22 +182,11 @@ def part_app(
             status, headers, body = _json(403, {"reason": str(error)})
         headers.append((b"content-length", str(len(body)).encode()))
         await send({"type": "http.response.start", "status": status, "headers": headers})
+        # The length of a HEAD answer is that of the body it leaves out (RFC 9110, 9.3.2).
         body = b"" if scope["method"] == "HEAD" else body
         await send({"type": "http.response.body", "body": body})
 
     return app
-
-
-async def _health(check_health: CheckHealth) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    try:
-        async with asyncio.timeout(HEALTH_TIMEOUT_S):
-            await check_health()
-    except GemingaError as error:
-        return _json(503, {"status": "unhealthy", "reason": str(error)})
-    except TimeoutError:
-        reason = f"the check took longer than {HEALTH_TIMEOUT_S:g} s"
-        return _json(503, {"status": "unhealthy", "reason": reason})
-    return _json(200, {"status": "ok"})
 
 
 def _json(status: int, content: object) -> tuple[int, list[tuple[bytes, bytes]], bytes]:

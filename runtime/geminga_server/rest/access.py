@@ -40,6 +40,7 @@ class Question:
 
     async def __call__(self, request: Request) -> None:
         """Return where it may. Raises ``NotAuthorized``, ``RestError`` for an invalid name."""
+        # First: a name that is not valid is answered by its own error, with rights or without.
         resource = self._find_resource(request)
         await access_of(request).authorize(principal_of(request), self.action, resource)
 

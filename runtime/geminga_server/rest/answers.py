@@ -96,6 +96,7 @@ def answer_errors(
                     {"reason": error.detail}, status_code=error.status_code, headers=error.headers
                 )
             case GemingaError():
+                # The most derived class that has a status decides.
                 status = next((known[kind] for kind in type(error).__mro__ if kind in known), 500)
                 if status == 500:
                     log.error("request failed", exc_info=error, extra={"path": request.url.path})

@@ -84,8 +84,12 @@ def topic_in(request: Request) -> TopicName:
             path_value(request, "tenant"), path_value(request, "namespace")
         )
     except InvalidTopicName:
+        # Upstream's words: also where it is the namespace that is not valid.
         raise RestError(412, "Topic name is not valid") from None
     return TopicName.of(domain, namespace.tenant, namespace.local, local)
+
+
+# Coroutines around the functions above, as dependencies have to be.
 
 
 async def _namespace(request: Request) -> NamespaceName:
@@ -105,6 +109,7 @@ async def json_body(request: Request) -> object:
 
     Its bytes stay in ``request.state.body``, for handlers that forward the request.
     """
+    # Counted while it arrives, since a client may announce no length, or a wrong one.
     body = bytearray()
     async for chunk in request.stream():
         body += chunk

@@ -31,17 +31,19 @@ class RawPath:
         try:
             unquote(path, encoding="utf-8", errors="strict")
         except UnicodeDecodeError:
-            await _refuse(send)
+            # Names of topics and namespaces are text. ``path_value`` would replace other bytes, and
+            # two different names could become one.
+            reason = "The path is not valid UTF-8 after percent-decoding"
+            body = json.dumps({"reason": reason}).encode()
+            headers = [
+                (b"content-type", b"application/json"),
+                (b"content-length", b"%d" % len(body)),
+            ]
+            await send({"type": "http.response.start", "status": 400, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
             return
         # The metrics page is the one resource whose name ends with a slash.
         if path != "/metrics/" and len(path) > 1 and path.endswith("/"):
             path = path[:-1]
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         await self._app({**scope, "path": path, "method": method}, receive, send)
-
-
-async def _refuse(send: Send) -> None:
-    body = json.dumps({"reason": "The path is not valid UTF-8 after percent-decoding"}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": 400, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

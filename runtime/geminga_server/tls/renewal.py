@@ -51,6 +51,7 @@ class ServerTls(Service):
 
     async def _open(self, stack: AsyncExitStack) -> None:
         del stack  # contexts need no closing
+        # Before the files are read: a change while they are read shows at the next check.
         self._states = _states_of(self._config.files)
         self._context = self._current = await asyncio.to_thread(self._config.server_context)
         # OpenSSL calls this in every handshake, also where the client names no host. It takes the
@@ -66,12 +67,15 @@ class ServerTls(Service):
 
     async def refresh(self) -> None:
         """Check whether the files have changed, and use their new content."""
+        # A few calls of ``stat`` on the loop; reading and parsing is done in a thread.
         states = _states_of(self._config.files)
         if states == self._states:
             return
         try:
             self._current = await asyncio.to_thread(self._config.server_context)
         except ServerStartError as error:
+            # The states in use stay, so that the files are read again at the next check: the second
+            # of two files may be on its way.
             if states != self._refused:
                 self._refused = states
                 log.warning("tls files not taken over", extra={"why": str(error)})

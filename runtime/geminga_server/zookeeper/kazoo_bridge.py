@@ -89,6 +89,7 @@ class Answer:
                 return
             self._value, self.exception, self._is_ready = value, error, True
             linked, self._linked = self._linked, []
+        # Outside of the lock: what they post may take other locks.
         for function in linked:
             function(self)
 
@@ -117,6 +118,7 @@ class Connection:
         # Read from the socket; what lies before ``_start`` was given to kazoo.
         self._buffer = b""
         self._start = 0
+        # Taken from kazoo and not sent yet.
         self._unsent = bytearray()
 
     def pending(self) -> int:
@@ -145,6 +147,7 @@ class Connection:
         """Send all that was taken, waiting while the socket is full."""
         if not self._unsent:
             return
+        # A socket that does not block takes a part, or nothing while its buffer is full.
         unsent, self._unsent = memoryview(self._unsent), bytearray()
         while unsent:
             try:
@@ -179,6 +182,7 @@ class Waker:
         self._reader, self._writer = socket.socketpair()
         # Requests announced and not taken. One byte is in the pair exactly while it is above 0.
         self._count = 0
+        # Guards the count together with the byte in the pair: both threads change them.
         self._lock = threading.Lock()
 
     def pending(self) -> int:
@@ -230,6 +234,7 @@ class LoopHandler:
         self._posted: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
         # The loop was woken and has not begun to deliver.
         self._is_wake_up_due = False
+        # Nothing more is delivered: the client was given up, or the loop is closed.
         self._is_detached = False
         # kazoo reads this one.
         self.running = False
@@ -244,6 +249,8 @@ class LoopHandler:
 
     def post(self, function: Callable[..., object], *args: object) -> None:
         """Have the loop call ``function(*args)``, after everything posted before."""
+        # Appending to a deque is atomic, and comes before the flag is read: either ``_deliver``
+        # still finds the call, or it has reset the flag and the loop is woken again.
         self._posted.append((function, args))
         if self._is_wake_up_due:
             return

@@ -117,6 +117,8 @@ def connect_kazoo(hosts: str, session_timeout_s: float, handler: LoopHandler) ->
 def stop_client(client: Client) -> None:
     """End the client's session and thread. Waits for them: not to be called on the loop."""
     try:
+        # ``stop`` sends the end of the session and joins kazoo's thread, which must be gone before
+        # its socket pair is given back.
         client.stop()
         client.close()
     except Exception:  # a bare Exception is what kazoo raises for a thread that hangs

@@ -84,8 +84,10 @@ def coordination_error(error: BaseException, path: str) -> CoordinationError:
             return ConnectionLost(f"no connection to ZooKeeper for the request for {path}")
         case SessionExpiredError():
             return SessionExpired(f"the ZooKeeper session was over before the answer for {path}")
+        # Alike for callers: a write may or may not have been carried out.
         case ConnectionLoss() | OperationTimeoutError() | SessionMovedError() | ThrottledOpError():
             return ConnectionLost(f"ZooKeeper gave no answer for {path}: {type(error).__name__}")
+        # Mistakes of ours, or settings of the server, such as a permission or a quota.
         case _:
             return CoordinationError(f"ZooKeeper refused the request for {path}: {error!r}")
 

@@ -46,6 +46,7 @@ class _Request:
     deadline_s: float
 
     def fail(self, error: CoordinationError) -> None:
+        # It is done already where its task was cancelled or its deadline has passed.
         if not self.future.done():
             self.future.set_exception(error)
 
@@ -59,6 +60,7 @@ class Watch:
 
     def __call__(self, _event: object) -> None:
         """The node changed, or the connection broke; kazoo calls this, on the loop."""
+        # Without an answer the caller knows of no watch: it got an error, and has to read again.
         future = self.asked_by
         if future is None or not future.done() or future.cancelled() or future.exception():
             return
@@ -74,6 +76,7 @@ class Requests:
         self.timeout_s = timeout_s
         # An answer failed to come while the part ended: every request fails from now on.
         self.is_given_up = False
+        # ``hurry`` was called: the process ends.
         self._is_hurried = False
         self._is_closed = False
         # Where requests are sent now; None while there is no connection.
@@ -82,6 +85,7 @@ class Requests:
         # first that has no answer, is enough.
         self._in_flight: dict[_Request, None] = {}
         self._held: deque[_Request] = deque()
+        # The timer of the oldest request that has no answer.
         self._deadline: asyncio.TimerHandle | None = None
 
     def ask(
@@ -123,6 +127,7 @@ class Requests:
         limit_s = asyncio.get_running_loop().time() + self.timeout_s
         for request in chain(self._in_flight, self._held):
             request.deadline_s = min(request.deadline_s, limit_s)
+        # The timer was set for the old deadline, which is later.
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -155,12 +160,14 @@ class Requests:
             handler.post_when_ready(request.send(client), self._answered, request)
 
     def _answered(self, request: _Request, answer: Answer) -> None:
+        # It may be gone already: ``fail_all`` does not wait for kazoo, which answers later.
         self._in_flight.pop(request, None)
         error = answer.exception
         if error is not None:
             request.fail(coordination_error(error, request.path))
         elif not request.future.done():  # else the answer came too late
             request.future.set_result(answer.get())
+        # There is room for one more in flight.
         if self._held:
             self._send_held()
 
@@ -189,6 +196,7 @@ class Requests:
             why = f"no answer from ZooKeeper for {request.path} within {limit_s}"
             request.fail(ConnectionLost(why))
             self.is_given_up = self._is_hurried
+        # Requests that were never sent go altogether: kazoo owes no answer for them.
         while self._held and self._held[0].future.done():
             self._held.popleft()
         if self.is_given_up:

@@ -105,9 +105,11 @@ class ZooKeeper(Service):
         # one; what the old one still posts is ignored.
         self._client: Client | None = None
         self._handler: LoopHandler | None = None
+        # What kazoo still reports of the session's end is ignored then.
         self._is_closed = False
         # Set from the first connection on.
         self._connected = asyncio.Event()
+        # Called in the order of registration.
         self._callbacks: list[OnSession] = []
         self._requests = Requests(session_timeout_s)
         self._ask = self._requests.ask
@@ -122,6 +124,7 @@ class ZooKeeper(Service):
             raise CoordinationError(
                 f"{self._hosts!r} is not a ZooKeeper address; it should look like {expected}"
             ) from error
+        # Before the wait: a client that does not connect in time has to be stopped too.
         stack.push_async_callback(self._end)
         try:
             with WaitLog("waiting for zookeeper", self._first_connection):
@@ -197,6 +200,8 @@ class ZooKeeper(Service):
 
     async def get(self, path: str, *, on_change: OnChange | None = None) -> tuple[bytes, NodeStat]:
         """Value and stat; ``on_change`` is called once, at the next change or deletion."""
+        # One object for each request: kazoo keeps a set of the watches of a node, and calls a
+        # callback that was given to it twice only once.
         watch = Watch(on_change) if on_change else None
         answer = self._ask(path, lambda client: client.get_async(path, watch=watch), watch)
         value, stat = cast("tuple[bytes | None, KazooStat]", await answer)
@@ -229,6 +234,7 @@ class ZooKeeper(Service):
         """All or nothing. Raises the error of the operation that could not be done."""
         if not operations:
             return
+        # Errors about the whole transaction name its first path.
         first = operations[0].path
         check_size(first, sum(map(operation_bytes, operations)))
 
@@ -251,6 +257,7 @@ class ZooKeeper(Service):
         client = self._make_client(handler)
 
         def listener(kazoo_state: str) -> None:  # on kazoo's thread: only posts
+            # Read here and not on the loop: they are those of this event.
             identity = client.client_id
             session_id = identity[0] if identity else 0
             is_over = is_dead(client.client_state)
@@ -272,6 +279,7 @@ class ZooKeeper(Service):
             return
         state = session_state(kazoo_state)
         if state is SessionState.CONNECTED:
+            # After a reconnect in time it is the session of before, with its ephemeral nodes.
             is_new = session_id != self.session_id
             self.session_id = session_id
             log.info(
@@ -280,6 +288,7 @@ class ZooKeeper(Service):
             )
             self._change_state(SessionState.CONNECTED)
             self._connected.set()
+            # Last: requests that were held are sent in the session that is reported now.
             self._requests.connected(client, handler)
         elif state is SessionState.SUSPENDED:
             log.warning("zookeeper connection lost", extra={"hosts": self._hosts})
@@ -299,6 +308,7 @@ class ZooKeeper(Service):
                 # The server refused the client, which gives up for good: begin anew with another.
                 self._client = self._handler = None
                 handler.detach()
+                # In a thread: stopping waits for kazoo's own.
                 threading.Thread(
                     target=stop_client, args=(client,), name="kazoo-stop", daemon=True
                 ).start()
@@ -312,6 +322,7 @@ class ZooKeeper(Service):
         if self._doubt_timer is not None:
             self._doubt_timer.cancel()
             self._doubt_timer = None
+        # Before callbacks run: their requests must not go to a connection that is gone.
         if state is not SessionState.CONNECTED:
             self._requests.disconnected()
         if state is self.state:
@@ -345,6 +356,7 @@ class ZooKeeper(Service):
         # In a thread of its own, not in one of asyncio's: those hold up the end of the process.
         threading.Thread(target=stop_then_report, name="kazoo-stop", daemon=True).start()
         requests = self._requests
+        # Without a connection no server can confirm anything: it ends the session by its time-out.
         is_heard = self.state is SessionState.CONNECTED and not requests.is_given_up
         try:
             async with asyncio.timeout(min(CLOSE_TIMEOUT_S, requests.timeout_s) if is_heard else 0):

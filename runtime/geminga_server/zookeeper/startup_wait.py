@@ -26,6 +26,7 @@ class WaitLog:
     def __init__(self, event: str, facts: Callable[[], Mapping[str, object]]) -> None:
         self._event = event
         self._facts = facts
+        # When the block was entered, by the loop's time.
         self._begun_s = 0.0
         self._next: asyncio.TimerHandle | None = None
 

@@ -34,7 +34,9 @@ class SimulatedClock:
         self._pace = pace or Pace()
         # What ``advance`` and ``step_s`` have added to both clocks, in seconds.
         self._ahead_s = 0.0
+        # How far the wall clock is ahead of the true time.
         self.skew_ms = skew_ms
+        # How far reading the monotonic clock sets it ahead.
         self.step_s = step_s
 
     def monotonic(self) -> float:

@@ -184,8 +184,33 @@ class SimulatedLoop(TimerLoop):
         sys.set_asyncgen_hooks(firstiter=self._own_generator, finalizer=self._close_generator)
         self._is_running = True
         _set_running_loop(self)
+        heap = self._heap
         try:
-            self._run()
+            while not self._is_stopping:
+                if not heap:
+                    raise SimulationDeadlock(self.pending_tasks())
+                when_s, _, serial, item = heappop(heap)
+                if isinstance(item, SimulatedHandle):
+                    # A timer is due. Its callback joins what is ready in its process, and runs in
+                    # the turn that is queued already, or once the process is no longer busy, or
+                    # now.
+                    incarnation = item.incarnation
+                    if item.is_cancelled or not incarnation.is_alive:
+                        continue
+                    self._advance(when_s)
+                    incarnation.ready.append(item)
+                    if incarnation.turn_serial:
+                        continue
+                    if incarnation.busy_until_s > self.now_s:
+                        self._queue_turn(incarnation)
+                        continue
+                else:
+                    # A turn is due, unless another was queued in its place (``pause``).
+                    incarnation = item
+                    if incarnation.turn_serial != serial or not incarnation.is_alive:
+                        continue
+                    self._advance(when_s)
+                self._run_turns(incarnation)
         finally:
             self._is_running = False
             self._is_stopping = False
@@ -216,33 +241,6 @@ class SimulatedLoop(TimerLoop):
         if not task.cancelled() and isinstance(task.exception(), (SystemExit, KeyboardInterrupt)):
             return  # run_forever ends by that exception
         self.stop()
-
-    def _run(self) -> None:
-        heap = self._heap
-        while not self._is_stopping:
-            if not heap:
-                raise SimulationDeadlock(self.pending_tasks())
-            when_s, _, serial, item = heappop(heap)
-            if isinstance(item, SimulatedHandle):
-                # A timer is due. Its callback joins what is ready in its process, and runs in the
-                # turn that is queued already, or once the process is no longer busy, or now.
-                incarnation = item.incarnation
-                if item.is_cancelled or not incarnation.is_alive:
-                    continue
-                self._advance(when_s)
-                incarnation.ready.append(item)
-                if incarnation.turn_serial:
-                    continue
-                if incarnation.busy_until_s > self.now_s:
-                    self._queue_turn(incarnation)
-                    continue
-            else:
-                # A turn is due, unless another was queued in its place (``pause``).
-                incarnation = item
-                if incarnation.turn_serial != serial or not incarnation.is_alive:
-                    continue
-                self._advance(when_s)
-            self._run_turns(incarnation)
 
     def _advance(self, when_s: float) -> None:
         # What was due while a process was busy comes later than it was due: time stays then.

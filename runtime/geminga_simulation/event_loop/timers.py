@@ -112,6 +112,7 @@ class TimerLoop(asyncio.BaseEventLoop):
                 or (entry[3].incarnation.is_alive and not entry[3].is_cancelled)
             ]
             heapify(heap)
+            # Twice as many: the sweeps cost each timer a constant share.
             self._sweep_at = 2 * len(heap) + CANCELLED_TIMERS_KEPT
         return handle
 

@@ -57,6 +57,7 @@ class Trace:
         return self._hash.copy().hexdigest()
 
     def _fold(self) -> None:
+        # ``append`` stays bound to this array, so the array is emptied and not replaced.
         self._hash.update(self._numbers.tobytes())
         del self._numbers[:]
 

@@ -135,6 +135,7 @@ class AcknowledgementHistory(Generic[PositionT]):
                     f"{client} was sent {item} after {sent_after_s:.6f}, and got it at"
                     f" {arrived_s:.6f}, when that was settled: {settled}"
                 )
+                # One mistake for each delivery, however many requests had settled the message.
                 return
 
     def check(self) -> None:
@@ -148,5 +149,6 @@ class AcknowledgementHistory(Generic[PositionT]):
         for asked in self._named.get(item, ()):
             if asked.returned_s < inf:
                 yield asked
+        # Most deliveries are of items beyond the furthest one: they need no walk through the list.
         if self._furthest is not None and not self._furthest < item:
             yield from (asked for asked in self._up_to if asked.covers(item))

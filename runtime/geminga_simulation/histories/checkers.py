@@ -7,6 +7,7 @@ test works. Items are anything hashable: payloads, message ids, numbers.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
 
@@ -99,6 +100,7 @@ def check_acknowledgements(
         )
 
 
+@dataclass(slots=True, eq=False)
 class NoLostAcknowledgement:
     """Watches that no message comes again after its acknowledgement was confirmed.
 
@@ -109,8 +111,7 @@ class NoLostAcknowledgement:
     subscription that was moved back (``seek``, a reset) begins with a new watch.
     """
 
-    def __init__(self) -> None:
-        self._confirmed: set[Hashable] = set()
+    _confirmed: set[Hashable] = field(default_factory=set[Hashable])
 
     def confirmed(self, items: Iterable[Hashable]) -> None:
         """The acknowledgements of these items were confirmed to the client."""
@@ -122,11 +123,11 @@ class NoLostAcknowledgement:
             raise InvariantViolated(f"{item!r} came again, its acknowledgement was confirmed")
 
 
+@dataclass(slots=True, eq=False)
 class NeverBackwards:
     """Watches numbers that may only grow: the last add confirmed, as each reader sees it."""
 
-    def __init__(self) -> None:
-        self._highest: dict[Hashable, int] = {}
+    _highest: dict[Hashable, int] = field(default_factory=dict[Hashable, int])
 
     def observe(self, what: Hashable, value: int) -> None:
         """``what`` (a ledger, a reader) stands at ``value`` now."""
@@ -136,11 +137,12 @@ class NeverBackwards:
         self._highest[what] = value
 
 
+@dataclass(slots=True, eq=False)
 class OneTruth:
     """Watches that all readers of a place read the same there, whenever they read it."""
 
-    def __init__(self) -> None:
-        self._contents: dict[Hashable, object] = {}
+    # What the first reader of each place found.
+    _contents: dict[Hashable, object] = field(default_factory=dict[Hashable, object])
 
     def observe(self, place: Hashable, content: object) -> None:
         """A reader found ``content`` at ``place`` (an entry of a ledger)."""

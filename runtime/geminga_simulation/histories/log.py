@@ -103,6 +103,7 @@ class LogHistory(Generic[PositionT]):
         # ``now_s`` is the earliest moment for the next one, ``latest`` the operation that made it.
         effect_s: dict[PositionT, float] = {}
         now_s, latest = -inf, "the beginning"
+        # None first: a log may be empty only before its first append took effect.
         for position in (None, *sorted(stored)):
             step: list[Append[PositionT] | _Look[PositionT]] = []
             if position is not None:
@@ -142,6 +143,7 @@ class LogHistory(Generic[PositionT]):
                 if there.value != look.value:
                     why = f"{look} read at {look.position}: {found}; there is {there}"
                     raise InvariantViolated(why)
+            # An append without an answer was made after all: the read shows where.
             elif found.position is None:
                 found.position = look.position
                 stored[look.position] = found
@@ -163,5 +165,6 @@ class LogHistory(Generic[PositionT]):
             if position is not None and position not in stored:
                 if not self.is_read_in_part:
                     raise InvariantViolated(f"{looks[0]} was told of {position}: not stored")
-                stored[position] = Append("somebody", None, -inf, position)
+                # Some append without an answer, whose value was not read: it may be any of them.
+                stored[position] = Append("a client", None, -inf, position)
         return lasts

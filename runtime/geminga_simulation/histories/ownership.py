@@ -57,6 +57,7 @@ class OwnershipHistory:
     saw ZooKeeper change.
     """
 
+    # The nodes that have an owner when the history begins.
     held: Held = frozenset()
     _operations: list[Operation] = field(default_factory=list[Operation])
 
@@ -79,6 +80,8 @@ def _step(held: Held, what: Hashable) -> Held | None:
     if isinstance(what, _Owned):
         return held if any(owner == what.by for _, owner in held) else None
     assert isinstance(what, _Changed)
+    # A node that has another owner cannot be acquired, and only its owner loses it: such an order
+    # of the operations is no explanation.
     stands = what.node, what.owner
     if what.change is Change.ACQUIRED:
         is_free = all(node != what.node for node, _ in held)

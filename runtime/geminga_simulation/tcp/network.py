@@ -127,6 +127,7 @@ class SimulatedNetwork:
                 if is_silent:
                     end.out_pipe.truncate()
                 elif end.in_pipe.segments:
+                    # Unread bytes: a reset, which may overtake what this process has sent.
                     end.out_pipe.truncate()
                     self.reset_from(end)
                 else:
@@ -287,7 +288,8 @@ class HostNetwork:
         try:
             endpoint = await connected
         except asyncio.CancelledError:
-            # Cancelled in the turn in which the stream was opened: it belongs to no one any more.
+            # Cancelled in the turn in which the stream was opened: without a protocol it would
+            # stay open until the run ends.
             if connected.done() and not connected.cancelled() and connected.exception() is None:
                 connected.result().abort()
             raise
@@ -313,6 +315,7 @@ class HostNetwork:
             port = self._listen_port
             self._listen_port += 1
         listener = SimulatedListener(self, factory, copy_context(), port)
+        # The cleanup of a dead process may still listen: it gets a listener that hears nothing.
         if not is_dead_here():
             if port in self.listeners:
                 raise OSError(errno.EADDRINUSE, f"port {port} of {self.name} is taken")

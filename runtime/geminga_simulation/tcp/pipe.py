@@ -182,11 +182,13 @@ class Pipe:
             and segments[1].chunks is not None
             and network.random.random() < conditions.merge_probability
         ):
+            # Nothing is delivered now; both are due then, and leave the queue together.
             self.schedule(segments[1].arrival_s)
             return
         chunks: list[Chunk] = []
         while segments and segments[0].arrival_s <= now_s:
             arrived = segments[0].chunks
+            # All that has arrived by now becomes one read of the socket.
             if arrived is None:
                 break  # the end is delivered alone, with its own timer
             chunks += arrived
@@ -207,6 +209,7 @@ class Pipe:
         self.schedule()
         if self.sender.backlog_bytes:
             self.sender.refill_later()
+        # The canary: these bytes were taken off the pipe, and reach no protocol.
         if network.is_leaky and network.random.randrange(CHANCES_PER_STRIKE) == 0:
             return
         receiver.receive(bytes(content))

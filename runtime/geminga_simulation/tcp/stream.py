@@ -56,6 +56,7 @@ class Endpoint(asyncio.Transport):
         # ``write_eof`` was called: the end goes out behind the backlog.
         self._is_end_due = False
         self._is_end_received = False
+        # The protocol called ``pause_reading``: arriving bytes stay in the pipe.
         self._is_read_paused = False
         # The protocol was told to pause writing, and not yet to resume.
         self._is_writing_paused = False
@@ -82,6 +83,7 @@ class Endpoint(asyncio.Transport):
         content = data if isinstance(data, bytes) else bytes(data)
         pipe = self.out_pipe
         room_bytes = self._network.window_bytes - pipe.unread_bytes
+        # The usual case, without a turn through the backlog.
         if not self._backlog and len(content) <= room_bytes:
             pipe.send(content)
             return
@@ -247,6 +249,7 @@ class Endpoint(asyncio.Transport):
         room_bytes = self._network.window_bytes - pipe.unread_bytes
         while backlog and room_bytes > 0:
             content = backlog.popleft()
+            # TCP knows no messages: a part goes out, the rest when the window opens.
             if len(content) > room_bytes:
                 backlog.appendleft(memoryview(content)[room_bytes:])
                 content = memoryview(content)[:room_bytes]

@@ -58,6 +58,7 @@ class InterceptedSession:
         # All requests, oldest first, as ``"create /path"``; tests clear it. A transaction is listed
         # with the number of its operations. Parents that a creation makes are not listed.
         self.requests: list[str] = []
+        # Each takes the first request that fits it, and is gone then.
         self._losses: list[_Loss] = []
 
     def lose(self, verb: str, path_part: str = "", *, is_done: bool) -> None:
@@ -83,6 +84,7 @@ class InterceptedSession:
                 break
         else:
             return await act()
+        # Before the request is made: it may lead to others, which are not to be lost as well.
         self._losses.remove(loss)
         if loss.is_done:
             await act()

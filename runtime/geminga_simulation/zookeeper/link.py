@@ -173,6 +173,7 @@ class SessionLink:
             return  # broken, and not noticed yet: the request fails with the others when it is
         self._requests.append(request)
         conditions, chance = server.conditions, server.random
+        # Never before the one sent before it: a session's requests keep their order.
         self._arrival_s = max(self._arrival_s, server.loop.now_s + server.delay_s())
         if conditions.late_probability and chance.random() < conditions.late_probability:
             self._arrival_s += chance.random() * conditions.late_s_max
@@ -198,6 +199,7 @@ class SessionLink:
                 self._requests.clear()  # nothing behind it may arrive either
                 self.cut_link()
             case Trouble.UNANSWERED:
+                # The answer is queued, and dropped by the cut: the client never learns of it.
                 self._serve(request)
                 self.cut_link()
             case Trouble.EXPIRED:
@@ -248,11 +250,13 @@ class SessionLink:
             self._in_flight.pop(request, None)
             if watch is not None and error is None:
                 self._watches[watch] = None
+                # The caller is gone, and its watch with it: as ``Watch`` of the real adapter.
                 if request.future.cancelled():
                     watch.is_spent = True
             request.settle(result, error)
 
         if follower is not None and request.verb:
+            # The leader has made the write; the follower answers once it has learned of it.
             self._unheard += 1
             follower.behind.append(partial(self._answer_on, self._link, answer))
         else:
@@ -319,6 +323,7 @@ class SessionLink:
         arriving = server.random.randrange(len(self._requests) + 1)
         for _ in range(arriving if server.is_alive(self.session_id) else 0):
             self._serve(self._requests.popleft())
+        # Timers of arrivals stay set. They compare this number, and do nothing.
         self._link += 1
         self._requests.clear()
         self._answers.clear()
@@ -369,6 +374,7 @@ class SessionLink:
             return
         if self.state is SessionState.CONNECTED:
             return  # it has not noticed yet that the connection broke
+        # Only the server knows that a session has expired: the client learns of it here.
         is_known = self.state is not SessionState.EXPIRED
         if is_known and not server.is_alive(self.session_id):
             self.session_id = NO_SESSION

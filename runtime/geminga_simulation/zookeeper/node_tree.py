@@ -192,6 +192,7 @@ class NodeTree:
         try:
             result = change()
         except BaseException:
+            # The last step first, so that each finds the tree as it left it.
             for undo in reversed(self._undo):
                 undo()
             self._events.clear()
@@ -210,11 +211,13 @@ class NodeTree:
         parent = self._nodes.get(parent_path or "/")
         if parent is None:
             raise NodeMissing(path)
+        # The number of creations never goes back, so names of deleted nodes do not come again.
         if is_sequential:
             name = f"{name}{parent.creations:010d}"
             path = f"{parent_path}/{name}"
         if path in self._nodes:
             raise NodeExists(path)
+        # ZooKeeper allows no children there: they would outlive their parent.
         if parent.owner:
             raise CoordinationError(f"node {parent_path} is ephemeral and can have no children")
         parent.creations += 1
@@ -227,6 +230,7 @@ class NodeTree:
             parent.creations -= 1
             self._drop(path)
 
+        # In the order in which ZooKeeper fires them: the node's own watches, then its parent's.
         self._undo.append(undo)
         self._events += [(Event.CREATED, path), (Event.CHILDREN, parent_path or "/")]
         return path

@@ -113,6 +113,7 @@ class SimulatedZooKeeper:
     ) -> SimulatedSession:
         """A session for the running process on ``host``, connected at once if that can be."""
         client = SimulatedSession(self, host, copy_context(), timeout_s)
+        # Those of dead processes are dropped here, so that a long story does not pile them up.
         self._clients = [known for known in self._clients if not known.is_over]
         self._clients.append(client)
         client.connect()
@@ -170,6 +171,7 @@ class SimulatedZooKeeper:
 
     def go_away(self) -> None:
         """The server stands still or is restarted, until ``come_back``."""
+        # First: a session whose connection breaks must not begin to count its silence.
         self.is_away = True
         for client in self.sessions():
             client.cut_link()
@@ -269,6 +271,7 @@ class SimulatedZooKeeper:
         quiet_s = self.random.random() * timeout_s / PINGS_PER_TIMEOUT
         is_new = session_id in self._expiries and self._expiries[session_id] is None
         if is_new and not self.is_away:
+            # The server counts from the last heartbeat, which came before the silence was noticed.
             self._expiries[session_id] = self.loop.after(
                 timeout_s - quiet_s, self._time_out, session_id, context=self.context
             )
@@ -301,6 +304,7 @@ class SimulatedZooKeeper:
         for observe in self.observers:
             observe(event, path)
         self._send(self.leader.spend(event, path))
+        # A lagging follower spends its own watches when it learns of the change.
         follower = self.follower
         if follower is not None:
             follower.behind.append(lambda: self._send(follower.spend(event, path)))

@@ -54,6 +54,7 @@ class SimulatedSession(SessionLink):
         """End the session at the server, if it can be reached; what still waits fails."""
         if self.is_over:
             return
+        # Behind all requests sent before; without a connection the session times out.
         if self.is_link_up:
             server, session_id = self.server, self.session_id
             goodbye = self.ask("/", lambda _: server.end(session_id))

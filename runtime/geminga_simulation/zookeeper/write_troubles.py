@@ -64,6 +64,7 @@ class WriteTroubles:
         # The first write of a kind always, the n-th with a chance of one in n.
         if self._random.random() * self._written[kind] >= 1:
             return None
+        # The oldest one: those behind it wait for other writes.
         trouble, note = self._waiting.popleft()
         self.met[kind] += 1
         note(f"{verb} of {path} {trouble.value}")
