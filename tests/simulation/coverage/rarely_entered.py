@@ -118,7 +118,7 @@ RARELY: frozenset[str] = frozenset(
         "geminga_broker.ownership.owned_bundles:OwnedBundles._delete_node:except NodeMissing",
         "geminga_broker.ownership.owned_bundles:OwnedBundles.acquire:raise ServiceNotReady",
         "geminga_broker.ownership.owned_bundles:OwnedBundles.split:raise NotOwned (2)",
-        "geminga_broker.ownership.ownership:Ownership._find_owner:raise ServiceNotReady (3)",
+        "geminga_broker.ownership.ownership:Ownership.owner_of:raise ServiceNotReady (3)",
         "geminga_broker.replication.remote_clusters:RemoteClusters._client_of:except (ClientError, ValueError)",  # noqa: E501
         "geminga_broker.replication.remote_clusters:RemoteClusters._client_of:raise ClusterUnreachable",  # noqa: E501
         "geminga_broker.replication.remote_clusters:RemoteClusters._client_of:raise ClusterUnreachable (2)",  # noqa: E501
