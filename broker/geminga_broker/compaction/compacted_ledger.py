@@ -124,7 +124,7 @@ class CompactedLedger:
         return low
 
     async def _read_position(self, index: int) -> Position:
-        # The start of the entry is enough: payloads may be megabytes.
+        """Read the position of an entry from its start: payloads may be megabytes."""
         (entry,) = await self._ask(lambda reader: reader.peek(index))
         if len(self._positions) >= POSITIONS_KEPT_MAX:
             del self._positions[next(iter(self._positions))]

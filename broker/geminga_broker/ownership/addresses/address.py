@@ -29,7 +29,7 @@ class BrokerAddress:
 
     @property
     def rest_url(self) -> str:
-        """The URL that identifies the broker in records: plain HTTP if it serves that, else HTTPS."""
+        """The URL that identifies the broker in records: its HTTP URL if it has one, else HTTPS."""
         return self.http_url or self.http_url_tls
 
 
