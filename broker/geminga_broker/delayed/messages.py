@@ -92,6 +92,7 @@ class DelayedMessages:
         self._index = DelayedMessageIndex(self._kept(self._config), clock.wall_ms())
         # Of several consumers that connect at once, one recovers the buckets.
         self._recovering = asyncio.Lock()
+        # Until then no work with buckets is done: those of the owner before are not known yet.
         self._is_recovered = self._store is None
         # Buckets that cannot be read: their names are to be taken out of the cursor.
         self._lost: list[BucketKey] = []
@@ -150,7 +151,7 @@ class DelayedMessages:
     # Reading
 
     def pass_held(self, position: Position) -> Position:
-        """The first position from ``position`` on that is not held back."""
+        """The first position from ``position`` on whose entry is not held back."""
         held = self._index.held
         # Across ledgers: the run may end with its ledger, and the next begin with another run.
         while held:

@@ -86,6 +86,7 @@ class HistoryRecords:
                 else:
                     await self.coordination.set(path, record.encode())
             except NodeMissing:
+                # The first record of a bundle or a broker, or one that was deleted by hand.
                 if record is not None:
                     with suppress(NodeExists):  # the next leader's, which is newer
                         await self.coordination.create(path, record.encode(), make_parents=True)

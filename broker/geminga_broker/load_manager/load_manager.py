@@ -236,5 +236,5 @@ class LoadManager(Service):
                 await asyncio.sleep(0)
         self.load.renew(loads, self._clock.monotonic())
         self._history.keep_brokers(loads)
-        # Again: taking in the reports of a hundred brokers takes its time.
+        # Checked again: another broker may have become the leader while reports were taken in.
         return self._is_leader()

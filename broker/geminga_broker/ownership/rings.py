@@ -64,6 +64,7 @@ class Rings:
 
     def _ring(self, namespace: NamespaceName, record: BundlesData) -> BundleRing:
         kept = self._rings.get(namespace)
+        # ``Namespaces`` gives the same object until the record changes.
         if kept is not None and kept[0] is record:
             return kept[1]
         ring = BundleRing(namespace, [parse_boundary(text) for text in record.boundaries])

@@ -132,6 +132,7 @@ class Replicator(Service):
         self._position = cursor.mark_delete
         # Sequence ids: they only order what this replicator sends.
         self._numbers = count()
+        # Set when something may have become possible: a read, a send, or an end.
         self._woken = asyncio.Event()
         self._running: asyncio.Task[object] | None = None
 
@@ -412,11 +413,12 @@ class Replicator(Service):
     ) -> None:
         """Called by the channel: the remote cluster has the entry or, with an ``error``, the
         channel has ended."""
-        del message_id
+        del message_id  # the cursor counts by positions of this cluster
         # A receipt that comes after a failure must not move the cursor past what failed.
         if error is None and self._channel is not None:
             self._logged_failure = ""
             if self._is_sending_singly:
+                # The entry that was refused before is stored now: send as usual again.
                 self._is_sending_singly = False
                 self.wake()
             if sent is self._newest:

@@ -119,9 +119,9 @@ RARELY: frozenset[str] = frozenset(
         "geminga_broker.ownership.owned_bundles:OwnedBundles.acquire:raise ServiceNotReady",
         "geminga_broker.ownership.owned_bundles:OwnedBundles.split:raise NotOwned (2)",
         "geminga_broker.ownership.ownership:Ownership.owner_of:raise ServiceNotReady (3)",
-        "geminga_broker.replication.remote_clusters:RemoteClusters._client_of:except (ClientError, ValueError)",  # noqa: E501
-        "geminga_broker.replication.remote_clusters:RemoteClusters._client_of:raise ClusterUnreachable",  # noqa: E501
-        "geminga_broker.replication.remote_clusters:RemoteClusters._client_of:raise ClusterUnreachable (2)",  # noqa: E501
+        "geminga_broker.replication.remote_clusters:RemoteClusters.channels:except (ClientError, ValueError)",  # noqa: E501
+        "geminga_broker.replication.remote_clusters:RemoteClusters.channels:raise ClusterUnreachable",  # noqa: E501
+        "geminga_broker.replication.remote_clusters:RemoteClusters.channels:raise ClusterUnreachable (2)",  # noqa: E501
         "geminga_broker.replication.remote_clusters:RemoteClusters._look_again:except ClusterUnreachable",  # noqa: E501
         "geminga_broker.replication.remote_clusters:RemoteClusters._record:except ClusterNotFound",
         "geminga_broker.replication.remote_clusters:RemoteClusters._record:raise ClusterUnreachable",  # noqa: E501

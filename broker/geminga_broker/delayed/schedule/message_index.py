@@ -61,11 +61,16 @@ class DelayedMessageIndex:
     def __init__(self, config: DelayedConfig, now_ms: int) -> None:
         # May be replaced at any time.
         self.config = config
+        # The messages that are held back. What a wheel or a bucket has beyond them does not count.
         self.held = DelayedBitmap()
+        # The buckets that are stored.
         self.buckets: dict[BucketKey, Bucket] = {}
         # The bucket that is to be written, until ``written``, ``unwritable`` or ``clear``.
         self.sealing: OpenBucket | None = None
+        # Messages with their times: those of segments that were read, and those that fit
+        # into no bucket.
         self._loaded = TimeWheel(now_ms, config.slot_ms)
+        # The bucket of the newest ledgers; None before the first message of one.
         self._open: OpenBucket | None = None
         # The last ledger of any bucket that is sealed or stored.
         self._bucketed_upto = -1
@@ -232,8 +237,8 @@ class DelayedMessageIndex:
         """Buckets of which no message is held back any more."""
         if not self.held:
             return list(self.buckets.values())
-        # Searching the bitmaps takes its time: only buckets that were read to their end, or that
-        # the mark-delete position has passed, can have none.
+        # Searching the bitmaps is slow, so other buckets are left out: only one that was read to
+        # its end, or that the mark-delete position has passed, can have no message left.
         return [
             bucket
             for key, bucket in self.buckets.items()

@@ -43,7 +43,7 @@ class Shedder:
 
     def decide(self, now_s: float) -> list[Move]:
         """The moves to be made now, of brokers whose loads were unequal often enough."""
-        # A bundle that was just moved stays: the rates of its new owner do not show it yet.
+        # A bundle that was moved lately stays where it is, whatever the loads say.
         moved = self.load.moved_since(now_s - self.config.load_balancer_shedding_grace_s)
         moves = plan_moves(self.load, self.config, fixed=moved)
         # Once is no reason to move anything: loads also differ for a moment.
@@ -78,6 +78,7 @@ class _MovableBundles:
     bundles: list[str]
 
     def take(self, index: int) -> tuple[float, str]:
+        """Remove the bundle at ``index``; returns its cost and its name."""
         return self.costs.pop(index), self.bundles.pop(index)
 
 
