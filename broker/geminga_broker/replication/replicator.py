@@ -19,7 +19,6 @@ from itertools import count
 from random import Random
 
 from geminga._channels.producer_channel import ProducerChannelOptions
-from geminga._channels.registry import Channels
 from geminga.errors import ClientError, TopicNotFound
 from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
@@ -248,7 +247,18 @@ class Replicator(Service):
             # Messages stay as they are; a topic that requires encryption checks each of them.
             is_encrypted=True,
         )
-        await self._check_partitions(channels)
+        # The remote topic needs as many partitions as the one here. Where the whole partitioned
+        # topic is missing there, it is created: sending would create this one partition only.
+        whole, remote_topics = route.topic.base, self._services.remote_topics
+        here = await self._services.partitions_of(whole)
+        try:
+            there = await channels.partitions(whole, creates=False)
+        except TopicNotFound:
+            there = 0  # a topic that is not partitioned is created by its first message
+        if here and not there and remote_topics.is_enabled:
+            await remote_topics.create(whole, here, route.target)
+        elif here != there:
+            raise PartitionsDiffer(str(whole), here, route.target, there)
         channel = ReplicationChannel(channels, route.topic, options)
         channel.on_settled, channel.on_room = self._settled, self.wake
         channel.on_end = lambda _: self.wake()
@@ -264,22 +274,6 @@ class Replicator(Service):
             self._position = self.cursor.mark_delete
             self._is_sending_singly |= channel.was_refused
             await channel.close()
-
-    async def _check_partitions(self, channels: Channels) -> None:
-        """Create the partitioned topic in the remote cluster, if it is missing there.
-
-        Raises ``PartitionsDiffer`` where it has other partitions there, ``RemoteRefused``.
-        """
-        whole, remote_topics = self.route.topic.base, self._services.remote_topics
-        here = await self._services.partitions_of(whole)
-        try:
-            there = await channels.partitions(whole, creates=False)
-        except TopicNotFound:
-            there = 0  # a topic that is not partitioned is created by its first message
-        if here and not there and remote_topics.is_enabled:
-            await remote_topics.create(whole, here, self.route.target)
-        elif here != there:
-            raise PartitionsDiffer(str(whole), here, self.route.target, there)
 
     async def _send_all(self, channel: ReplicationChannel) -> None:
         """Send all entries, and those that are published, until the channel ends. Raises why."""

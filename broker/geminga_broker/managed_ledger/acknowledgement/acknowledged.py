@@ -124,9 +124,6 @@ class Acknowledged:
             if self.partial_entries:
                 self.partial_entries.pop(self.mark_delete, None)
             return True
-        return self._acknowledge_anywhere(ledger_id, entry_id)
-
-    def _acknowledge_anywhere(self, ledger_id: int, entry_id: int) -> bool:
         # Clients may send any position: one that was trimmed, or that never was.
         span = self._chain.span(ledger_id)
         if span is None or not 0 <= entry_id < span.entries:
