@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from geminga_broker.compaction.errors import CompactedLedgerGone
@@ -31,29 +32,30 @@ class CompactedEntry(NamedTuple):
     payload: bytes
 
 
+@dataclass(slots=True, eq=False)
 class CompactedLedger:
     """The compacted ledger ``ledger_id``, opened when it is first read.
 
     All methods raise ``StorageUnavailable``, of it ``CompactedLedgerGone`` and ``EntryDamaged``.
     """
 
-    def __init__(self, ledgers: Ledgers, ledger_id: int) -> None:
-        self.ledger_id = ledger_id
-        self._ledgers = ledgers
-        self._reader: LedgerReader | None = None
-        # Of many that read at once, one opens the ledger.
-        self._opening = asyncio.Lock()
-        # By entry id of this ledger: its position in the log, in the order of their reading.
-        self._positions: dict[int, Position] = {}
-        # By position behind the last entry of a read: the entry of this ledger that comes next.
-        self._following: dict[Position, int] = {}
+    ledgers: Ledgers
+    ledger_id: int
+    # None until the first read, and again after one that failed.
+    _reader: LedgerReader | None = field(default=None, init=False)
+    # Of many that read at once, one opens the ledger.
+    _opening: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    # By entry id of this ledger: its position in the log, in the order of their reading.
+    _positions: dict[int, Position] = field(default_factory=dict[int, Position], init=False)
+    # By position behind the last entry of a read: the entry of this ledger that comes next.
+    _following: dict[Position, int] = field(default_factory=dict[Position, int], init=False)
 
     async def opened(self) -> LedgerReader:
         """The ledger's reader, which knows how many entries and bytes there are."""
         async with self._opening:
             if self._reader is None:
                 try:
-                    self._reader = await self._ledgers.open(self.ledger_id, recover=False)
+                    self._reader = await self.ledgers.open(self.ledger_id, recover=False)
                 except NoSuchLedger as error:
                     raise CompactedLedgerGone(self.ledger_id) from error
                 except (LedgerError, CoordinationError) as error:
@@ -124,7 +126,7 @@ class CompactedLedger:
         return low
 
     async def _read_position(self, index: int) -> Position:
-        # The start of the entry is enough: payloads may be megabytes.
+        """Read the position of an entry from its start: payloads may be megabytes."""
         (entry,) = await self._ask(lambda reader: reader.peek(index))
         if len(self._positions) >= POSITIONS_KEPT_MAX:
             del self._positions[next(iter(self._positions))]

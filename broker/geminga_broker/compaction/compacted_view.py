@@ -90,7 +90,7 @@ class CompactedView:
     async def _ask(self, question: Callable[[CompactedLedger], Awaitable[T]]) -> T | None:
         """The answer of the ledger in force; None where there is none, or it is gone.
 
-        A ledger that was replaced meanwhile may have been deleted: then the new one is asked.
+        A ledger that was replaced meanwhile may have been deleted: then the new one is read.
         """
         while (ledger := self.ledger) is not None:
             try:

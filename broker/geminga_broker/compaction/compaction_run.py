@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from geminga_broker.compaction.compacted_ledger import CompactedEntry
 from geminga_broker.compaction.report import Progress
@@ -26,32 +27,27 @@ from geminga_runtime.clock import Clock
 REST_S_MIN = 0.01
 
 
+@dataclass(slots=True, eq=False)
 class CompactionRun:
-    """Compacts ``source``. ``on_written`` is called with the number of entries that were written,
-    and the milliseconds until they were durable. ``progress`` may be read at any time."""
+    """Compacts ``source``: first ``find_newest``, then ``write`` with its outcome."""
 
-    def __init__(
-        self,
-        source: CompactionSource,
-        config: CompactionConfig,
-        *,
-        partition: int,
-        clock: Clock,
-        on_written: Callable[[int, float], None],
-    ) -> None:
-        self.progress = Progress()
-        self._clock = clock
-        self._on_written = on_written
-        self._source = source
-        self._config = config
-        self._partition = partition
-        # Rests that the rate demands and that were not taken yet.
-        self._to_rest_s = 0.0
+    source: CompactionSource
+    config: CompactionConfig
+    # The partition that the topic is, which the ids of the written messages name.
+    partition: int = field(kw_only=True)
+    clock: Clock = field(kw_only=True)
+    # Called with the number of entries that were written, and the milliseconds until they were
+    # durable.
+    on_written: Callable[[int, float], None] = field(kw_only=True)
+    # May be read at any time.
+    progress: Progress = field(default_factory=Progress, init=False)
+    # Rests that the rate demands and that were not taken yet.
+    _to_rest_s: float = field(default=0.0, init=False)
 
     async def find_newest(self) -> Survivors:
         """Phase one. Raises ``StorageUnavailable``."""
-        newest = NewestMessages(retain_null_key=self._config.retain_null_key)
-        stream = CompactionStream(self._source)
+        newest = NewestMessages(retain_null_key=self.config.retain_null_key)
+        stream = CompactionStream(self.source)
         while entries := await stream.next_turn():
             for entry in entries:
                 newest.see(messages_of(entry.payload))
@@ -66,7 +62,7 @@ class CompactionRun:
 
         Raises ``StorageUnavailable``, ``LedgerError``.
         """
-        stream = CompactionStream(self._source)
+        stream = CompactionStream(self.source)
         while entries := await stream.next_turn():
             kept: list[bytes] = []
             for (ledger_id, entry_id), payload in entries:
@@ -78,16 +74,16 @@ class CompactionRun:
                     left = keep_only(payload, survivors.take(len(messages)))
                 if left is not None:
                     kept.append(
-                        encode_compacted(ledger_id, entry_id, left, partition=self._partition)
+                        encode_compacted(ledger_id, entry_id, left, partition=self.partition)
                     )
             if kept:
-                began_s = self._clock.monotonic()
+                began_s = self.clock.monotonic()
                 writer.append_all(kept)
                 self.progress.entries_written += len(kept)
                 self.progress.bytes_written += sum(map(len, kept))
                 # Wait before going on: so the entries of one turn are held in memory, not more.
                 await written.wait_for(writer.last_pushed)
-                self._on_written(len(kept), (self._clock.monotonic() - began_s) * 1000)
+                self.on_written(len(kept), (self.clock.monotonic() - began_s) * 1000)
             await self._rest(entries)
         await writer.close()
 
@@ -96,7 +92,7 @@ class CompactionRun:
         # The rate is that of reading, which is what disturbs others: it comes from bookies.
         size_bytes = sum(len(each.payload) for each in entries)
         self.progress.bytes_read += size_bytes
-        self._to_rest_s += size_bytes / self._config.read_bytes_per_s_max
+        self._to_rest_s += size_bytes / self.config.read_bytes_per_s_max
         if self._to_rest_s < REST_S_MIN:
             await asyncio.sleep(0)
         else:

@@ -93,12 +93,14 @@ class TopicCompactor(Service):
         stack.push_async_callback(self._close_cursor)
 
     async def _close_cursor(self) -> None:
+        # The topic may have got its cursor, or lost it, at any time since the compactor was opened.
         if self.cursor is not None:
             await self.cursor.__aexit__(None, None, None)
 
     async def adopt(self, cursor: Cursor) -> None:
         """Take over the topic's cursor ``__compaction``, as it was loaded."""
         await self._take(cursor)
+        # Where the topic was compacted before, readers see that at once.
         ledger_id = cursor.position_properties.get(COMPACTED_LEDGER_PROPERTY)
         if ledger_id is not None:
             self.view.show(CompactedLedger(self._factory.ledgers, ledger_id), cursor.mark_delete)

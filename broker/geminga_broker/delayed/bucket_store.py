@@ -73,7 +73,7 @@ class BucketStore:
         try:
             # Named as garbage before it holds anything: the next owner deletes what a crash leaves.
             await self._change({}, (), [*garbage_of(self._cursor.properties), ledger_id])
-            # One entry at a time: a bucket may take its time, topics come first.
+            # One entry at a time: writing a bucket is not urgent, and must not delay topics.
             for payload in chain((summaries,), segments):
                 await writes.wait_for(writer.append(payload))
             await writer.close()

@@ -92,6 +92,7 @@ class DelayedMessages:
         self._index = DelayedMessageIndex(self._kept(self._config), clock.wall_ms())
         # Of several consumers that connect at once, one recovers the buckets.
         self._recovering = asyncio.Lock()
+        # Until then no work with buckets is done: those of the owner before are not known yet.
         self._is_recovered = self._store is None
         # Buckets that cannot be read: their names are to be taken out of the cursor.
         self._lost: list[BucketKey] = []
@@ -150,7 +151,7 @@ class DelayedMessages:
     # Reading
 
     def pass_held(self, position: Position) -> Position:
-        """The first position from ``position`` on that is not held back."""
+        """The first position from ``position`` on whose entry is not held back."""
         held = self._index.held
         # Across ledgers: the run may end with its ledger, and the next begin with another run.
         while held:
@@ -176,7 +177,18 @@ class DelayedMessages:
         passed = 0
         if len(self._index) or not is_plain(run[0][1]):
             passed = self._pass_delayed(ledger_id, run)
-        end = self._plain_end(ledger_id, run, passed)
+        # ``end`` is the index of the first entry behind them that is held back, or is to be. While
+        # nothing is held back, one quick loop finds the first entry worth a closer look.
+        now_ms = self._clock.wall_ms()
+        held, has_held = self._index.held, len(self._index) > 0
+        for end in range(passed if has_held else plain_end(run, passed), len(run)):
+            entry_id, payload, _ = run[end]
+            if (has_held and (ledger_id, entry_id) in held) or (
+                not is_plain(payload) and deliver_at_ms(payload) > now_ms
+            ):
+                break
+        else:
+            end = len(run)
         if end > passed:
             self._plain = (ledger_id, run[passed][0], _unbroken_end(run, passed, end))
             # The ledger may be read to its end now, and the open bucket end with it.
@@ -188,9 +200,10 @@ class DelayedMessages:
         """How many entries at the start of ``run`` are held back, after adding the delayed ones to
         the index."""
         now_ms = self._clock.wall_ms()
+        held = self._index.held
         count = 0
         for entry_id, payload, _ in run:
-            if not self._is_held(ledger_id, entry_id) and not (
+            if (ledger_id, entry_id) not in held and not (
                 self._config.enabled
                 and not is_plain(payload)
                 and self._index.add(deliver_at_ms(payload), ledger_id, entry_id, now_ms)
@@ -200,24 +213,6 @@ class DelayedMessages:
         if count:
             self._check()
         return count
-
-    def _is_held(self, ledger_id: int, entry_id: int) -> bool:
-        return len(self._index) > 0 and (ledger_id, entry_id) in self._index.held
-
-    def _plain_end(self, ledger_id: int, run: list[Entry], start: int) -> int:
-        """The index of the first entry of ``run`` from ``start`` on that is held back, or is to
-        be."""
-        now_ms = self._clock.wall_ms()
-        # While nothing is held back, one quick loop finds the first entry worth a closer look.
-        if not len(self._index):
-            start = plain_end(run, start)
-        for index in range(start, len(run)):
-            entry_id, payload, _ = run[index]
-            if self._is_held(ledger_id, entry_id) or (
-                not is_plain(payload) and deliver_at_ms(payload) > now_ms
-            ):
-                return index
-        return len(run)
 
     def take_due(self, read_position: Position, count_max: int) -> list[Position]:
         """At most ``count_max`` entries that are due, of those before ``read_position``.
@@ -307,6 +302,7 @@ class DelayedMessages:
 
     async def _do_work(self) -> None:
         """Work with buckets until there is nothing to do: what consumers wait for comes first."""
+        assert self._store is not None
         index = self._index
         while self._has_work():
             try:
@@ -315,7 +311,18 @@ class DelayedMessages:
                 elif index.sealing is not None:
                     await self._write_bucket()
                 else:
-                    await self._delete_unneeded()
+                    # What no message needs any more: buckets, and names of buckets that are lost.
+                    keys = [each.key for each in index.unneeded()]
+                    for key in keys:
+                        del index.buckets[key]
+                    keys += self._lost
+                    self._lost = []
+                    try:
+                        await self._store.delete(keys)
+                    except BaseException:
+                        # The index does not know them any more: kept here for the next attempt.
+                        self._lost += keys
+                        raise
             except (LedgerError, CoordinationError, StorageUnavailable) as error:
                 log.warning(
                     "index of delayed messages waits",
@@ -389,19 +396,6 @@ class DelayedMessages:
         self._lost = [key for key in self._lost if key != sealing.key]
         self._index.written(sealing, Bucket(sealing.key, ledger_id, times))
 
-    async def _delete_unneeded(self) -> None:
-        assert self._store is not None
-        unneeded = [each.key for each in self._index.unneeded()]
-        lost, self._lost = self._lost, []
-        for key in unneeded:
-            del self._index.buckets[key]
-        try:
-            await self._store.delete([*unneeded, *lost])
-        except BaseException:
-            # To be deleted with the next attempt; the index does not know the unneeded any more.
-            self._lost += [*unneeded, *lost]
-            raise
-
     # Opening and closing
 
     async def recover(self) -> None:
@@ -409,33 +403,31 @@ class DelayedMessages:
         async with self._recovering:
             if self._is_recovered:
                 return
+            assert self._store is not None
+            found: list[tuple[BucketKey, int, list[SegmentSummary]]] = []
+            lost: list[BucketKey] = []
             try:
-                await self._recover()
+                for key, ledger_id in self._store.named().items():
+                    try:
+                        found.append((key, ledger_id, await self._store.summaries(ledger_id)))
+                    except LOST as error:
+                        log.error(  # noqa: TRY400 -- what it says is all there is to know
+                            "a bucket of delayed messages is lost: they are read again",
+                            extra={"cursor": self._cursor.name, "error": str(error)},
+                        )
+                        lost.append(key)
             except (LedgerError, CoordinationError) as error:
                 raise StorageUnavailable(str(error)) from error
+            # Restored only when all were read, and with one time for all. Were some restored and
+            # then another not read, messages that become due until the next attempt would stay
+            # held, and their segments would be skipped.
+            now_ms = self._clock.wall_ms()
+            for key, ledger_id, summaries in found:
+                self._index.restore(key, ledger_id, summaries, now_ms)
+            self._lost += lost
+            self._index.pass_by(self._cursor.mark_delete)
             self._is_recovered = True
         self._check()
-
-    async def _recover(self) -> None:
-        assert self._store is not None
-        found: list[tuple[BucketKey, int, list[SegmentSummary]]] = []
-        lost: list[BucketKey] = []
-        for key, ledger_id in self._store.named().items():
-            try:
-                found.append((key, ledger_id, await self._store.summaries(ledger_id)))
-            except LOST as error:
-                log.error(  # noqa: TRY400 -- what it says is all there is to know
-                    "a bucket of delayed messages is lost: they are read again",
-                    extra={"cursor": self._cursor.name, "error": str(error)},
-                )
-                lost.append(key)
-        # Only now, and all for one time: were some restored and then another not read, messages
-        # that become due until the next attempt would stay held, and their segments be skipped.
-        now_ms = self._clock.wall_ms()
-        for key, ledger_id, summaries in found:
-            self._index.restore(key, ledger_id, summaries, now_ms)
-        self._lost += lost
-        self._index.pass_by(self._cursor.mark_delete)
 
     def passed(self) -> None:
         """Forget what the mark-delete position has passed: it has moved far."""

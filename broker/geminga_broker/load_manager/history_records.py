@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from geminga_broker.load_manager.balancing.load_history import BUNDLES_KEPT_MAX
 from geminga_protocol.records.cluster.brokers import (
@@ -28,12 +29,12 @@ from geminga_runtime.work_pool import WorkPool
 REQUESTS_AT_ONCE_MAX = 8
 
 
+@dataclass(slots=True, eq=False)
 class HistoryRecords:
     """The averages in ZooKeeper. All methods raise ``CoordinationError``."""
 
-    def __init__(self, coordination: Coordination) -> None:
-        self._coordination = coordination
-        self._pool = WorkPool(REQUESTS_AT_ONCE_MAX)
+    coordination: Coordination
+    _pool: WorkPool = field(default_factory=lambda: WorkPool(REQUESTS_AT_ONCE_MAX), init=False)
 
     async def read_bundles(self) -> dict[str, BundleData]:
         """The stored averages of bundles, at most of ``BUNDLES_KEPT_MAX``."""
@@ -47,7 +48,7 @@ class HistoryRecords:
 
         async def read(name: str) -> None:
             try:
-                value, _ = await self._coordination.get(bundle_data_path(name))
+                value, _ = await self.coordination.get(bundle_data_path(name))
                 found[name] = BundleData.decode(value)
             except (NodeMissing, MalformedRecord):
                 return  # deleted meanwhile, or written by another program: it counts as unknown
@@ -81,18 +82,19 @@ class HistoryRecords:
                 return
             try:
                 if record is None:
-                    await self._coordination.delete(path)
+                    await self.coordination.delete(path)
                 else:
-                    await self._coordination.set(path, record.encode())
+                    await self.coordination.set(path, record.encode())
             except NodeMissing:
+                # The first record of a bundle or a broker, or one that was deleted by hand.
                 if record is not None:
                     with suppress(NodeExists):  # the next leader's, which is newer
-                        await self._coordination.create(path, record.encode(), make_parents=True)
+                        await self.coordination.create(path, record.encode(), make_parents=True)
 
         await self._pool.run(put, records)
 
     async def _children(self, path: str) -> list[str]:
         try:
-            return sorted(await self._coordination.children(path))
+            return sorted(await self.coordination.children(path))
         except NodeMissing:
             return []

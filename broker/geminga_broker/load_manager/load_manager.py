@@ -196,29 +196,28 @@ class LoadManager(Service):
         chosen = list(islice(found, self._config.load_balancer_splits_max))
         # One after the other: those of one namespace change the same record.
         for bundle, broker_id, reason in chosen:
-            await self._split(bundle, broker_id, reason)
-
-    async def _split(self, bundle: str, broker_id: str, reason: str) -> None:
-        namespace, _, _ = bundle.rpartition("/")
-        facts = {"bundle": bundle, "broker": broker_id, "reason": reason}
-        # Before it is done: where it fails, other bundles are tried first the next time.
-        self._split_s[bundle] = self._clock.monotonic()
-        try:
-            # In the ring as it is now: other splits of this round count.
-            count = await self._count_bundles(NamespaceName.parse(namespace))
-            owner = self.load.brokers.get(broker_id)
-            if owner is None or not self._is_leader():
-                return
-            if count >= self._config.load_balancer_namespace_bundles_max:
-                log.info("bundle not split: its namespace has enough", extra=facts)
-                return
-            unload = self._config.load_balancer_auto_unload_split_bundles_enabled
-            await self._mover.split(owner.owner, bundle, unload=unload)
-        except GemingaError as error:
-            log.warning("bundle not split by load", extra={**facts, "why": str(error)})
-        else:
-            self.counts.splits[reason] += 1
-            log.info("bundle split by load", extra=facts)
+            namespace, _, _ = bundle.rpartition("/")
+            facts = {"bundle": bundle, "broker": broker_id, "reason": reason}
+            # Before it is done: where it fails, other bundles are tried first the next time.
+            self._split_s[bundle] = self._clock.monotonic()
+            try:
+                # In the ring as it is now: other splits of this round count.
+                count = await self._count_bundles(NamespaceName.parse(namespace))
+                # The splits before this one took their time: the broker may have gone, or another
+                # broker may lead now.
+                owner = self.load.brokers.get(broker_id)
+                if owner is None or not self._is_leader():
+                    continue
+                if count >= self._config.load_balancer_namespace_bundles_max:
+                    log.info("bundle not split: its namespace has enough", extra=facts)
+                    continue
+                unload = self._config.load_balancer_auto_unload_split_bundles_enabled
+                await self._mover.split(owner.owner, bundle, unload=unload)
+            except GemingaError as error:
+                log.warning("bundle not split by load", extra={**facts, "why": str(error)})
+            else:
+                self.counts.splits[reason] += 1
+                log.info("bundle split by load", extra=facts)
 
     async def _renew(self) -> bool:
         """Take in the present reports; False where this broker does not lead, or ZooKeeper does not
@@ -237,5 +236,5 @@ class LoadManager(Service):
                 await asyncio.sleep(0)
         self.load.renew(loads, self._clock.monotonic())
         self._history.keep_brokers(loads)
-        # Again: taking in the reports of a hundred brokers takes its time.
+        # Checked again: another broker may have become the leader while reports were taken in.
         return self._is_leader()

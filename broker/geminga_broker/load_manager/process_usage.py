@@ -44,6 +44,7 @@ class ProcessUsage:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._measured_s, self._cpu_s = clock.monotonic(), _cpu_s()
+        # The limit is all memory of the machine: brokers that share one report the same limit.
         self._memory_mib = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / MIB
         self.cpu = ResourceUsage(limit=CORE_PERCENT)
         self.memory = self._memory()
@@ -52,6 +53,7 @@ class ProcessUsage:
         """As ``Usage.renew``."""
         now_s, cpu_s = self._clock.monotonic(), _cpu_s()
         passed_s = now_s - self._measured_s
+        # A period without length says nothing: the figure of the one before stays.
         if passed_s > 0:
             percent = (cpu_s - self._cpu_s) / passed_s * CORE_PERCENT
             self.cpu = ResourceUsage(usage=percent, limit=CORE_PERCENT)
@@ -59,6 +61,7 @@ class ProcessUsage:
         self.memory = self._memory()
 
     def _memory(self) -> ResourceUsage:
+        # The peak since the process began; Linux gives it in KiB.
         peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return ResourceUsage(usage=peak_kib / 1024, limit=self._memory_mib)
 

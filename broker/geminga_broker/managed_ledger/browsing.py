@@ -27,7 +27,7 @@ Found = tuple[Position, bytes]
 # (subscriptionBacklogScanMaxEntries, subscriptionBacklogScanMaxTimeMs).
 SCANNED_ENTRIES_MAX = 10_000
 SCAN_S_MAX = 120.0
-# Markers are few: so many in a row are not looked through for a message.
+# Markers are few: after so many in a row the search for a message ends.
 MARKERS_PASSED_MAX = 1000
 
 
@@ -53,7 +53,8 @@ async def last_message(reader: LogReader) -> tuple[Position, int]:
         try:
             size = batch_size(await reader.read_one(last))
         except StorageUnavailable:
-            # Trimmed while it was read: then the log has another last entry, or none.
+            # The entry may have been trimmed while it was read: then the log has another last
+            # entry, or none. In any other case the error stands.
             if reader.chain.span(last.ledger_id) is not None:
                 raise
         else:

@@ -146,6 +146,7 @@ class ManagedLedgerFactory(Service):
                 for _ in range(min(CURSOR_LOADS_MAX, len(names))):
                     group.create_task(load_in_turn(), name=f"load cursors of {log_name}")
         except ExceptionGroup as errors:
+            # The error itself, as from a single load: callers handle no groups of errors.
             raise errors.exceptions[0] from None
         # In the order of their names, whichever was loaded first.
         return [loaded[name] for name in names if name in loaded]

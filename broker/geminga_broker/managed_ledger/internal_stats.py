@@ -15,7 +15,7 @@ from geminga_broker.managed_ledger.log_listener import LogState
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Position
 
-# A text of a million ranges is of no use: so many are shown, and how many there are is a number.
+# A text of a million ranges is of no use: only the first are shown. Their number is a field.
 RANGES_SHOWN_MAX = 1000
 
 

@@ -74,7 +74,8 @@ class ManagedLedger(Service):
         self.chain = LedgerChain()
         # Another broker has the log, or it was deleted: nothing is written or confirmed any more.
         self.is_fenced = False
-        # Since the log was opened here; upstream shows these three.
+        # Since the log was opened here; upstream shows these three. Times are Unix time, 0 for
+        # never.
         self.entries_added = 0
         self.last_ledger_created_ms = self.last_ledger_failed_ms = 0
         self._ledgers = ledgers
@@ -115,7 +116,17 @@ class ManagedLedger(Service):
                 raise
             if self.stamps is not None:
                 self._recorded.store.noted = self.stamps.properties
-            await self._create(self._create_with)
+            # A new log has a ledger from the beginning: cursors need something to point at.
+            self.chain = self.reader.chain = self._recorded.chain
+            appender = await self._new_appender()
+            try:
+                await self._recorded.create(LedgerSpan(appender.ledger_id), self._create_with)
+            except BaseException as error:
+                appender.writer.detach()
+                if isinstance(error, TopicExists):  # else the record may name it all the same
+                    await self._ledgers.delete(appender.ledger_id)
+                raise
+            self._use(appender)
         else:
             self.chain = self.reader.chain = self._recorded.chain
             self.termination.at = self._recorded.terminated_at
@@ -129,19 +140,6 @@ class ManagedLedger(Service):
                 self._recorded.store.noted = self.stamps.properties
         self._opened[self.name] = self
         self.trim_soon()
-
-    async def _create(self, properties: Mapping[str, str]) -> None:
-        """A new log has a ledger from the beginning: cursors need something to point at."""
-        self.chain = self.reader.chain = self._recorded.chain
-        appender = await self._new_appender()
-        try:
-            await self._recorded.create(LedgerSpan(appender.ledger_id), properties)
-        except BaseException as error:
-            appender.writer.detach()
-            if isinstance(error, TopicExists):  # else the record may name it all the same
-                await self._ledgers.delete(appender.ledger_id)
-            raise
-        self._use(appender)
 
     async def _close_parts(self) -> None:
         """Close the open ledger, so that the next owner need not recover it."""
@@ -314,7 +312,14 @@ class ManagedLedger(Service):
         while self._appender is None and not self.is_fenced:
             try:
                 await self._close_finishing()
-                await self._begin_ledger()
+                appender = await self._new_appender()
+                try:
+                    await self._recorded.append(LedgerSpan(appender.ledger_id))
+                except BaseException:
+                    # The record may name the ledger: the next write of the record drops it.
+                    appender.writer.detach()
+                    raise
+                self._use(appender)
             except (LedgerFenced, *OWNERSHIP_LOST):
                 self.fence()
             except (LedgerError, CoordinationError) as error:
@@ -337,16 +342,6 @@ class ManagedLedger(Service):
             span.closed_at_ms = self._clock.wall_ms()
             # By identity, not the first: a second task may have closed it, too, in the meantime.
             self._finishing = tuple(each for each in self._finishing if each is not appender)
-
-    async def _begin_ledger(self) -> None:
-        appender = await self._new_appender()
-        try:
-            await self._recorded.append(LedgerSpan(appender.ledger_id))
-        except BaseException:
-            # The record may name the ledger: the next write of the record drops it.
-            appender.writer.detach()
-            raise
-        self._use(appender)
 
     async def _new_appender(self) -> Appender:
         appender = Appender(self, has_stamps=self.stamps is not None)
@@ -401,7 +396,7 @@ class ManagedLedger(Service):
         try:
             async with asyncio.timeout(CHANGE_DEADLINE_S):
                 # A switch that ended may have been followed by another in the same turn.
-                while self._switching is not None and not self._switching.done():
+                while self._switching is not None and self._is_switching:
                     await asyncio.wait((self._switching,))
         except TimeoutError:
             raise StorageUnavailable(

@@ -32,7 +32,7 @@ Entry = tuple[int, bytes, int]
 batched in it.
 
 Where the number is not 0, the bytes are as the client sent them (``[magic crc32c metadata
-payload]``). Where it is 0, whoever uses the entry has to parse it: the broker may have written its
+payload]``). Where it is 0, the user of the entry has to parse it: the broker may have written its
 own metadata in front, the entry may be no message at all, and its messages are not counted yet.
 
 A plain tuple: one is made for every entry, and a named one costs six times as much to make."""

@@ -1,4 +1,4 @@
-"""Who serves which topics: bundles, the ephemeral nodes that own them, the brokers, the leader.
+"""Which broker serves which topics: bundles, their ephemeral nodes, the brokers, the leader.
 
 ``addresses``       where brokers are reached, and advertised listeners; pure
 ``assignment``      hash rings cut into bundles, and which broker shall own a bundle; pure

@@ -87,10 +87,11 @@ class Brokers(Service):
 
     async def _open(self, stack: AsyncExitStack) -> None:
         self._coordination.on_session(self._session_changed)
-        # Before it registers: a registration that is broken off may have been made.
+        # Before it registers: a registration that is cancelled may have made the node all the same.
         stack.push_async_callback(self._withdraw)
         await asyncio.gather(self._register(), self._delete_former())
         await stack.enter_async_context(self._election)
+        # Last: the load is written to the node that was registered above.
         self.spawn_lasting(self._keep_load_current, name="report load")
 
     # The others
@@ -148,7 +149,7 @@ class Brokers(Service):
         change_percent = config.load_balancer_report_change_percent
         while True:
             await asyncio.sleep(config.load_balancer_report_interval_min_s)
-            # Compared with what was written, not with the last look: slow changes add up.
+            # Compared with what was written, not with the last measurement: slow changes add up.
             record = self.record()
             unwritten_s = self._clock.monotonic() - self._written_s
             is_old = unwritten_s >= config.load_balancer_report_interval_max_s

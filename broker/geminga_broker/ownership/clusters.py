@@ -10,6 +10,8 @@ Facts: ``PulsarWebResource.checkLocalOrGetPeerReplicationCluster`` of Apache Pul
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from geminga_broker.ownership.addresses.address import LookupReason, Owner
 from geminga_broker.ownership.assignment.bundles import broker_of_namespace
 from geminga_broker.ownership.errors import ServedInOtherClusters
@@ -32,14 +34,15 @@ def entrance_of(cluster: ClusterData) -> Owner:
     )
 
 
+@dataclass(slots=True, eq=False)
 class ServingClusters:
-    """Finds the cluster that serves a namespace, for a broker of ``cluster``. ``namespaces`` and
-    ``clusters`` keep the records in memory."""
+    """Finds the cluster that serves a namespace."""
 
-    def __init__(self, cluster: str, namespaces: Namespaces, clusters: Clusters) -> None:
-        self._cluster = cluster
-        self._namespaces = namespaces
-        self._clusters = clusters
+    # The cluster of this broker.
+    cluster: str
+    # Both keep the records that they have read in memory.
+    namespaces: Namespaces
+    clusters: Clusters
 
     async def peer_of(self, namespace: NamespaceName) -> Owner | None:
         """None where this cluster serves ``namespace``, else a peer cluster that does.
@@ -49,14 +52,14 @@ class ServingClusters:
         """
         if broker_of_namespace(namespace) is not None:
             return None
-        policies = await self._namespaces.policies(namespace)
-        if serves(self._cluster, policies):
+        policies = await self.namespaces.policies(namespace)
+        if serves(self.cluster, policies):
             return None
         try:
-            peers = (await self._clusters.get(self._cluster)).peer_cluster_names or ()
+            peers = (await self.clusters.get(self.cluster)).peer_cluster_names or ()
             for peer in peers:
                 if serves(peer, policies):
-                    return entrance_of(await self._clusters.get(peer))
+                    return entrance_of(await self.clusters.get(peer))
         except ClusterNotFound:
             pass  # a cluster that was deleted is no peer
-        raise ServedInOtherClusters(self._cluster, str(namespace), policies.replication_clusters)
+        raise ServedInOtherClusters(self.cluster, str(namespace), policies.replication_clusters)

@@ -85,14 +85,16 @@ class OwnedBundles(Service):
         self.on_release: list[OnRelease] = []
         # No other broker can have what is owned here: ZooKeeper keeps the session, as far as known.
         self.is_certain = True
+        # ZooKeeper answers now.
         self._is_connected = True
         # This broker is about to end: it keeps what it owns until that is handed on, and acquires
         # nothing any more.
         self.is_retired = False
-        # How often the session ended or was in doubt: an answer to a request from before such an
-        # event proves nothing.
+        # How often the session ended or was in doubt. An answer to a request from before such an
+        # event proves nothing: another broker may own the bundle since.
         self._losses = 0
-        # To be looked up again with the next connection: given up, or perhaps acquired.
+        # To be looked up again when the session is CONNECTED: bundles that were given up, and those
+        # whose node may have been made by a request without an answer. A dict keeps their order.
         self._given_up: dict[Bundle, None] = {}
         self._end_of_doubt: asyncio.TimerHandle | None = None
 
@@ -134,7 +136,7 @@ class OwnedBundles(Service):
             )
 
     async def acquire(self, bundle: Bundle) -> Claim:
-        """Acquire the bundle, whose lock the caller holds, or find out which broker was quicker.
+        """Acquire the bundle, whose lock the caller holds, or find out which other broker owns it.
 
         Raises ``ServiceNotReady``, ``CoordinationError``.
         """

@@ -1,6 +1,6 @@
 """The owners of bundles according to ZooKeeper, kept under watches until they change.
 
-Nothing is acquired here. This broker's own bundles are in ``OwnedBundles``, which is asked first.
+Nothing is acquired here. ``OwnedBundles`` has this broker's own bundles: look there first.
 """
 
 from __future__ import annotations
@@ -20,15 +20,13 @@ OWNERS_MAX = 100_000
 
 
 class Unowned(Enum):
-    """Why there is no owner to name. ``NOT_KNOWN`` is never taken for ``NOBODY``: a broker acquires
-    a bundle only after ZooKeeper said that no broker owns it."""
+    """Why there is no owner to name."""
 
-    NOT_KNOWN = "ZooKeeper has to be asked"
+    # Never taken for ``NOBODY``: a broker acquires a bundle only after ZooKeeper answered that no
+    # broker owns it.
+    NOT_KNOWN = "it must be read from ZooKeeper"
     NOBODY = "no broker owns it: there is no node"
-    OWN_PAST = (
-        "its node is this broker's, which does not know of it: made by an earlier life, or by"
-    )
-    " a request whose answer was lost"
+    OWN_PAST = "this broker made its node in an earlier run, or by a request that got no answer"
     GIVEN_UP = "its owner is giving it up"
 
 
@@ -58,6 +56,7 @@ class OwnerCache:
 
     def known(self, bundle: Bundle) -> BundleNode | Unowned:
         """The owner of the bundle from memory alone."""
+        # ``Watched`` also keeps that there is no node, as None: hence two questions.
         path = bundle.path
         if not self._nodes.keeps(path):
             return Unowned.NOT_KNOWN

@@ -98,8 +98,9 @@ class Ownership(Service):
         """
         super().__init__()
         self.address = address
-        # This broker as the answer to a lookup.
+        # This broker as the answer to a lookup: one object, however many bundles it owns.
         self._self = owner_at(address, is_self=True)
+        # Nodes in ZooKeeper that name one of these ids were made by this broker or an earlier run.
         self._past_ids = frozenset((address.broker_id, *former_broker_ids))
         self._placement = placement or EvenlySpread()
         self._view_brokers = view_brokers
@@ -178,9 +179,33 @@ class Ownership(Service):
             return known
         # Of many lookups at once one asks ZooKeeper; while the bundle is unloaded, all wait.
         async with self._owned.lock(bundle):
-            return self._known_owner_of(bundle) or await self._find_owner(
-                bundle, authoritative=authoritative
-            )
+            known = self._known_owner_of(bundle)
+            if known is not None:
+                return known
+            self._owned.check_ready()
+            found = await self._owners.read(bundle)
+            # A lookup may come with a bundle of a ring that has been split since. To acquire it
+            # would serve its topics twice.
+            ring = await self._rings.ring_of(bundle.namespace)
+            if ring.bundle_of(bundle.lower) != bundle:
+                raise ServiceNotReady(f"bundle {bundle} was split: look the topic up again")
+            if found is Unowned.NOBODY:
+                here, view = self.address.broker_id, await self._view_brokers()
+                broker_id, reason = self._place(bundle, view, authoritative=authoritative)
+                if broker_id != here:
+                    if broker_id not in view.loads:
+                        raise ServiceNotReady(
+                            f"broker {broker_id} is to serve {bundle} and does not run"
+                        )
+                    return candidate(view.loads[broker_id], reason)
+                found = await self._acquire(bundle)
+            elif found is Unowned.OWN_PAST:
+                # Every other broker sees us as the owner, and redirects clients here: placing the
+                # bundle elsewhere would redirect them back and forth.
+                found = await self._acquire(bundle)
+            if isinstance(found, BundleNode):
+                return found.owner
+            raise ServiceNotReady(f"bundle {bundle} cannot be served now: {found.value}")
 
     async def have_acquired(self, bundle: Bundle) -> None:
         """Have a bundle acquired that no broker owns, by the broker that is chosen for it. Raises
@@ -201,6 +226,8 @@ class Ownership(Service):
         async with self._owned.lock(bundle):
             if bundle in self._owned:
                 return self._self
+            # A node that an earlier run of this broker left behind counts as no owner: this broker
+            # does not serve the bundle until a lookup has it taken over.
             found = await self._owners.read(bundle)
         return found.owner if isinstance(found, BundleNode) else None
 
@@ -220,37 +247,10 @@ class Ownership(Service):
         known = self._owners.known(bundle)
         return known.owner if isinstance(known, BundleNode) else None
 
-    async def _find_owner(self, bundle: Bundle, *, authoritative: bool) -> Owner:
-        """Find the owner of the bundle, whose lock is held, and acquire it if this broker is to."""
-        self._owned.check_ready()
-        found = await self._owners.read(bundle)
-        # A lookup may come with a bundle of a ring that has been split since. To acquire it would
-        # serve its topics twice.
-        ring = await self._rings.ring_of(bundle.namespace)
-        if ring.bundle_of(bundle.lower) != bundle:
-            raise ServiceNotReady(f"bundle {bundle} was split: look the topic up again")
-        if found is Unowned.NOBODY:
-            here, view = self.address.broker_id, await self._view_brokers()
-            broker_id, reason = self._place(bundle, view, authoritative=authoritative)
-            if broker_id != here:
-                if broker_id not in view.loads:
-                    raise ServiceNotReady(
-                        f"broker {broker_id} is to serve {bundle} and does not run"
-                    )
-                return candidate(view.loads[broker_id], reason)
-            found = await self._acquire(bundle)
-        elif found is Unowned.OWN_PAST:
-            # Every other broker sees us as the owner, and redirects clients here: placing the
-            # bundle elsewhere would redirect them back and forth.
-            found = await self._acquire(bundle)
-        if isinstance(found, BundleNode):
-            return found.owner
-        raise ServiceNotReady(f"bundle {bundle} cannot be served now: {found.value}")
-
     def _place(
         self, bundle: Bundle, view: BrokersView, *, authoritative: bool
     ) -> tuple[str, LookupReason]:
-        # One whose time is over is ignored; ``destine`` limits how many there are.
+        # An expired destination is ignored; ``destine`` limits how many there are.
         destination, until_s = self._destinations.get(bundle, ("", 0.0))
         return place(
             *(bundle, self.address.broker_id, view, self._placement),
@@ -272,7 +272,8 @@ class Ownership(Service):
         try:
             claim = await self._owned.acquire(bundle)
         finally:
-            # What was known of it is out of date, however that ended.
+            # What the cache knows of the bundle is out of date, even after an error: ZooKeeper may
+            # have made the node and the answer may have been lost.
             self._owners.forget(bundle)
         if claim.is_ours:
             return BundleNode(self._self, claim.stat.created_zxid)
@@ -323,31 +324,27 @@ class Ownership(Service):
         owns. Raises ``NotOwned``."""
 
         async def hand_on(bundle: Bundle) -> Owner | None:
-            # An error is no failure of the unloading: the bundle is released by now, and the next
-            # lookup has it acquired.
             try:
-                return await self._hand_on(bundle, destination)
+                here, view = self.address.broker_id, await self._view_brokers()
+                if destination is None:
+                    broker_id, reason = self._place(bundle, view, authoritative=False)
+                else:
+                    broker_id, reason = destination, LookupReason.CHOSEN
+                # Placed on this broker, it waits for a lookup: clients may never come back for it.
+                if broker_id == here or broker_id not in view.loads:
+                    return None
+                await self._assign(bundle, candidate(view.loads[broker_id], reason))
+                # Not simply that broker: a lookup may have led elsewhere, and the leader chooses
+                # again where only it was asked.
+                return await self.present_owner_of(bundle)
             except GemingaError as error:
+                # No failure of the unloading: the bundle is released by now, and the next lookup
+                # has it acquired.
                 extra = {"bundle": str(bundle), "to": destination or "any", "why": str(error)}
                 log.info("bundle not handed on", extra=extra)
                 return None
 
         await self._owned.unload(bundle, hand_on)
-
-    async def _hand_on(self, bundle: Bundle, destination: str | None) -> Owner | None:
-        """Have another broker acquire a bundle that none owns now; returns its owner then."""
-        here, view = self.address.broker_id, await self._view_brokers()
-        if destination is None:
-            broker_id, reason = self._place(bundle, view, authoritative=False)
-        else:
-            broker_id, reason = destination, LookupReason.CHOSEN
-        # Placed on this broker, it waits for a lookup: clients may never come back for it.
-        if broker_id == here or broker_id not in view.loads:
-            return None
-        await self._assign(bundle, candidate(view.loads[broker_id], reason))
-        # Not simply that broker: a lookup may have led elsewhere, and the leader chooses again
-        # where only it was asked.
-        return await self.present_owner_of(bundle)
 
     async def retire(self, budget_s: float) -> None:
         """Acquire nothing any more, and hand all bundles on to other brokers: this broker is about
@@ -358,6 +355,7 @@ class Ownership(Service):
         """
         loop = asyncio.get_running_loop()
         begin_by_s = loop.time() + budget_s
+        # Before the first await: from now on no lookup may acquire what is about to be handed on.
         self._owned.is_retired = True
         try:
             others = (await self._view_brokers()).loads.keys() - {self.address.broker_id}
@@ -366,7 +364,8 @@ class Ownership(Service):
 
         async def unload(bundle: Bundle) -> None:
             if loop.time() < begin_by_s:
-                with suppress(NotOwned, CoordinationError):  # it went by itself meanwhile
+                # It may have been lost or unloaded since the list was made.
+                with suppress(NotOwned, CoordinationError):
                     await self.unload(bundle)
 
         # Without another broker, closing their topics here would only add to the pause.
@@ -393,7 +392,7 @@ class Ownership(Service):
         try:
             await self._owned.split(bundle, children, write)
         finally:
-            # Nodes were made and deleted, or may have been: what was known of them is out of date.
+            # Nodes were made and deleted, or may have been: what the cache knows is out of date.
             for each in (bundle, *children):
                 self._owners.forget(each)
         return children
@@ -404,6 +403,6 @@ class Ownership(Service):
         await asyncio.gather(*(self.unload(bundle) for bundle in owned))
 
     def _is_past(self, record: BundleOwner) -> bool:
-        # With listeners the URL need not be made of the id.
+        # With listeners the web URL need not contain the broker's id, so it is compared as well.
         web_url = record.http_url or record.http_url_tls or ""
         return web_url == self.address.rest_url or broker_id_of_url(web_url) in self._past_ids

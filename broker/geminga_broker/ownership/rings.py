@@ -8,6 +8,8 @@ kinds of broker agree on the cut.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from geminga_broker.ownership.assignment.bundles import (
     Bundle,
     BundleRing,
@@ -23,13 +25,16 @@ from geminga_protocol.records.cluster.namespaces import BundlesData
 RINGS_MAX = 10_000
 
 
+@dataclass(slots=True, eq=False)
 class Rings:
-    """Bundle rings by namespace. ``Namespaces`` keeps the records and watches them."""
+    """Bundle rings by namespace."""
 
-    def __init__(self, namespaces: Namespaces) -> None:
-        self._namespaces = namespaces
-        # Beside each ring the record it was built from: a changed record is another object.
-        self._rings: dict[NamespaceName, tuple[BundlesData, BundleRing]] = {}
+    # Keeps the records and watches them.
+    namespaces: Namespaces
+    # Beside each ring the record it was built from: a changed record is another object.
+    _rings: dict[NamespaceName, tuple[BundlesData, BundleRing]] = field(
+        default_factory=dict[NamespaceName, tuple[BundlesData, BundleRing]], init=False
+    )
 
     async def bundle_of(self, topic: TopicName) -> Bundle:
         """The bundle of a topic, which need not exist. Raises ``NamespaceNotFound``."""
@@ -40,7 +45,7 @@ class Rings:
         namespace = topic.namespace
         if broker_of_namespace(namespace) is not None:
             return full_ring(namespace).bundle_of(topic.hash)
-        record = self._namespaces.known_bundles(namespace)
+        record = self.namespaces.known_bundles(namespace)
         return None if record is None else self._ring(namespace, record).bundle_of(topic.hash)
 
     def last_bundle_of(self, topic: TopicName) -> Bundle | None:
@@ -55,10 +60,11 @@ class Rings:
         """All bundles of a namespace. Raises ``NamespaceNotFound``, ``InvalidBundles``."""
         if broker_of_namespace(namespace) is not None:
             return full_ring(namespace)
-        return self._ring(namespace, await self._namespaces.bundles(namespace))
+        return self._ring(namespace, await self.namespaces.bundles(namespace))
 
     def _ring(self, namespace: NamespaceName, record: BundlesData) -> BundleRing:
         kept = self._rings.get(namespace)
+        # ``Namespaces`` gives the same object until the record changes.
         if kept is not None and kept[0] is record:
             return kept[1]
         ring = BundleRing(namespace, [parse_boundary(text) for text in record.boundaries])

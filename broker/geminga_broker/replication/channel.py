@@ -66,7 +66,7 @@ class ReplicationChannel(ProducerChannel[Outstanding]):
         elif position > oldest.context.position:
             # The oldest was lost on the way: the cursor must not pass it.
             self._send_all_again(f"{position} was confirmed before {oldest.context.position}")
-        # Otherwise it was sent twice, over two connections, and this is the second receipt.
+        # Otherwise the entry was sent twice, over two connections, and this is its second receipt.
 
     async def close(self) -> None:
         """Close the producer at once: the next owner of the topic sends again what has no receipt.

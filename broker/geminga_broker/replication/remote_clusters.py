@@ -85,7 +85,8 @@ class RemoteClusters(Service):
         self._opening = asyncio.Lock()
         # Clients of former records that are not closed yet, in the order in which they were left.
         self._leaving: dict[Channels, None] = {}
-        # How often a record has changed, or may have: tells one that changed while it was read.
+        # How often a record has changed, or may have. ``_record`` compares two values of it, and so
+        # notices a change that came while it was reading.
         self._changes = 0
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -106,7 +107,26 @@ class RemoteClusters(Service):
             if known is not None and known[0] == record:
                 return known[1]
             self._leave(cluster)
-            channels = self._client_of(cluster, record)
+            is_tls = record.broker_client_tls_enabled or self._tls.enabled
+            url = record.broker_service_url_tls if is_tls else record.broker_service_url
+            # Without a URL of the protocol, lookups go over HTTP.
+            url = url or (record.service_url_tls if is_tls else record.service_url)
+            if not url:
+                kind = "brokerServiceUrlTls" if is_tls else "brokerServiceUrl"
+                raise ClusterUnreachable(f"the record of cluster {cluster} has no {kind}")
+            try:
+                channels = Channels(
+                    url,
+                    OPTIONS,
+                    network=self._network,
+                    random=self._random,
+                    access=Access(
+                        tls=_tls_towards(record, self._tls) if is_tls else None,
+                        listener_name=record.listener_name or None,
+                    ),
+                )
+            except (ClientError, ValueError) as error:
+                raise ClusterUnreachable(f"the record of cluster {cluster}: {error}") from error
             await channels.__aenter__()
             self._open_ones[cluster] = record, channels
             return channels
@@ -157,8 +177,8 @@ class RemoteClusters(Service):
                 self.spawn(self._look_again(name), name=f"follow cluster {name}")
 
     async def _look_again(self, cluster: str) -> None:
-        """Replace the client of a record that has changed. While records cannot be read, it is
-        kept."""
+        """Replace the client if the cluster's record has changed. While the record cannot be read,
+        the client is kept."""
         try:
             await self.channels(cluster)
         except ClusterUnreachable as error:
@@ -184,29 +204,6 @@ class RemoteClusters(Service):
         for cluster in list(self._open_ones):
             self._leave(cluster)
         await asyncio.gather(*map(self._close_client, list(self._leaving)))
-
-    def _client_of(self, cluster: str, record: ClusterData) -> Channels:
-        """Make a client by what the record says. Raises ``ClusterUnreachable``."""
-        is_tls = record.broker_client_tls_enabled or self._tls.enabled
-        url = record.broker_service_url_tls if is_tls else record.broker_service_url
-        # Without a URL of the protocol, lookups go over HTTP.
-        url = url or (record.service_url_tls if is_tls else record.service_url)
-        if not url:
-            kind = "brokerServiceUrlTls" if is_tls else "brokerServiceUrl"
-            raise ClusterUnreachable(f"the record of cluster {cluster} has no {kind}")
-        try:
-            return Channels(
-                url,
-                OPTIONS,
-                network=self._network,
-                random=self._random,
-                access=Access(
-                    tls=_tls_towards(record, self._tls) if is_tls else None,
-                    listener_name=record.listener_name or None,
-                ),
-            )
-        except (ClientError, ValueError) as error:
-            raise ClusterUnreachable(f"the record of cluster {cluster}: {error}") from error
 
 
 def _tls_towards(record: ClusterData, own: BrokerClientTlsConfig) -> Tls:

@@ -8,6 +8,7 @@ stores the schema where it has none; so schemas arrive there in the order of the
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import cast
 
 from geminga import BrokerRefused
@@ -24,15 +25,16 @@ VERSIONS_KEPT_MAX = 1_000
 Store = Callable[[api.Schema], Awaitable[bytes]]
 
 
+@dataclass(slots=True, eq=False)
 class RemoteSchemas:
     """The schema versions of ``topic`` in the remote cluster ``target``."""
 
-    def __init__(self, topic: TopicName, target: str, registry: SchemaRegistry) -> None:
-        self._topic = topic
-        self._target = target
-        self._registry = registry
-        # By version in this cluster: the version there, as messages have them.
-        self._versions: dict[bytes, bytes] = {}
+    topic: TopicName
+    target: str
+    # That of this cluster.
+    registry: SchemaRegistry
+    # By version in this cluster: the version there, as messages have them.
+    _versions: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes], init=False)
 
     def forget(self) -> None:
         """Forget all versions, since the remote cluster may be another one from now on."""
@@ -54,14 +56,14 @@ class RemoteSchemas:
         if len(self._versions) >= VERSIONS_KEPT_MAX:
             self._versions.clear()
         try:
-            found = await self._registry.version(self._topic, decode_version(version))
+            found = await self.registry.version(self.topic, decode_version(version))
         except SchemaNotFound:
             # Deleted here: its messages are replicated as messages without a schema.
             self._versions[version] = NO_SCHEMA
             return
         info = found.info
         schema = api.Schema(
-            name=schema_id(self._topic),
+            name=schema_id(self.topic),
             type=cast(api.Schema.Type.ValueType, info.type),
             schema_data=info.definition,
             properties=[api.KeyValue(key=key, value=each) for key, each in info.properties.items()],
@@ -73,6 +75,4 @@ class RemoteSchemas:
             # schema.
             if error.retry:
                 raise
-            raise SchemaRefused(
-                str(self._topic), found.version, self._target, str(error)
-            ) from error
+            raise SchemaRefused(str(self.topic), found.version, self.target, str(error)) from error

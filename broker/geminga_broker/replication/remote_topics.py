@@ -36,7 +36,7 @@ class RemoteTopics(Service):
         # Whether topics are created there at all (``ReplicationConfig.creates_remote_topics``).
         self.is_enabled = is_enabled
         self._remotes = remotes
-        # How many are being created in the background.
+        # How many topics are being created in the background.
         self._creating = 0
 
     def create_soon(self, topic: TopicName, partitions: int, clusters: Iterable[str]) -> None:

@@ -19,7 +19,6 @@ from itertools import count
 from random import Random
 
 from geminga._channels.producer_channel import ProducerChannelOptions
-from geminga._channels.registry import Channels
 from geminga.errors import ClientError, TopicNotFound
 from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
@@ -132,6 +131,7 @@ class Replicator(Service):
         self._position = cursor.mark_delete
         # Sequence ids: they only order what this replicator sends.
         self._numbers = count()
+        # Set when something may have become possible: a read, a send, or an end.
         self._woken = asyncio.Event()
         self._running: asyncio.Task[object] | None = None
 
@@ -247,7 +247,18 @@ class Replicator(Service):
             # Messages stay as they are; a topic that requires encryption checks each of them.
             is_encrypted=True,
         )
-        await self._check_partitions(channels)
+        # The remote topic needs as many partitions as the one here. Where the whole partitioned
+        # topic is missing there, it is created: sending would create this one partition only.
+        whole, remote_topics = route.topic.base, self._services.remote_topics
+        here = await self._services.partitions_of(whole)
+        try:
+            there = await channels.partitions(whole, creates=False)
+        except TopicNotFound:
+            there = 0  # a topic that is not partitioned is created by its first message
+        if here and not there and remote_topics.is_enabled:
+            await remote_topics.create(whole, here, route.target)
+        elif here != there:
+            raise PartitionsDiffer(str(whole), here, route.target, there)
         channel = ReplicationChannel(channels, route.topic, options)
         channel.on_settled, channel.on_room = self._settled, self.wake
         channel.on_end = lambda _: self.wake()
@@ -263,22 +274,6 @@ class Replicator(Service):
             self._position = self.cursor.mark_delete
             self._is_sending_singly |= channel.was_refused
             await channel.close()
-
-    async def _check_partitions(self, channels: Channels) -> None:
-        """Create the partitioned topic in the remote cluster, if it is missing there.
-
-        Raises ``PartitionsDiffer`` where it has other partitions there, ``RemoteRefused``.
-        """
-        whole, remote_topics = self.route.topic.base, self._services.remote_topics
-        here = await self._services.partitions_of(whole)
-        try:
-            there = await channels.partitions(whole, creates=False)
-        except TopicNotFound:
-            there = 0  # a topic that is not partitioned is created by its first message
-        if here and not there and remote_topics.is_enabled:
-            await remote_topics.create(whole, here, self.route.target)
-        elif here != there:
-            raise PartitionsDiffer(str(whole), here, self.route.target, there)
 
     async def _send_all(self, channel: ReplicationChannel) -> None:
         """Send all entries, and those that are published, until the channel ends. Raises why."""
@@ -412,11 +407,12 @@ class Replicator(Service):
     ) -> None:
         """Called by the channel: the remote cluster has the entry or, with an ``error``, the
         channel has ended."""
-        del message_id
+        del message_id  # the cursor counts by positions of this cluster
         # A receipt that comes after a failure must not move the cursor past what failed.
         if error is None and self._channel is not None:
             self._logged_failure = ""
             if self._is_sending_singly:
+                # The entry that was refused before is stored now: send as usual again.
                 self._is_sending_singly = False
                 self.wake()
             if sent is self._newest:

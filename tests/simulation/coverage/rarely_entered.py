@@ -118,17 +118,17 @@ RARELY: frozenset[str] = frozenset(
         "geminga_broker.ownership.owned_bundles:OwnedBundles._delete_node:except NodeMissing",
         "geminga_broker.ownership.owned_bundles:OwnedBundles.acquire:raise ServiceNotReady",
         "geminga_broker.ownership.owned_bundles:OwnedBundles.split:raise NotOwned (2)",
-        "geminga_broker.ownership.ownership:Ownership._find_owner:raise ServiceNotReady (3)",
-        "geminga_broker.replication.remote_clusters:RemoteClusters._client_of:except (ClientError, ValueError)",  # noqa: E501
-        "geminga_broker.replication.remote_clusters:RemoteClusters._client_of:raise ClusterUnreachable",  # noqa: E501
-        "geminga_broker.replication.remote_clusters:RemoteClusters._client_of:raise ClusterUnreachable (2)",  # noqa: E501
+        "geminga_broker.ownership.ownership:Ownership.owner_of:raise ServiceNotReady (3)",
         "geminga_broker.replication.remote_clusters:RemoteClusters._look_again:except ClusterUnreachable",  # noqa: E501
         "geminga_broker.replication.remote_clusters:RemoteClusters._record:except ClusterNotFound",
         "geminga_broker.replication.remote_clusters:RemoteClusters._record:raise ClusterUnreachable",  # noqa: E501
+        "geminga_broker.replication.remote_clusters:RemoteClusters.channels:except (ClientError, ValueError)",  # noqa: E501
+        "geminga_broker.replication.remote_clusters:RemoteClusters.channels:raise ClusterUnreachable",  # noqa: E501
+        "geminga_broker.replication.remote_clusters:RemoteClusters.channels:raise ClusterUnreachable (2)",  # noqa: E501
         "geminga_broker.replication.remote_clusters:RemoteClusters.rest:raise ClusterUnreachable (2)",  # noqa: E501
         "geminga_broker.replication.remote_schemas:RemoteSchemas.learn:except SchemaNotFound",
         "geminga_broker.replication.remote_schemas:RemoteSchemas.learn:raise SchemaRefused",
-        "geminga_broker.replication.replicator:Replicator._check_partitions:raise PartitionsDiffer",
+        "geminga_broker.replication.replicator:Replicator._connect_and_send:raise PartitionsDiffer",
         "geminga_broker.schemas.registry:SchemaRegistry._change:raise ServiceNotReady",
         "geminga_broker.schemas.storage:SchemaStorage.append:except CoordinationError",
         "geminga_broker.schemas.storage:SchemaStorage.delete:raise SchemasChanged",

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from geminga_broker.compaction.selection.entries import Chunk, Message
+from geminga_broker.compaction.selection.entries import Message
 
 # Two keys with the same digest would lose one: with a billion keys the odds are 1 in 10^20.
 DIGEST_BYTES = 16
@@ -61,8 +61,18 @@ class NewestMessages:
 
     def _see_one(self, message: Message) -> None:
         # A message in chunks counts as one, at the place of its last chunk.
-        if message.chunk is not None and not self._see_chunk(message.chunk):
-            return
+        chunk = message.chunk
+        if chunk is not None:
+            uuid = _digest(chunk.uuid)
+            if chunk.is_first:
+                # What had this uuid before was never completed: its producer has begun again.
+                self._begun[uuid] = []
+            begun = self._begun.setdefault(uuid, [])
+            if not chunk.is_last:
+                begun.append(self._count)
+                return
+            del self._begun[uuid]
+            self._chunks[self._count] = begun
         if message.key is None:
             if self._retain_null_key:
                 self._always.append(self._count)
@@ -79,20 +89,6 @@ class NewestMessages:
             self._newest[digest] = self._count
             if former is not None:
                 self._remove(former)
-
-    def _see_chunk(self, chunk: Chunk) -> bool:
-        """Take a chunk; whether its message is complete now."""
-        digest = _digest(chunk.uuid)
-        if chunk.is_first:
-            # What had this uuid before was never completed: its producer has begun again.
-            self._begun[digest] = []
-        begun = self._begun.setdefault(digest, [])
-        if not chunk.is_last:
-            begun.append(self._count)
-            return False
-        del self._begun[digest]
-        self._chunks[self._count] = begun
-        return True
 
     def _remove(self, number: int) -> None:
         """Count a message that does not survive; its chunks do not either."""

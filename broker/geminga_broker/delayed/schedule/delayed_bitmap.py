@@ -12,8 +12,10 @@ class DelayedBitmap:
     """A set of positions that are passed over, and read when they are due."""
 
     def __init__(self) -> None:
+        # By ledger id. A bitmap may be empty.
         self._ledgers: dict[int, EntryBitmap] = {}
-        # Positions in all of them: counting marks would take its time, and this is asked often.
+        # How many positions all bitmaps have: counting marks is slow, and ``len`` is called for
+        # every run that is read.
         self._count = 0
 
     def __len__(self) -> int:
@@ -65,6 +67,7 @@ class DelayedBitmap:
     def run_end(self, ledger_id: int, entry_id: int) -> int:
         """The first entry of the ledger from ``entry_id`` on that is not held back."""
         marks = self._ledgers.get(ledger_id)
+        # Before ``first`` lies what the mark-delete position has passed: none of it is held back.
         if marks is None or entry_id < marks.first:
             return entry_id
         return marks.run_end(entry_id)

@@ -61,11 +61,16 @@ class DelayedMessageIndex:
     def __init__(self, config: DelayedConfig, now_ms: int) -> None:
         # May be replaced at any time.
         self.config = config
+        # The messages that are held back. What a wheel or a bucket has beyond them does not count.
         self.held = DelayedBitmap()
+        # The buckets that are stored.
         self.buckets: dict[BucketKey, Bucket] = {}
         # The bucket that is to be written, until ``written``, ``unwritable`` or ``clear``.
         self.sealing: OpenBucket | None = None
+        # Messages with their times: those of segments that were read, and those that fit
+        # into no bucket.
         self._loaded = TimeWheel(now_ms, config.slot_ms)
+        # The bucket of the newest ledgers; None before the first message of one.
         self._open: OpenBucket | None = None
         # The last ledger of any bucket that is sealed or stored.
         self._bucketed_upto = -1
@@ -100,14 +105,12 @@ class DelayedMessageIndex:
         """Hold a message back; False where it is due already."""
         if deliver_at_ms <= now_ms:
             return False
-        if self.held.add(ledger_id, entry_id):
-            self._wheel_for(ledger_id, now_ms).add(deliver_at_ms, ledger_id, entry_id)
-        return True
-
-    def _wheel_for(self, ledger_id: int, now_ms: int) -> TimeWheel:
-        """The wheel of the open bucket, if the message may be in that, else the loaded one."""
+        if not self.held.add(ledger_id, entry_id):
+            return True
+        # A message of a ledger that is in a bucket already stays in the loaded wheel.
         if ledger_id <= self._bucketed_upto:
-            return self._loaded
+            self._loaded.add(deliver_at_ms, ledger_id, entry_id)
+            return True
         open_bucket = self._open
         # The first message of a further ledger: the one before is complete, as far as it was read.
         if open_bucket is not None and ledger_id > open_bucket.key.last_ledger_id:
@@ -121,9 +124,10 @@ class DelayedMessageIndex:
             open_bucket = self._open = OpenBucket(wheel, BucketKey(ledger_id, ledger_id))
         # Entries are read in order, but an earlier ledger may be read again after a redelivery.
         is_full = len(open_bucket.wheel) >= self.config.bucket_messages_max
-        if is_full or ledger_id < open_bucket.key.first_ledger_id:
-            return self._loaded
-        return open_bucket.wheel
+        is_earlier = ledger_id < open_bucket.key.first_ledger_id
+        wheel = self._loaded if is_full or is_earlier else open_bucket.wheel
+        wheel.add(deliver_at_ms, ledger_id, entry_id)
+        return True
 
     # Taking what is due
 
@@ -233,8 +237,8 @@ class DelayedMessageIndex:
         """Buckets of which no message is held back any more."""
         if not self.held:
             return list(self.buckets.values())
-        # Searching the bitmaps takes its time: only buckets that were read to their end, or that
-        # the mark-delete position has passed, can have none.
+        # Searching the bitmaps is slow, so other buckets are left out: only one that was read to
+        # its end, or that the mark-delete position has passed, can have no message left.
         return [
             bucket
             for key, bucket in self.buckets.items()

@@ -162,8 +162,8 @@ class ClusterLoad:
         load.cost = sum(load.bundles.values())
 
     def _take_overdue(self, now_s: float) -> set[str]:
-        """Stop expecting the bundles whose time is over. Returns the brokers whose loads have to be
-        counted anew: those that bundles did not come to, and those that have them still."""
+        """Stop expecting bundles after ``EXPECTED_S``. Returns the brokers whose loads have to be
+        counted anew: those that a bundle never reached, and those that still have it."""
         brokers: set[str] = set()
         while self._destinations:
             bundle, broker_id = next(iter(self._destinations.items()))

@@ -9,6 +9,7 @@ meanwhile are not redirected back and forth.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, field
 
 from geminga_broker.errors import ServiceNotReady
 from geminga_broker.load_manager.balancing.cluster_load import BrokerLoad, ClusterLoad
@@ -21,15 +22,15 @@ from geminga_runtime.clock import Clock
 TOLERATED_SHARE = 0.1
 
 
+@dataclass(slots=True, eq=False)
 class LeastLoaded:
     """Implements ``Placement`` on ``load``, in which it notes what it has chosen."""
 
-    def __init__(self, load: ClusterLoad, config: LoadManagerConfig, clock: Clock) -> None:
-        self._load = load
-        self._config = config
-        self._clock = clock
-        # How many bundles each broker was assigned, for the metrics.
-        self.assigned: Counter[str] = Counter()
+    load: ClusterLoad
+    config: LoadManagerConfig
+    clock: Clock
+    # How many bundles each broker was assigned, for the metrics.
+    assigned: Counter[str] = field(default_factory=Counter[str], init=False)
 
     def choose(self, bundle: Bundle, loads: Loads) -> str:
         """As ``Placement.choose``; ``loads`` must not be empty.
@@ -37,12 +38,12 @@ class LeastLoaded:
         Raises ``ServiceNotReady`` where all brokers have been assigned many bundles that they have
         not reported yet: after a restart of all, clients repeat their lookups until they have.
         """
-        load, name, now_s = self._load, str(bundle), self._clock.monotonic()
+        load, name, now_s = self.load, str(bundle), self.clock.monotonic()
         load.renew(loads, now_s)
         assigned = load.destination(name, now_s)
         if assigned is not None:
             return assigned
-        chosen = least_loaded(name, load, self._config)
+        chosen = least_loaded(name, load, self.config)
         load.expect(name, chosen, now_s)
         self.assigned[chosen] += 1
         return chosen

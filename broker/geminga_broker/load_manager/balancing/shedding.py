@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from geminga_broker.load_manager.balancing.cluster_load import ClusterLoad
@@ -32,21 +32,23 @@ class Move(NamedTuple):
     destination: str
 
 
+@dataclass(slots=True, eq=False)
 class Shedder:
     """Decides which bundles to move, once a shedding interval."""
 
-    def __init__(self, load: ClusterLoad, config: LoadManagerConfig) -> None:
-        self._load = load
-        self._config = config
-        # How many times in a row some moves were called for.
-        self._hits = 0
+    load: ClusterLoad
+    config: LoadManagerConfig
+    # How many times in a row some moves were called for.
+    _hits: int = field(default=0, init=False)
 
     def decide(self, now_s: float) -> list[Move]:
         """The moves to be made now, of brokers whose loads were unequal often enough."""
-        moved = self._load.moved_since(now_s - self._config.load_balancer_shedding_grace_s)
-        moves = plan_moves(self._load, self._config, fixed=moved)
+        # A bundle that was moved lately stays where it is, whatever the loads say.
+        moved = self.load.moved_since(now_s - self.config.load_balancer_shedding_grace_s)
+        moves = plan_moves(self.load, self.config, fixed=moved)
+        # Once is no reason to move anything: loads also differ for a moment.
         self._hits = self._hits + 1 if moves else 0
-        if self._hits < self._config.load_balancer_shedding_hits:
+        if self._hits < self.config.load_balancer_shedding_hits:
             return []
         self._hits = 0
         return moves
@@ -76,6 +78,7 @@ class _MovableBundles:
     bundles: list[str]
 
     def take(self, index: int) -> tuple[float, str]:
+        """Remove the bundle at ``index``; returns its cost and its name."""
         return self.costs.pop(index), self.bundles.pop(index)
 
 

@@ -114,24 +114,18 @@ class Acknowledged:
 
     def acknowledge(self, ledger_id: int, entry_id: int) -> bool:
         """Acknowledge one entry; False when it was already (or is not in the log at all)."""
-        mark = self.mark_delete
-        # What consumers that acknowledge in order send: the mark moves by one.
-        if not self.ahead_count and ledger_id == mark[0] and entry_id == mark[1] + 1:
-            span = self._chain.span(ledger_id)
-            if span is None or entry_id >= span.entries:
-                return False
-            self.mark_delete = Position(ledger_id, entry_id)
-            if self.partial_entries:
-                self.partial_entries.pop(self.mark_delete, None)
-            return True
-        return self._acknowledge_anywhere(ledger_id, entry_id)
-
-    def _acknowledge_anywhere(self, ledger_id: int, entry_id: int) -> bool:
         # Clients may send any position: one that was trimmed, or that never was.
         span = self._chain.span(ledger_id)
         if span is None or not 0 <= entry_id < span.entries:
             return False
-        if (ledger_id, entry_id) <= self.mark_delete:
+        mark = self.mark_delete
+        # What consumers that acknowledge in order send: the mark moves by one.
+        if not self.ahead_count and ledger_id == mark[0] and entry_id == mark[1] + 1:
+            self.mark_delete = Position(ledger_id, entry_id)
+            if self.partial_entries:
+                self.partial_entries.pop(self.mark_delete, None)
+            return True
+        if (ledger_id, entry_id) <= mark:
             return False
         if not self._bitmap_of(ledger_id).add(entry_id, span.entries):
             return False

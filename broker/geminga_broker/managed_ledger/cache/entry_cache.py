@@ -5,8 +5,9 @@ of accounting: nothing is counted an entry at a time. Only a run that is long be
 when bookies answer after a pause, is counted in pieces, so that little more is evicted than must
 be. What is evicted, and when:
 
-- what every subscription has been sent is evicted soon (``age_max_s``);
-- what one still has to be sent stays longer (``wanted_age_max_s``), for a consumer that is behind;
+- an entry that every subscription has been sent is evicted soon (``age_max_s``);
+- one that some subscription has still to be sent stays longer (``wanted_age_max_s``), for a
+  consumer that is behind;
 - when the bound is exceeded, first the former is evicted whatever its age, then the oldest of all,
   until the bound's ``watermark`` is reached: so it is not exceeded again at once.
 

@@ -36,7 +36,8 @@ class LogCache:
     def __init__(self, cache: EntryCache, unsent: UnsentEntries) -> None:
         self._cache = cache
         self._unsent = unsent
-        # By ledger; None until something is published to it: there may be very many logs.
+        # By ledger; None until something is published to it: a broker may have very many logs that
+        # take no entries, and an empty ``LedgerCache`` costs a few hundred bytes.
         self._ledgers: dict[int, LedgerCache | None] = {}
 
     def begin(self, ledger_id: int) -> None:
@@ -73,6 +74,7 @@ class LogCache:
         return self._counted(ledger, ledger.pick(ids) if ledger is not None else [])
 
     def _counted(self, ledger: LedgerCache | None, found: list[Entry]) -> list[Entry]:
+        # The bytes are an estimate: summing up the payloads' sizes would cost time for each read.
         if found:
             assert ledger is not None
             self._cache.hits += len(found)
@@ -84,6 +86,8 @@ class LogCache:
     def missing(self, ledger_id: int, entry_ids: Sequence[int]) -> Sequence[int]:
         """Which of ``entry_ids``, which grow, must be read because the first is not cached."""
         ledger = self._ledgers.get(ledger_id)
+        # A ledger's cache has no gaps and reaches to its end: only what lies before its first entry
+        # is missing.
         if ledger is not None and ledger.entries and entry_ids[0] < ledger.first_entry_id:
             return entry_ids[: bisect_left(entry_ids, ledger.first_entry_id)]
         return entry_ids
@@ -102,5 +106,6 @@ class LogCache:
 
     def clear(self) -> None:
         """Drop all entries: the log is closed."""
+        # A copy: ``forget`` takes the ledger out.
         for ledger_id in list(self._ledgers):
             self.forget(ledger_id)

@@ -25,7 +25,8 @@ class ReadAheadBudget:
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        # Those that keep something, in the order in which they last used it.
+        # The dispatchers that keep something, in the order in which they last used it: the first
+        # one is evicted first.
         self._holders: dict[ReadAhead, None] = {}
         self.used_bytes = 0
 
@@ -62,6 +63,7 @@ class ReadAhead:
         # Where reading of each began, and its entries: of one ledger, and in their order. What is
         # missing between there and the last of them was acknowledged, and needs no reading.
         self._runs: deque[tuple[Position, list[Entry]]] = deque()
+        # Entries to redeliver.
         self._single: dict[EntryId, Entry] = {}
         # The memory that all of it takes; the budget keeps this number.
         self.size_bytes = 0

@@ -37,7 +37,7 @@ from geminga_runtime.service import Service
 
 log = logging.getLogger(__name__)
 
-# How often a deletion is tried whose answer is lost: half a minute with the usual back-off.
+# How often a deletion is tried while its answers are lost: half a minute with the usual back-off.
 DELETE_ATTEMPTS_MAX = 10
 # Timers are no finer than this.
 REST_S_MIN = 0.001
@@ -53,7 +53,7 @@ def _ignore() -> None:
 class Cursor(Service):
     """The acknowledged positions of subscription ``name``; ``store`` is None if not durable.
 
-    Whoever changes ``acknowledged``, ``properties`` or ``position_properties`` calls ``changed``.
+    Code that changes ``acknowledged``, ``properties`` or ``position_properties`` calls ``changed``.
     The two mappings are replaced, never changed: what was written is compared with them.
     """
 
@@ -108,7 +108,7 @@ class Cursor(Service):
         self.on_ledger_left: Callable[[], None] = _ignore
         # The mark-delete position that the next owner finds after a crash.
         self._stored = state.mark_delete
-        # Where it is kept, for others to look at; None if it is not durable, or being deleted.
+        # Where the cursor is stored; None if it is not durable, or being deleted.
         self.store = store
         # The store whose deletion has begun, until it is done.
         self._undeleted: CursorStore | None = None
@@ -117,7 +117,8 @@ class Cursor(Service):
         self._random = random
         # Something changed since the state was last taken to be written.
         self._is_dirty = False
-        # A task writes; it looks at ``_is_dirty`` again before it ends.
+        # A task writes. It checks ``_is_dirty`` again before it ends, so a change that comes
+        # meanwhile needs no task of its own.
         self._is_flushing = False
         self._timer: asyncio.TimerHandle | None = None
         # Callbacks of changes that are not durable yet, in the order of the changes.

@@ -15,7 +15,7 @@ class DurableFuture:
 
     def __call__(self, error: BrokerError | None) -> None:
         """Called by the cursor: the change is durable or, with an ``error``, never will be."""
-        # Whoever waits may have been cancelled, and the future with it.
+        # The waiting task may have been cancelled, and the future with it.
         if self._outcome.done():
             return
         if error is None:

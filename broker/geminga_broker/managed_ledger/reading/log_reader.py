@@ -12,6 +12,7 @@ without asking.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from geminga_broker.errors import EntryDamaged, LedgerGone, StorageUnavailable
 from geminga_broker.managed_ledger.cache.log_cache import LogCache
@@ -184,24 +185,23 @@ class LogReader:
         self._readers.pop(ledger_id, None)
 
 
+@dataclass(slots=True, eq=False)
 class LogScan:
-    """Reads a log once, in order, from the entry after one position up to another.
+    """Reads a log once, in order, from the entry after one position up to another."""
 
-    Without ``upto`` it ends at the end that the log has when the scan arrives there: what is
-    appended meanwhile is read too.
-    """
-
-    def __init__(self, reader: LogReader, after: Position, upto: Position | None = None) -> None:
-        self._reader = reader
-        self._after = after
-        self._upto = upto
+    reader: LogReader
+    # The last entry that was read, at first the position before the scan.
+    after: Position
+    # The last entry to read. None for the end that the log has when the scan arrives there: what is
+    # appended meanwhile is read too.
+    upto: Position | None = None
 
     async def next_run(self, count_max: int | None = None) -> tuple[int, list[Entry]] | None:
         """The next entries, of one ledger, and its id; None at the end."""
-        reader = self._reader
-        upto = reader.readable_upto if self._upto is None else self._upto
+        reader = self.reader
+        upto = reader.readable_upto if self.upto is None else self.upto
         # Empty ledgers, and those that were trimmed since, are skipped.
-        position = reader.chain.next_after(self._after)
+        position = reader.chain.next_after(self.after)
         if position > upto:
             return None
         ledger_id, first = position
@@ -210,7 +210,7 @@ class LogScan:
         if ledger_id == upto[0]:
             count_max = min(count_max, upto[1] - first + 1)
         run = await reader.read(position, count_max)
-        self._after = Position(ledger_id, run[-1][0])
+        self.after = Position(ledger_id, run[-1][0])
         return ledger_id, run
 
 

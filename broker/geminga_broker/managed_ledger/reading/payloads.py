@@ -21,6 +21,7 @@ from geminga_protocol.pulsar.messages.payload import (
 def message_count(payload: bytes) -> int:
     """Messages in the entry that consumers are sent; 0 for a marker, and for a payload that cannot
     be parsed: clients that were sent one would close their connections, again and again."""
+    # The quick way first: it knows the usual layout only, and gives 0 for any other.
     try:
         return count_usual(payload) or count_messages(payload)
     except WireError:

@@ -36,8 +36,8 @@ NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 class LogStore:
     """The node of log ``name``. ``load`` or ``create`` comes first; calls must not overlap.
 
-    The public attributes are what the record says beside the ledgers. Who changes one calls
-    ``save``, and takes the change back if that fails.
+    The public attributes are what the record says beside the ledgers. Code that changes one must
+    call ``save``, and undo the change if that fails.
     """
 
     __slots__ = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from geminga_broker.errors import StorageUnavailable, TopicFenced
@@ -22,6 +23,7 @@ class OwnedLog(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
 class LogProperties:
     """The properties of ``owner``, whose record is kept with ``recorded``.
 
@@ -29,25 +31,22 @@ class LogProperties:
     logs, of which there may be very many at once, would wait for the garbage collector.
     """
 
-    __slots__ = ("_owner", "_recorded")
-
-    def __init__(self, owner: OwnedLog, recorded: RecordedChain) -> None:
-        self._owner = owner
-        self._recorded = recorded
+    owner: OwnedLog
+    recorded: RecordedChain
 
     @property
     def all(self) -> Mapping[str, str]:
         """The properties as they are stored."""
-        return self._recorded.store.properties
+        return self.recorded.store.properties
 
     async def set(self, name: str, value: str) -> None:
         """Return when the property is durable. Raises ``TopicFenced``, ``StorageUnavailable``."""
-        if self._owner.is_fenced:
-            raise TopicFenced(self._owner.name)
+        if self.owner.is_fenced:
+            raise TopicFenced(self.owner.name)
         try:
-            await self._recorded.set_property(name, value)
+            await self.recorded.set_property(name, value)
         except OWNERSHIP_LOST as error:
-            self._owner.fence()
-            raise TopicFenced(self._owner.name) from error
+            self.owner.fence()
+            raise TopicFenced(self.owner.name) from error
         except CoordinationError as error:
             raise StorageUnavailable(str(error)) from error

@@ -88,6 +88,8 @@ class Appender:
             entries.append((first, payload, messages))
             first += 1
             size_bytes += len(payload)
+        # With a stamp in front an entry is not as its client sent it, so it must not be dispatched
+        # unparsed.
         if self._has_stamps:
             entries = [(entry_id, payload, 0) for entry_id, payload, _ in entries]
         self._listener.run_confirmed(self, entries, batch, size_bytes)

@@ -12,32 +12,34 @@ from geminga_protocol.records.cluster.brokers import AdvertisedListener
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """This broker's id and URLs; an empty URL means "not served".
+    """This broker's id and URLs. An empty URL means that the broker does not serve that protocol.
 
-    The URLs are those of the internal listener, where the broker has listeners by name.
+    Where the broker has named listeners, the URLs are those of the internal listener.
     """
 
     # ``host:web port``: stays the same as long as the broker keeps its web port.
     broker_id: str
+    # ``pulsar://`` and ``http://``; with TLS ``pulsar+ssl://`` and ``https://``.
     broker_url: str
     http_url: str
     broker_url_tls: str = ""
     http_url_tls: str = ""
+    # By name, as clients request them.
     listeners: Mapping[str, AdvertisedListener] = field(default_factory=dict)
 
     @property
     def rest_url(self) -> str:
-        """The REST URL by which records identify the broker: without TLS where it serves that."""
+        """The URL that identifies the broker in records: its HTTP URL if it has one, else HTTPS."""
         return self.http_url or self.http_url_tls
 
 
 class LookupReason(Enum):
-    """Why a lookup names a broker."""
+    """Why the answer to a lookup names a broker."""
 
     OWNS = "it owns the bundle"
-    CHOSEN = "it is to own the bundle, and acquires it when it is asked with authority"
-    DECIDES = "it leads the brokers, and chooses which of them is to own the bundle"
-    PEER = "its cluster serves the namespace, which this cluster does not"
+    CHOSEN = "the leader chose it: it acquires the bundle at the next authoritative lookup"
+    DECIDES = "it is the leader, which chooses the broker that is to own the bundle"
+    PEER = "it is in a peer cluster that serves the namespace; this cluster does not"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +51,14 @@ class Owner:
     broker_url_tls: str
     http_url: str
     http_url_tls: str
-    # It is this broker.
+    # The owner is this broker.
     is_self: bool
     listeners: Mapping[str, AdvertisedListener] = field(default_factory=dict)
     reason: LookupReason = LookupReason.OWNS
 
     @property
     def is_redirect(self) -> bool:
-        """Whether clients are to repeat their lookup at that broker, and not to connect to it."""
+        """Whether clients must repeat their lookup at that broker instead of connecting to it."""
         return self.reason is not LookupReason.OWNS
 
     @property
@@ -66,20 +68,20 @@ class Owner:
         return self.reason not in (LookupReason.DECIDES, LookupReason.PEER)
 
     def rest_url(self, *, is_tls: bool) -> str:
-        """The URL at which other brokers call its REST side: with TLS or without as they want it,
-        where it serves both, else as it serves it."""
+        """The URL at which other brokers call its REST side. Where it serves HTTP and HTTPS,
+        ``is_tls`` chooses between them; else it is the one that it serves."""
         plain, secured = self.http_url, self.http_url_tls
         return (secured or plain) if is_tls else (plain or secured)
 
     def at_listener(self, name: str) -> Owner:
-        """The owner with the URLs of that listener; "" is the internal one.
+        """The owner with the URLs of the listener ``name``; "" is the internal one.
 
-        Only the URLs of the Pulsar protocol change: upstream's answers keep the broker's own URLs
-        of HTTP. Raises ``ListenerMissing``.
+        Only the URLs of the Pulsar protocol change: upstream's answers keep the broker's own HTTP
+        URLs. Raises ``ListenerMissing``.
         """
         if not name:
             return self
-        # Not the internal one's URL instead: the client could not reach it.
+        # No fallback to the internal listener: the client could not reach its URL.
         listener = self.listeners.get(name)
         if listener is None:
             raise ListenerMissing(name)
@@ -90,9 +92,9 @@ class Owner:
         )
 
     def web_url(self, listener: str, *, is_tls: bool = False) -> str:
-        """The URL to which HTTP requests that came by that listener are redirected: the listener's
-        own where the owner has one for it; HTTPS for requests with TLS where the owner serves it.
-        """
+        """The URL to which HTTP requests that arrived through ``listener`` are redirected: that
+        listener's HTTP URL if it has one, else the broker's own. Requests with TLS are redirected
+        to HTTPS where the owner serves it."""
         advertised = self.listeners.get(listener)
         plain, secured = self.http_url, self.http_url_tls
         if advertised and (advertised.broker_http_url or advertised.broker_https_url):
