@@ -12,7 +12,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pyspark_geminga.source.batch_reader import BatchReader, FilteringBatchReader
-from pyspark_geminga.source.options import SourceOptions
+from pyspark_geminga.source.decisions.options import SourceOptions
 from pyspark_geminga.source.row_schema import RowSchema
 from pyspark_geminga.source.stream_reader import StreamReader
 

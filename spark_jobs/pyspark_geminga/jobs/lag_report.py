@@ -23,7 +23,7 @@ from pyspark_geminga.jobs import _session
 from pyspark_geminga.log_layout import LogLayout, total_bytes, total_entries
 from pyspark_geminga.rest import AdminClient
 from pyspark_geminga.source.checkpoints import committed_offsets
-from pyspark_geminga.source.offsets import Place
+from pyspark_geminga.source.decisions.offsets import Place
 
 DESCRIPTION = (
     "Reports how far streaming queries (by their checkpoints) and subscriptions are behind their "

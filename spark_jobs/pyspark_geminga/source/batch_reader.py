@@ -17,11 +17,11 @@ from geminga import LogPosition
 from pyspark_geminga._pool import task_client
 from pyspark_geminga.errors import DataLost
 from pyspark_geminga.source.broker_view import COUNTED_ENTRIES_MAX, BrokerView, patiently
-from pyspark_geminga.source.filters import Pruning
-from pyspark_geminga.source.options import SourceOptions
+from pyspark_geminga.source.decisions.filters import Pruning
+from pyspark_geminga.source.decisions.options import SourceOptions
+from pyspark_geminga.source.decisions.splits import RecordCuts, SplitRules, parts_of, plan_cuts
 from pyspark_geminga.source.reading import Part, read_part
 from pyspark_geminga.source.row_schema import RowSchema
-from pyspark_geminga.source.splits import RecordCuts, SplitRules, parts_of, plan_cuts
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -34,8 +34,8 @@ from geminga_protocol.pulsar.topics.topic_names import TopicName
 from pyspark_geminga.errors import AdminRefused, ConnectorError
 from pyspark_geminga.log_layout import LogLayout
 from pyspark_geminga.rest import AdminClient
-from pyspark_geminga.source.admission import CountedEntry
-from pyspark_geminga.source.options import ByTopic, Edge, SourceOptions
+from pyspark_geminga.source.decisions.admission import CountedEntry
+from pyspark_geminga.source.decisions.options import ByTopic, Edge, SourceOptions
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from geminga import LogPosition, MessageId
 from pyspark_geminga._pool import task_client
 from pyspark_geminga.errors import InvalidOffset, InvalidOption
-from pyspark_geminga.source.offsets import SourceOffset
-from pyspark_geminga.source.options import SourceOptions
+from pyspark_geminga.source.decisions.offsets import SourceOffset
+from pyspark_geminga.source.decisions.options import SourceOptions
 
 
 def commit_from_checkpoint(

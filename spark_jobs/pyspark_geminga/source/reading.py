@@ -23,8 +23,8 @@ from pyspark_geminga.errors import DataLost
 from pyspark_geminga.log_layout import LogLayout
 from pyspark_geminga.rest import AdminClient
 from pyspark_geminga.source.broker_view import patiently
-from pyspark_geminga.source.filters import KEY
-from pyspark_geminga.source.options import SourceOptions
+from pyspark_geminga.source.decisions.filters import KEY
+from pyspark_geminga.source.decisions.options import SourceOptions
 from pyspark_geminga.source.row_schema import RowSchema
 
 log = logging.getLogger(__name__)

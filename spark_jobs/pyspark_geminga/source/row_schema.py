@@ -14,7 +14,7 @@ from geminga.arrow import CORRUPT, METADATA_FIELDS, payload_fields
 from pyspark_geminga._pool import task_client
 from pyspark_geminga.errors import ConnectorError, InvalidOption
 from pyspark_geminga.source.broker_view import BrokerView, patiently
-from pyspark_geminga.source.options import SourceOptions
+from pyspark_geminga.source.decisions.options import SourceOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,12 +20,17 @@ from typing import Protocol
 from geminga import LogPosition
 from pyspark_geminga.errors import DataLost
 from pyspark_geminga.log_layout import LogLayout, total_bytes, total_entries
-from pyspark_geminga.source.admission import ByteBacklog, CountedEntry, RowBacklog, water_fill
 from pyspark_geminga.source.broker_view import COUNTED_ENTRIES_MAX, Begin, Snapshot
-from pyspark_geminga.source.offsets import Place, SourceOffset
-from pyspark_geminga.source.options import ByTopic, Edge, SourceOptions
+from pyspark_geminga.source.decisions.admission import (
+    ByteBacklog,
+    CountedEntry,
+    RowBacklog,
+    water_fill,
+)
+from pyspark_geminga.source.decisions.offsets import Place, SourceOffset
+from pyspark_geminga.source.decisions.options import ByTopic, Edge, SourceOptions
+from pyspark_geminga.source.decisions.splits import RecordCuts, parts_of, plan_cuts
 from pyspark_geminga.source.reading import Part
-from pyspark_geminga.source.splits import RecordCuts, parts_of, plan_cuts
 
 log = logging.getLogger(__name__)
 

@@ -24,11 +24,11 @@ from geminga import Consumer, LogPosition
 from pyspark_geminga._pool import PlannerLoop
 from pyspark_geminga.errors import ConnectorError
 from pyspark_geminga.log_layout import LogLayout
-from pyspark_geminga.source.admission import CountedEntry
 from pyspark_geminga.source.broker_view import Begin, BrokerView, Snapshot, patiently
 from pyspark_geminga.source.checkpoints import last_before
-from pyspark_geminga.source.offsets import SourceOffset
-from pyspark_geminga.source.options import ByTopic, Edge, SourceOptions
+from pyspark_geminga.source.decisions.admission import CountedEntry
+from pyspark_geminga.source.decisions.offsets import SourceOffset
+from pyspark_geminga.source.decisions.options import ByTopic, Edge, SourceOptions
 from pyspark_geminga.source.reading import read_part
 from pyspark_geminga.source.row_schema import RowSchema
 from pyspark_geminga.source.stream_planner import Limit, StreamPlanner

@@ -11,7 +11,7 @@ from tests.integration.processes.cluster_process import StandaloneProcess
 
 from pyspark_geminga.access import ACCESS_OPTIONS
 from pyspark_geminga.sink.options import SINK_OPTIONS
-from pyspark_geminga.source.options import SOURCE_OPTIONS
+from pyspark_geminga.source.decisions.options import SOURCE_OPTIONS
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "spark.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)

@@ -11,7 +11,7 @@ from geminga import LOG_START, LogPosition
 from pyspark_geminga.jobs import lag_report
 from pyspark_geminga.jobs.lag_report import FORMATS, Lag, lag_of
 from pyspark_geminga.log_layout import Ledger, LogLayout
-from pyspark_geminga.source.offsets import Place
+from pyspark_geminga.source.decisions.offsets import Place
 
 LAYOUT = LogLayout((Ledger(3, 10, 1000), Ledger(5, 4, 800)), LogPosition(5, 4))
 

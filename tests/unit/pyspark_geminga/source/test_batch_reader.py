@@ -11,11 +11,11 @@ from pyspark.sql.types import StructType
 from geminga import LOG_START, LogPosition
 from pyspark_geminga.errors import DataLost, InvalidOption
 from pyspark_geminga.log_layout import Ledger, LogLayout
-from pyspark_geminga.source.admission import CountedEntry
 from pyspark_geminga.source.batch_reader import BatchReader, FilteringBatchReader, plan_batch
 from pyspark_geminga.source.broker_view import Begin, BrokerView, Snapshot
-from pyspark_geminga.source.filters import Pruning
-from pyspark_geminga.source.options import ByTopic, Edge, SourceOptions
+from pyspark_geminga.source.decisions.admission import CountedEntry
+from pyspark_geminga.source.decisions.filters import Pruning
+from pyspark_geminga.source.decisions.options import ByTopic, Edge, SourceOptions
 from pyspark_geminga.source.reading import Part
 from pyspark_geminga.source.row_schema import RowSchema
 

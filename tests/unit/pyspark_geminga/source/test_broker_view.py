@@ -22,7 +22,7 @@ from pyspark_geminga.errors import AdminRefused, ConnectorError
 from pyspark_geminga.log_layout import Ledger, LogLayout
 from pyspark_geminga.source import broker_view
 from pyspark_geminga.source.broker_view import TOPICS_REFRESH_S, Begin, BrokerView, patiently
-from pyspark_geminga.source.options import SourceOptions
+from pyspark_geminga.source.decisions.options import SourceOptions
 
 ORDERS = "persistent://public/default/orders"
 BILLS = "persistent://public/default/bills"

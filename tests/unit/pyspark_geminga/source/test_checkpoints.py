@@ -10,8 +10,8 @@ import pytest
 from geminga import LogPosition, MessageId
 from pyspark_geminga.errors import InvalidOffset, InvalidOption
 from pyspark_geminga.source.checkpoints import commit_from_checkpoint, committed_offset, last_before
-from pyspark_geminga.source.offsets import Place, SourceOffset
-from pyspark_geminga.source.options import SourceOptions
+from pyspark_geminga.source.decisions.offsets import Place, SourceOffset
+from pyspark_geminga.source.decisions.options import SourceOptions
 
 GIVEN = {"service.url": "pulsar://x", "topic": "orders"}
 ORDERS = "persistent://public/default/orders-partition-0"

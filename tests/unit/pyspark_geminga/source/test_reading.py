@@ -15,7 +15,7 @@ from geminga import LogPosition
 from pyspark_geminga.errors import DataLost
 from pyspark_geminga.log_layout import Ledger, LogLayout
 from pyspark_geminga.source import reading
-from pyspark_geminga.source.options import SourceOptions
+from pyspark_geminga.source.decisions.options import SourceOptions
 from pyspark_geminga.source.reading import Part, read_part
 from pyspark_geminga.source.row_schema import RowSchema
 

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from geminga import SchemaInfo, SchemaType
 from pyspark_geminga.errors import ConnectorError, InvalidOption
 from pyspark_geminga.source import row_schema
-from pyspark_geminga.source.options import SourceOptions
+from pyspark_geminga.source.decisions.options import SourceOptions
 from pyspark_geminga.source.row_schema import RowSchema
 
 RECORD = b'{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}'

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from geminga import LOG_START, LogPosition
 from pyspark_geminga.log_layout import Ledger, LogLayout
-from pyspark_geminga.source.admission import CountedEntry
 from pyspark_geminga.source.broker_view import Begin, Snapshot
-from pyspark_geminga.source.offsets import Place, SourceOffset
-from pyspark_geminga.source.options import ByTopic, Edge, SourceOptions
+from pyspark_geminga.source.decisions.admission import CountedEntry
+from pyspark_geminga.source.decisions.offsets import Place, SourceOffset
+from pyspark_geminga.source.decisions.options import ByTopic, Edge, SourceOptions
 from pyspark_geminga.source.reading import Part
 from pyspark_geminga.source.stream_planner import Limit, StreamPlanner
 

@@ -24,9 +24,9 @@ from geminga import LogPosition, RawEntry
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata
 from pyspark_geminga._pool import PlannerLoop
 from pyspark_geminga.errors import ConnectorError
-from pyspark_geminga.source.admission import CountedEntry
-from pyspark_geminga.source.offsets import Place, SourceOffset
-from pyspark_geminga.source.options import SourceOptions
+from pyspark_geminga.source.decisions.admission import CountedEntry
+from pyspark_geminga.source.decisions.offsets import Place, SourceOffset
+from pyspark_geminga.source.decisions.options import SourceOptions
 from pyspark_geminga.source.row_schema import RowSchema
 from pyspark_geminga.source.stream_planner import Limit
 from pyspark_geminga.source.stream_reader import Cluster, StreamReader

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from geminga import LOG_START, LogPosition
 from pyspark_geminga.errors import InvalidOption
 from pyspark_geminga.log_layout import Ledger, LogLayout, total_entries
-from pyspark_geminga.source.admission import ByteBacklog, water_fill
-from pyspark_geminga.source.splits import RecordCuts, SplitRules, parts_of, plan_cuts
+from pyspark_geminga.source.decisions.admission import ByteBacklog, water_fill
+from pyspark_geminga.source.decisions.splits import RecordCuts, SplitRules, parts_of, plan_cuts
 
 MIB = 1024 * 1024
 

@@ -17,8 +17,8 @@ from geminga import InvalidTopicName, LogPosition
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from pyspark_geminga.access import ACCESS_OPTIONS, Access, check_names, flag, whole_number
 from pyspark_geminga.errors import InvalidOffset, InvalidOption
-from pyspark_geminga.source.offsets import parse_positions
-from pyspark_geminga.source.splits import SPLITS_MAX, SplitRules
+from pyspark_geminga.source.decisions.offsets import parse_positions
+from pyspark_geminga.source.decisions.splits import SPLITS_MAX, SplitRules
 
 MIB = 1024 * 1024
 Edge = Literal["earliest", "latest"]

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from pyspark_geminga.source.filters import CLOCK_SKEW_MS, Pruning
+from pyspark_geminga.source.decisions.filters import CLOCK_SKEW_MS, Pruning
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)

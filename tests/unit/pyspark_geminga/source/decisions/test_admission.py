@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from geminga import LogPosition
 from pyspark_geminga.log_layout import Segment
-from pyspark_geminga.source.admission import (
+from pyspark_geminga.source.decisions.admission import (
     Backlog,
     ByteBacklog,
     CountedEntry,

@@ -11,7 +11,7 @@ import geminga
 from geminga import LogPosition
 from pyspark_geminga.access import Access, whole_number
 from pyspark_geminga.errors import InvalidOption
-from pyspark_geminga.source.options import SourceOptions, Topics
+from pyspark_geminga.source.decisions.options import SourceOptions, Topics
 
 GIVEN = {"service.url": "pulsar://localhost:6650", "topic": "orders"}
 ORDERS = "persistent://public/default/orders"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from geminga import LogPosition, MessageId
 from pyspark_geminga.errors import InvalidOffset
-from pyspark_geminga.source.offsets import Place, SourceOffset, parse_positions
+from pyspark_geminga.source.decisions.offsets import Place, SourceOffset, parse_positions
 
 ORDERS = "persistent://public/default/orders"
 BILLS = "persistent://public/default/bills-partition-3"
