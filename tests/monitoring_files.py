@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).resolve().parent.parent / "docker" / "monitoring"
+from tests.project_files import GOLDEN, ROOT
+
+FOLDER = ROOT / "docker" / "monitoring"
 RULES = (FOLDER / "prometheus" / "rules.yml").read_text()
 # The metrics that a real cluster showed; `tests/integration/brokers/test_monitoring.py` compares.
-RECORDED: dict[str, list[str]] = json.loads(
-    (Path(__file__).parent / "golden" / "metric-names.json").read_text()
-)
+RECORDED: dict[str, list[str]] = json.loads((GOLDEN / "metric-names.json").read_text())
 
 # What Grafana fills in.
 GRAFANAS = {"$__rate_interval": "1m", "$namespace": ".*"}

@@ -14,13 +14,13 @@ import html
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from tests.differential.schema_pairs import CASES, Case, Schema
 from tests.differential.web import request
+from tests.project_files import GOLDEN
 
-FILE = Path(__file__).parent.parent / "golden" / "schemas" / "verdicts.json"
+FILE = GOLDEN / "schemas" / "verdicts.json"
 TENANT = "public"
 STRATEGIES = (
     "ALWAYS_INCOMPATIBLE",

@@ -280,7 +280,7 @@ class TopicPolicyStore(Service):
             return self._client
 
     def _notify(self, namespace: NamespaceName, topics: Collection[TopicName] | None) -> None:
-        # Followers only note what is due, so that one cannot delay the next.
+        # A follower only notes which topics changed, so that one cannot delay the next.
         for on_changed in self._followers:
             on_changed(namespace, topics)
 

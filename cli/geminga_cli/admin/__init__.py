@@ -6,7 +6,7 @@
 ``components``          what functions, sources and sinks have in common
 ``local_functions``     functions that run on this machine: ``localrun`` and ``dev``
 ``values``              readers of values: times, sizes, names, message ids
-``options``             which broker is asked, and as whom
+``options``             the broker to ask, and the credentials
 ``service``             requests over HTTP
 ``errors``              what can go wrong
 

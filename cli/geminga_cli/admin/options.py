@@ -1,4 +1,4 @@
-"""The options that say which broker is asked, and as whom."""
+"""The options that name the broker to ask, and the credentials."""
 
 from __future__ import annotations
 

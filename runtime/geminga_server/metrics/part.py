@@ -84,7 +84,7 @@ class PartMetrics:
 
 
 class LoopLag(Service):
-    """Measures how late the event loop runs what is due; a gauge shows the worst since the last
+    """Measures how late the event loop runs its timers; a gauge shows the worst since the last
     scrape."""
 
     def __init__(self, metrics: PartMetrics) -> None:

@@ -25,7 +25,7 @@ CANCELLED_TIMERS_KEPT = 512
 
 
 class TimerLoop(asyncio.BaseEventLoop):
-    """The part of ``SimulatedLoop`` that keeps what is due, and when."""
+    """The part of ``SimulatedLoop`` that keeps the timers, and when each one is due."""
 
     main: Incarnation
     random: Random

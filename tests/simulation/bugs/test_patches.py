@@ -1,6 +1,6 @@
 """Proves that each planted bug can still be planted: its patch applies to the files as they are.
 
-Who moves or rewrites the code that a bug changes makes the patch again, with the same mistake.
+A change that moves or rewrites the code of a bug makes its patch again, with the same mistake.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.project_files import GOLDEN
 from tests.unit.geminga_bookie.fakes import (
     KEY,
     OTHER_KEY,
@@ -31,7 +31,7 @@ from geminga_protocol.records.bookies.bookie_info import AVAILABLE_PATH, READ_ON
 from geminga_server.config import ConnectionConfig
 from geminga_simulation.event_loop.loop import SimulatedLoop
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "bookie"
+RECORDED = GOLDEN / "bookie"
 FENCING, RECOVERY = int(Flag.FENCING), int(Flag.RECOVERY_ADD)
 
 
@@ -332,7 +332,9 @@ async def test_a_journal_that_failed_is_told_to_zookeeper_and_a_restart_heals_it
 
 @pytest.mark.parametrize("port", [23181, 23182, 23183])
 async def test_it_answers_the_recorded_requests_as_the_original_did(port: int) -> None:
-    rows = [json.loads(line) for line in (GOLDEN / f"frames-{port}.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line) for line in (RECORDED / f"frames-{port}.jsonl").read_text().splitlines()
+    ]
     assert len(rows) > 50
     async with Host().bookie() as bookie:
         network = bookie._network

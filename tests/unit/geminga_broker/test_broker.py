@@ -8,11 +8,11 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 from typing import Any, cast
 
 import pytest
+from tests.project_files import GOLDEN
 from tests.unit.geminga_broker.stand_ins import MemoryNetwork
 
 from geminga_broker.broker import Broker
@@ -36,8 +36,8 @@ from geminga_simulation.zookeeper.server import SimulatedZooKeeper
 Settle = Callable[[], Awaitable[None]]
 Tree = Callable[[], dict[str, bytes]]
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "records" / "listeners.jsonl"
-RECORDED: list[dict[str, Any]] = list(map(json.loads, GOLDEN.read_text().splitlines()))
+WRITTEN = GOLDEN / "records" / "listeners.jsonl"
+RECORDED: list[dict[str, Any]] = list(map(json.loads, WRITTEN.read_text().splitlines()))
 RECORDED_TEXTS = {row["path"]: row["text"] for row in RECORDED if "path" in row}
 
 

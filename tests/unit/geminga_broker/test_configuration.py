@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.project_files import GOLDEN
 
 from geminga_broker.config import BrokerConfig
 from geminga_broker.configuration import runtime_configuration
@@ -14,8 +14,8 @@ from geminga_broker.managed_ledger.config import INDEX_INTERCEPTOR
 from geminga_server.config import settings_of
 from geminga_server.config.loading import load_config
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "admin" / "broker-configuration.json"
-THEIRS: dict[str, str] = json.loads(GOLDEN.read_text())["configuration/runtime"]
+RECORDED = GOLDEN / "admin" / "broker-configuration.json"
+THEIRS: dict[str, str] = json.loads(RECORDED.read_text())["configuration/runtime"]
 # Where the defaults differ, or the recorded broker stood elsewhere.
 DIFFERENT = {
     "acknowledgmentAtBatchIndexLevelEnabled": "on here always",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
+from tests.project_files import GOLDEN
 
 from geminga_cluster.clusters import Clusters
 from geminga_cluster.errors import NotInitialized
@@ -26,7 +26,7 @@ from geminga_protocol.records.cluster.tenants import TenantInfo
 from geminga_runtime.coordination import Coordination, VersionMismatch
 from geminga_simulation.zookeeper.interception import InstantSession
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "records" / "zookeeper.jsonl"
+RECORDED = GOLDEN / "records" / "zookeeper.jsonl"
 URLS = ClusterUrls("http://127.0.0.1:28080", "pulsar://127.0.0.1:26650")
 INSTANCE = "d88a2434-bdf5-46c7-9cad-a0ec2ee75481"
 
@@ -40,7 +40,7 @@ async def initialize(coordination: Coordination, cluster: str = "golden") -> Non
 def real_tree() -> dict[str, bytes]:
     """What a real cluster had in ZooKeeper."""
     nodes = {}
-    for line in GOLDEN.read_text().splitlines():
+    for line in RECORDED.read_text().splitlines():
         node = json.loads(line)
         text = node.get("text")
         nodes[node["path"]] = text.encode() if text is not None else bytes.fromhex(node["hex"])

@@ -129,7 +129,7 @@ class DelayedMessageIndex:
         wheel.add(deliver_at_ms, ledger_id, entry_id)
         return True
 
-    # Taking what is due
+    # Taking the messages that are due
 
     def take_due(self, now_ms: int, count_max: int) -> list[Position]:
         """Release at most ``count_max`` messages that are due."""

@@ -1,6 +1,6 @@
 """Which entries of one ledger are marked, a byte an entry, from a first entry on. Pure.
 
-Cursors mark what is acknowledged, the delayed delivery what is held back. A set of integers would
+Cursors mark acknowledged entries, delayed delivery marks entries that are not due. A set would
 take 60 bytes an entry; a bit set of Python's integers would be copied for every change. In a
 bytearray, marking an entry is O(1) in any order, and the end of a run is found with ``find`` at
 memory speed. What the mark-delete position passes is cut off in front, where a bytearray gives it

@@ -14,22 +14,23 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 from grpc_tools import protoc
+from tests.project_files import GOLDEN
 
 from geminga import ProtobufSchema, SchemaType
 from geminga.schemas.protobuf_avro import PARSING_INFO, avro_definition_of
 from geminga_protocol.pulsar.api_pb2 import KeyValue
 
-GOLDEN = Path(__file__).parents[3] / "golden" / "schemas" / "protobuf"
-RECORDED: list[dict[str, str]] = json.loads((GOLDEN / "definitions.json").read_text())["cases"]
+WRITTEN = GOLDEN / "schemas" / "protobuf"
+RECORDED: list[dict[str, str]] = json.loads((WRITTEN / "definitions.json").read_text())["cases"]
 
 
 @pytest.fixture(scope="module")
 def described(tmp_path_factory: pytest.TempPathFactory) -> DescriptorPool:
     """The messages of the golden files."""
     out = tmp_path_factory.mktemp("descriptors") / "all"
-    files = [str(path.relative_to(GOLDEN)) for path in sorted(GOLDEN.rglob("*.proto"))]
+    files = [str(path.relative_to(WRITTEN)) for path in sorted(WRITTEN.rglob("*.proto"))]
     included = Path(grpc_tools.__file__).parent / "_proto"
-    words = [f"--proto_path={GOLDEN}", f"--proto_path={included}", "--include_imports"]
+    words = [f"--proto_path={WRITTEN}", f"--proto_path={included}", "--include_imports"]
     assert protoc.main(["", *words, f"--descriptor_set_out={out}", *files]) == 0
     return pool_of(*FileDescriptorSet.FromString(out.read_bytes()).file)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from pathlib import Path
 
 import pytest
+from tests.project_files import GOLDEN
 from tests.unit.geminga_bookie.fakes import make_add, make_entry
 from tests.unit.geminga_bookie.host import Host
 from tests.unit.geminga_bookie.v3_requests import V3Client, add, bookie_info, read, request
@@ -17,11 +17,11 @@ from geminga_protocol.bookkeeper.v2 import encode_read
 from geminga_protocol.bookkeeper.v3 import encode_frame
 from geminga_protocol.framing import FRAME_SIZE
 
-GOLDEN = Path(__file__).parents[3] / "golden" / "bookie"
+RECORDED = GOLDEN / "bookie"
 
 
 async def test_it_answers_the_recorded_requests_as_the_original_did() -> None:
-    rows = [json.loads(line) for line in (GOLDEN / "frames-v3.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (RECORDED / "frames-v3.jsonl").read_text().splitlines()]
     assert len(rows) > 70
     host = Host()
     async with host.bookie():

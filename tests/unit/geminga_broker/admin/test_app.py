@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -11,11 +10,12 @@ import httpx
 import pytest
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
+from tests.project_files import GOLDEN
 
 from geminga_server.http.server import HttpServer
 from geminga_server.rest.raw_path import RawPath
 
-GOLDEN = Path(__file__).parents[3] / "golden" / "admin"
+RECORDED = GOLDEN / "admin"
 
 # Where we answer otherwise on purpose: (method, path, body) → our status.
 DEVIATIONS = {
@@ -41,7 +41,7 @@ LACKING = {"persistent://acme/shop/a/b %?"}
 
 
 def recorded(name: str) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in (GOLDEN / name).read_text().splitlines()]
+    rows = [json.loads(line) for line in (RECORDED / name).read_text().splitlines()]
     # What upstream refuses for its content type, or for the shape of its body, we take: sending it
     # would change what later requests see.
     taken = {"/admin/v2/persistent/acme/shop/parts3/partitions"}

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
+from tests.project_files import GOLDEN
 
 from geminga_broker.compaction.report import CompactionReport, CompactionStatus
 from geminga_broker.managed_ledger.writing.write_latency import WRITE_LATENCY_BOUNDS_MS
@@ -40,8 +41,8 @@ from geminga_broker.subscriptions.dispatch.rate_limiter import LimitOf
 from geminga_server.connection_limits import Limit
 from geminga_server.metrics.exposition import SAMPLES_PER_PIECE
 
-GOLDEN = Path(__file__).parents[3] / "golden" / "admin" / "metric-families.json"
-REFERENCE: dict[str, list[str]] = json.loads(GOLDEN.read_text())
+RECORDED = GOLDEN / "admin" / "metric-families.json"
+REFERENCE: dict[str, list[str]] = json.loads(RECORDED.read_text())
 
 # Of the topic and broker families, what only later work can count.
 NOT_YET = re.compile(

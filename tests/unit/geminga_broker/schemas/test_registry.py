@@ -6,10 +6,10 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import cast
 
 import pytest
+from tests.project_files import GOLDEN
 from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers
 
 from geminga_broker.errors import StorageUnavailable
@@ -40,7 +40,7 @@ PATH = "/schemas/t/n/a+b"
 FREELY = SchemaStrategy.ALWAYS_COMPATIBLE
 STRING = Schema(SchemaType.STRING)
 
-GOLDEN = Path(__file__).parents[3] / "golden" / "records"
+RECORDED = GOLDEN / "records"
 
 Session = Callable[[str], Coordination]
 Tree = Callable[[], dict[str, bytes]]
@@ -110,11 +110,11 @@ async def test_what_is_stored_equals_what_a_real_broker_stored(
     coordination: Coordination, ledgers: MemoryLedgers, tree: Tree
 ) -> None:
     """Byte for byte: the node and the entry that Apache Pulsar 4.0.6 wrote for a producer."""
-    nodes = map(json.loads, (GOLDEN / "zookeeper.jsonl").read_text().splitlines())
+    nodes = map(json.loads, (RECORDED / "zookeeper.jsonl").read_text().splitlines())
     (node,) = (each["hex"] for each in nodes if each["path"] == "/schemas/acme/shop/orders")
     locator = SchemaLocator.decode(bytes.fromhex(node))
     place = dict(zip(("ledger", "entry"), locator.newest.position, strict=True))
-    entries = map(json.loads, (GOLDEN / "ledger-entries.jsonl").read_text().splitlines())
+    entries = map(json.loads, (RECORDED / "ledger-entries.jsonl").read_text().splitlines())
     (payload,) = (
         bytes.fromhex(each["payload"]) for each in entries if place.items() <= each.items()
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.project_files import GOLDEN
 
 from geminga_broker.schemas.judging.avro import parse_avro
 from geminga_broker.topic_policies.event_schema import DEFINITION, PROPERTIES
@@ -37,8 +37,8 @@ from geminga_protocol.records.cluster.namespaces import (
 )
 from geminga_protocol.records.cluster.topic_policies import TopicPolicies
 
-GOLDEN = Path(__file__).parents[3] / "golden" / "records" / "change-events.jsonl"
-SCHEMA, *ENTRIES = map(json.loads, GOLDEN.read_text().splitlines())
+RECORDED = GOLDEN / "records" / "change-events.jsonl"
+SCHEMA, *ENTRIES = map(json.loads, RECORDED.read_text().splitlines())
 CLUSTER = "standalone"
 OWN = own_schema().type
 

@@ -26,13 +26,13 @@ from geminga_protocol.bookkeeper.requests_pb2 import (
 from geminga_protocol.errors import WireError
 from geminga_protocol.framing import FrameReader
 
-WRITTEN = GOLDEN / "bookkeeper" / "frames.jsonl"
+RECORDED = GOLDEN / "bookkeeper" / "frames.jsonl"
 SIZE_BYTES = 4
 KEY = bytes(range(20))
 
 
 def recorded(side: str) -> list[bytes]:
-    lines = map(json.loads, WRITTEN.read_text().splitlines())
+    lines = map(json.loads, RECORDED.read_text().splitlines())
     return [bytes.fromhex(line["frame"]) for line in lines if line["from"] == side]
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from tests.project_files import GOLDEN
 
 from geminga_broker.admin.documents.aggregation import aggregate
 from geminga_broker.admin.documents.subscription_stats import (
@@ -21,7 +21,7 @@ from geminga_broker.admin.documents.topic_stats import (
     new_topic_stats,
 )
 
-GOLDEN = Path(__file__).parents[4] / "golden" / "admin"
+RECORDED = GOLDEN / "admin"
 
 # Where we tell more than upstream, which leaves these at 0 or out.
 FULLER = {
@@ -36,7 +36,7 @@ FULLER = {
 
 
 def golden(name: str) -> Any:
-    return json.loads((GOLDEN / name).read_text())
+    return json.loads((RECORDED / name).read_text())
 
 
 def summed(*partitions: TopicStats) -> PartitionedTopicStats:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
+
+from tests.project_files import GOLDEN
 
 from geminga_broker.admin.documents.internal_stats import log_info, metadata_text
 from geminga_cluster.persistent_topics import StoredCursor, StoredLog
@@ -13,7 +14,7 @@ from geminga_protocol.records.topics.cursor import CursorRecord
 from geminga_protocol.records.topics.managed_ledger import LedgerRecord, ManagedLedgerRecord
 from geminga_runtime.coordination import NodeStat
 
-GOLDEN = Path(__file__).parents[4] / "golden" / "admin" / "internal-stats.json"
+WRITTEN = GOLDEN / "admin" / "internal-stats.json"
 METADATA = LedgerMetadata(
     ensemble_size=1,
     write_quorum=1,
@@ -28,7 +29,7 @@ METADATA = LedgerMetadata(
 
 
 def test_an_open_ledgers_metadata_is_said_as_upstream_says_it() -> None:
-    recorded = json.loads(GOLDEN.read_text())["live"]["ledgers"][0]["metadata"]
+    recorded = json.loads(WRITTEN.read_text())["live"]["ledgers"][0]["metadata"]
     assert metadata_text(METADATA) == recorded
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.project_files import GOLDEN
 
 from geminga_broker.admin.documents.subscription_stats import (
     new_consumer_stats,
@@ -14,14 +14,14 @@ from geminga_broker.admin.documents.subscription_stats import (
 )
 from geminga_broker.admin.documents.topic_stats import as_json, new_publisher_stats, new_topic_stats
 
-GOLDEN = Path(__file__).parents[4] / "golden" / "admin"
+RECORDED = GOLDEN / "admin"
 
 # What versions after 4.0.6 print as well, and official tests read.
 NEWER = ["topicCreationTimeStamp", "lastPublishTimeStamp"]
 
 
 def golden(name: str) -> Any:
-    return json.loads((GOLDEN / name).read_text())
+    return json.loads((RECORDED / name).read_text())
 
 
 def fields(record: object) -> list[str]:

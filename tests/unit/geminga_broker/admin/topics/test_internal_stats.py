@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.project_files import GOLDEN
 from tests.unit.geminga_broker.clients_and_logs import NotedSession, consumer_of, producer_of
 from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, logs_over
 
@@ -24,7 +24,7 @@ from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.coordination import Coordination
 from geminga_simulation.event_loop.clock import SimulatedClock
 
-GOLDEN = Path(__file__).parents[4] / "golden" / "admin" / "internal-stats.json"
+RECORDED = GOLDEN / "admin" / "internal-stats.json"
 NAME = TopicName.parse("persistent://t/n/topic")
 # What depends on the day, on what else a cluster has, and on the size of a client's metadata; and
 # what we do not know (missing copies), or number otherwise (ledgers of cursors).
@@ -80,7 +80,7 @@ async def test_the_insides_of_a_busy_topic_are_shown(topic: Topic) -> None:
     await publish(topic, 10)
     await consume(topic, "shared", SubscriptionType.SHARED, 0, 1, 4, 5, 8)
     await consume(topic, "excl", SubscriptionType.EXCLUSIVE, 0, 1, 2)
-    real = json.loads(GOLDEN.read_text())["live"]
+    real = json.loads(RECORDED.read_text())["live"]
     real["waitingCursorsCount"] -= 1  # the reader's
     ours = internal_stats(topic, {})
     ledger_id = topic.managed_ledger.chain.last_confirmed[0]

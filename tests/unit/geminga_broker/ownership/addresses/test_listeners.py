@@ -4,10 +4,10 @@ served with them. What upstream does was asked of a real Pulsar 4.0.6: `golden/r
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.project_files import GOLDEN
 
 from geminga_broker.ownership.addresses.address import BrokerAddress, owner_at
 from geminga_broker.ownership.addresses.listeners import (
@@ -17,13 +17,13 @@ from geminga_broker.ownership.addresses.listeners import (
     parse_listeners,
 )
 
-GOLDEN = Path(__file__).parents[4] / "golden" / "records" / "listeners.jsonl"
+RECORDED = GOLDEN / "records" / "listeners.jsonl"
 INSIDE, OUTSIDE = "internal:pulsar://broker:6650", "external:pulsar://localhost:6650"
 
 
 def recorded(kind: str) -> dict[str, Any]:
     """The first recorded row of that kind."""
-    rows = map(json.loads, GOLDEN.read_text().splitlines())
+    rows = map(json.loads, RECORDED.read_text().splitlines())
     return next(row for row in rows if row["kind"] == kind)
 
 

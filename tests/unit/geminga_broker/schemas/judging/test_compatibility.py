@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.project_files import GOLDEN
 
 from geminga_broker.errors import BrokerError
 from geminga_broker.policies.schemas import SchemaStrategy
@@ -19,7 +19,7 @@ from geminga_broker.schemas.judging.definitions import (
 )
 from geminga_protocol.pulsar.enums import SchemaType
 
-FILE = Path(__file__).parents[4] / "golden" / "schemas" / "verdicts.json"
+FILE = GOLDEN / "schemas" / "verdicts.json"
 CASES: list[dict[str, Any]] = json.loads(FILE.read_text())["cases"]
 STRATEGIES = [each for each in SchemaStrategy if each is not SchemaStrategy.UNDEFINED]
 

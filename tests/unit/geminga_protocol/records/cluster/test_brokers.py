@@ -15,11 +15,11 @@ from geminga_protocol.records.cluster.brokers import (
     time_average_path,
 )
 
-WRITTEN = GOLDEN / "records" / "zookeeper.jsonl"
+RECORDED = GOLDEN / "records" / "zookeeper.jsonl"
 
 
 def recorded(prefix: str) -> list[bytes]:
-    lines = map(json.loads, WRITTEN.read_text().splitlines())
+    lines = map(json.loads, RECORDED.read_text().splitlines())
     return [line["text"].encode() for line in lines if line["path"].startswith(prefix)]
 
 

@@ -18,11 +18,11 @@ from geminga_protocol.records.cluster.namespaces import (
     policies_path,
 )
 
-WRITTEN = GOLDEN / "records"
+RECORDED = GOLDEN / "records"
 
 
 def lines_of(name: str) -> list[dict[str, str]]:
-    return [json.loads(line) for line in (WRITTEN / name).read_text().splitlines()]
+    return [json.loads(line) for line in (RECORDED / name).read_text().splitlines()]
 
 
 def recorded(path: str) -> bytes:

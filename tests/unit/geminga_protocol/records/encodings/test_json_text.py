@@ -13,10 +13,10 @@ from tests.project_files import GOLDEN
 from geminga_protocol.records.encodings.json_text import double_text, parse_object, render
 from geminga_protocol.records.errors import MalformedRecord
 
-WRITTEN = GOLDEN / "records" / "jackson.jsonl"
+RECORDED = GOLDEN / "records" / "jackson.jsonl"
 DOUBLES = [
     line["text"]
-    for line in map(json.loads, WRITTEN.read_text().splitlines())
+    for line in map(json.loads, RECORDED.read_text().splitlines())
     if line["kind"] == "double"
 ]
 

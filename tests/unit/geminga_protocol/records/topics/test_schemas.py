@@ -17,17 +17,17 @@ from geminga_protocol.records.topics.schemas import (
     schema_path,
 )
 
-WRITTEN = GOLDEN / "records"
+RECORDED = GOLDEN / "records"
 
 
 def recorded_node(path: str) -> bytes:
-    lines = map(json.loads, (WRITTEN / "zookeeper.jsonl").read_text().splitlines())
+    lines = map(json.loads, (RECORDED / "zookeeper.jsonl").read_text().splitlines())
     (text,) = (line["hex"] for line in lines if line["path"] == path)
     return bytes.fromhex(text)
 
 
 def recorded_entry(ledger_id: int, entry_id: int) -> bytes:
-    lines = map(json.loads, (WRITTEN / "ledger-entries.jsonl").read_text().splitlines())
+    lines = map(json.loads, (RECORDED / "ledger-entries.jsonl").read_text().splitlines())
     place = {"ledger": ledger_id, "entry": entry_id}
     (text,) = (line["payload"] for line in lines if place.items() <= line.items())
     return bytes.fromhex(text)
