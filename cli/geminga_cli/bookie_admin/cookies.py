@@ -13,7 +13,8 @@ import sys
 
 from geminga_cli.bookie_admin.cluster import Cluster
 from geminga_cli.bookie_admin.errors import NoCookie
-from geminga_cli.display.text import NOTHING, table
+from geminga_cli.bookie_admin.report import print_report
+from geminga_cli.display.text import NOTHING
 from geminga_protocol.records.bookies.cookies import COOKIES_PATH, Cookie, cookie_path
 from geminga_protocol.records.errors import MalformedRecord
 from geminga_runtime.coordination import NodeMissing
@@ -51,16 +52,8 @@ async def show_cookies(cluster: Cluster, options: argparse.Namespace) -> int:
 
     values = await asyncio.gather(*map(read, names))
     found = [_facts(name, value) for name, value in zip(names, values, strict=True) if value]
-    if options.json:
-        print(json.dumps(found, indent=2))
-    else:
-        columns = ("bookie", "journal_directories", "ledger_directories")
-        for line in table(columns, ([_cell(each[name]) for name in columns] for each in found)):
-            print(line)
-        for each in found:
-            if each["error"]:
-                print(each["error"])
-    return int(any(each["error"] for each in found))
+    columns = ("bookie", "journal_directories", "ledger_directories")
+    return print_report(found, columns, _cell, as_json=options.json)
 
 
 async def cookie_text(cluster: Cluster, bookie_id: str) -> tuple[bytes, int]:

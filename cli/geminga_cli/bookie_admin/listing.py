@@ -18,6 +18,7 @@ from geminga_bookie.admin.bookie_requests import BookieSpace, ask_space
 from geminga_bookie.admin.documents.ledger_json import metadata_json
 from geminga_bookie.admin.ledgers import all_ledgers
 from geminga_cli.bookie_admin.cluster import Cluster
+from geminga_cli.bookie_admin.report import print_report
 from geminga_cli.display.text import plain_text, size_words, table
 from geminga_ledger import LedgerError, NoSuchLedger
 from geminga_ledger.errors import BookieUnavailable
@@ -59,16 +60,8 @@ async def list_bookies(cluster: Cluster, options: argparse.Namespace) -> int:
         }
 
     found = await asyncio.gather(*map(ask, sorted(live.all)))
-    if options.json:
-        print(json.dumps(found, indent=2))
-    else:
-        columns = ("bookie", "mode", "address", "http", "free", "total")
-        for line in table(columns, ([_cell(each[name]) for name in columns] for each in found)):
-            print(line)
-        for each in found:
-            if each["error"]:
-                print(each["error"])
-    return int(any(each["error"] for each in found))
+    columns = ("bookie", "mode", "address", "http", "free", "total")
+    return print_report(found, columns, _cell, as_json=options.json)
 
 
 def _address(address: tuple[str, int] | None) -> str | None:
