@@ -134,7 +134,7 @@ PLACES: tuple[tuple[Overflow, type, str, Judge], ...] = (
     (
         Overflow.DELAYED,
         DelayedMessageIndex,
-        "_wheel_for",
+        "add",
         lambda index, *_: (
             index._open is not None and len(index._open.wheel) >= index.config.bucket_messages_max
         ),
