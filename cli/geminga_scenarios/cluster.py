@@ -20,7 +20,7 @@ from geminga_broker.broker import Broker
 from geminga_broker.config import BrokerConfig
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
 from geminga_broker.policies.delayed import DelayedConfig
-from geminga_broker.policies.publishing import PublishConfig
+from geminga_broker.policies.publish import PublishConfig
 from geminga_broker.replication.config import ReplicationConfig
 from geminga_cluster.initialize import ClusterUrls, initialize_cluster_metadata
 from geminga_cluster.namespaces import Namespaces

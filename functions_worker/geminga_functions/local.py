@@ -28,14 +28,14 @@ from geminga_functions.definitions.members import Config
 from geminga_functions.definitions.sinks import sink_details
 from geminga_functions.definitions.sources import source_details
 from geminga_functions.errors import FunctionNotLoaded
+from geminga_functions.instance.code_loader import Loader
 from geminga_functions.instance.context import Context
-from geminga_functions.instance.loading import Loader
-from geminga_functions.instance.processing import Processor
-from geminga_functions.instance.running import Instance
-from geminga_functions.instance.serving import failure_of
-from geminga_functions.instance.settling import TRACE_CHARACTERS_MAX, Outcome
+from geminga_functions.instance.function_instance import Instance
+from geminga_functions.instance.outcome import Processor
+from geminga_functions.instance.settlement import TRACE_CHARACTERS_MAX, Outcome
 from geminga_functions.instance.spec import InstanceSpec
 from geminga_functions.instance.status import trace_of
+from geminga_functions.instance.worker_link import failure_of
 from geminga_functions.names import FunctionName
 from geminga_functions.state.changelog import ChangelogState
 from geminga_functions.state.changes import State

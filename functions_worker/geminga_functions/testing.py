@@ -26,12 +26,12 @@ from typing import Any, TypeVar, cast
 
 import geminga
 from geminga_functions.api import IdentitySerDe, SerDe, definition_of
-from geminga_functions.instance.loading import Loader
-from geminga_functions.instance.running import Instance
-from geminga_functions.instance.serving import loop_runner
+from geminga_functions.instance.code_loader import Loader
+from geminga_functions.instance.function_instance import Instance
 from geminga_functions.instance.spec import InstanceSpec
 from geminga_functions.instance.state import MemoryState
 from geminga_functions.instance.status import InstanceStatus
+from geminga_functions.instance.worker_link import loop_runner
 from geminga_functions.tested_topics import (
     INPUT,
     OUTPUT,

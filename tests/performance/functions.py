@@ -35,10 +35,10 @@ from tests.performance.servers import Geminga, Server, started, wait_until_ready
 
 import geminga
 from geminga_functions.instance.messages import INSTANCE_CHANNEL, Start
-from geminga_functions.instance.serving import loop_runner, serve
+from geminga_functions.instance.worker_link import loop_runner, serve
 from geminga_functions.names import FunctionName, InstanceName
 from geminga_functions.runtime.process import INSTANCE
-from geminga_functions.runtime.running import Order
+from geminga_functions.runtime.runner import Order
 from geminga_functions.runtime.thread import ThreadRunner
 from geminga_protocol.functions.functions_pb2 import EARLIEST, FunctionDetails
 

@@ -28,7 +28,7 @@ from geminga_autorecovery.decisions.lost_bookies import LostBookies
 from geminga_autorecovery.replication.repair import LedgerRepair
 from geminga_autorecovery.zookeeper import controls
 from geminga_autorecovery.zookeeper.children import children_of
-from geminga_autorecovery.zookeeper.ledger_listing import ledger_directories, ledgers_in, visit_all
+from geminga_autorecovery.zookeeper.ledger_list import ledger_directories, ledgers_in, visit_all
 from geminga_autorecovery.zookeeper.live_bookies import read_live_bookies
 from geminga_autorecovery.zookeeper.underreplication_marks import (
     UnderreplicationMarks,

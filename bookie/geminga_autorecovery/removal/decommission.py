@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from geminga_autorecovery.decisions.fragments import bookies_of
 from geminga_autorecovery.errors import BookieStillThere, DecommissionStalled, RecoveryDisabled
 from geminga_autorecovery.zookeeper import controls
-from geminga_autorecovery.zookeeper.ledger_listing import ledger_directories, ledgers_in, visit_all
+from geminga_autorecovery.zookeeper.ledger_list import ledger_directories, ledgers_in, visit_all
 from geminga_autorecovery.zookeeper.live_bookies import read_live_bookies
 from geminga_autorecovery.zookeeper.underreplication_marks import (
     UnderreplicationMarks,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from geminga_autorecovery.errors import BookieUnknown
 from geminga_autorecovery.removal.decommission import still_on
 from geminga_autorecovery.zookeeper.children import children_of
-from geminga_autorecovery.zookeeper.ledger_listing import ledger_directories, ledgers_in
+from geminga_autorecovery.zookeeper.ledger_list import ledger_directories, ledgers_in
 from geminga_autorecovery.zookeeper.live_bookies import read_live_bookies
 from geminga_ledger.metadata.store import LedgerStore
 from geminga_protocol.records.bookies.cookies import COOKIES_PATH

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from http import HTTPStatus
 
-from geminga_autorecovery.zookeeper.ledger_listing import ledger_directories, ledgers_in
+from geminga_autorecovery.zookeeper.ledger_list import ledger_directories, ledgers_in
 from geminga_bookie.admin.access import AdminAccess
 from geminga_bookie.admin.documents.ledger_json import metadata_json
 from geminga_bookie.admin.documents.messages import (

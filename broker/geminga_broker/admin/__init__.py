@@ -6,8 +6,8 @@ In reading order:
   the topics of this broker.
 - ``routes`` holds one router per resource, in folders of the cluster, of namespaces and of topics;
   ``app`` makes the ASGI application of them.
-- ``serving`` and ``peers`` bring a request to the brokers that can answer it: by a redirect, or by
-  asking them. ``bundle_calls`` has the requests that brokers make without a client.
+- ``owner_routes`` and ``peers`` bring a request to the brokers that can answer it: by a redirect,
+  or by asking them. ``bundle_calls`` has the requests that brokers make without a client.
 - ``policy_routes`` makes routes of a table of policies; ``namespace_deletion`` deletes a namespace
   with its topics.
 - ``documents`` has the JSON that is answered, and is pure; ``topics`` fills it from live topics.

@@ -1,7 +1,7 @@
 """What the REST side does with the topics of this broker.
 
-Callers have made sure that this broker owns the bundle of each topic (``serving``). A topic that
-exists and is not loaded is loaded, unless a method says otherwise.
+Callers have made sure that this broker owns the bundle of each topic (``owner_routes``). A topic
+that exists and is not loaded is loaded, unless a method says otherwise.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from geminga_broker.compaction.report import CompactionReport
 from geminga_broker.errors import NotAllowed, TopicNotFound
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.ownership.ownership import Ownership
-from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.directory import TopicDirectory
+from geminga_broker.topics.subscriptions.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.topic import Topic
 from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_ledger import Ledgers, NoSuchLedger

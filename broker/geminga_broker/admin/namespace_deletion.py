@@ -20,10 +20,10 @@ from dataclasses import replace
 
 from fastapi import Request
 
+from geminga_broker.admin.owner_routes import to_each, to_each_bundle
 from geminga_broker.admin.peers import ask
 from geminga_broker.admin.routes.topic.topics import topics_of
 from geminga_broker.admin.services import Services
-from geminga_broker.admin.serving import to_each, to_each_bundle
 from geminga_broker.errors import ServiceNotReady, TopicFenced, TopicNotFound
 from geminga_broker.ownership.assignment.bundles import Bundle, BundleRing
 from geminga_cluster.errors import NamespaceNotFound, PartitionedTopicNotFound

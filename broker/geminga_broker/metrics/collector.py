@@ -34,12 +34,14 @@ from geminga_broker.replication.replicator import Replicator
 from geminga_broker.sessions.context import SessionContext
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.backlog import Backlog
-from geminga_broker.topics.consuming.non_persistent_subscriptions import NonPersistentSubscriptions
-from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
-from geminga_broker.topics.consuming.subscription_registry import TopicSubscription
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.maintenance import TopicMaintenance
-from geminga_broker.topics.producing.producer import Producer
+from geminga_broker.topics.producers.producer import Producer
+from geminga_broker.topics.subscriptions.non_persistent_subscriptions import (
+    NonPersistentSubscriptions,
+)
+from geminga_broker.topics.subscriptions.persistent_subscriptions import PersistentSubscriptions
+from geminga_broker.topics.subscriptions.subscription_registry import TopicSubscription
 from geminga_broker.topics.topic import Topic
 from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_broker.topics.topic_replication import TopicReplication

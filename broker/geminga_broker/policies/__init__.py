@@ -1,6 +1,6 @@
 """The policies of topics: values by subject, the rules that check them, and who decides. Pure.
 
-A subject (``publishing``, ``expiry``, ...) is one module. It has the subject's config, which is the
+A subject (``publish``, ``expiry``, ...) is one module. It has the subject's config, which is the
 broker's level; the values that topics are handed; how the three levels are resolved to these; and
 the check of values that are set over REST. In reading order:
 

@@ -24,7 +24,7 @@ from geminga_broker.policies.compaction import (
     compaction,
 )
 from geminga_broker.policies.delayed import DelayedConfig, delayed
-from geminga_broker.policies.dispatching import (
+from geminga_broker.policies.dispatch import (
     DISPATCH_FREELY,
     DispatchConfig,
     DispatchPolicies,
@@ -33,7 +33,7 @@ from geminga_broker.policies.dispatching import (
 from geminga_broker.policies.expiry import KEEP_ALL, Expiry, ExpiryConfig, expiry
 from geminga_broker.policies.inactivity import NEVER, Inactivity, InactivityConfig, inactivity
 from geminga_broker.policies.levels import Levels
-from geminga_broker.policies.publishing import (
+from geminga_broker.policies.publish import (
     PUBLISH_FREELY,
     PublishConfig,
     PublishPolicies,
@@ -52,7 +52,7 @@ from geminga_broker.policies.schemas import (
     schema_policies,
 )
 from geminga_broker.policies.storage import managed_ledger_config, retention
-from geminga_broker.policies.subscribing import (
+from geminga_broker.policies.subscriptions import (
     SUBSCRIBE_FREELY,
     SubscribeConfig,
     SubscribePolicies,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from geminga_broker.policies.dispatching import (
+from geminga_broker.policies.dispatch import (
     UNLIMITED,
     DispatchConfig,
     DispatchLimit,

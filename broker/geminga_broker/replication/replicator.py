@@ -23,7 +23,7 @@ from geminga.errors import ClientError, TopicNotFound
 from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Position
-from geminga_broker.policies.dispatching import UNLIMITED, DispatchLimit
+from geminga_broker.policies.dispatch import UNLIMITED, DispatchLimit
 from geminga_broker.replication.channel import Outstanding, ReplicationChannel
 from geminga_broker.replication.config import ReplicationConfig
 from geminga_broker.replication.errors import PartitionsDiffer, ReplicationStalled

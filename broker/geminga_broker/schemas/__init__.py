@@ -3,7 +3,7 @@
 In reading order:
 
 ``registry``      registers, finds, compares and deletes the versions of a topic's schema
-``judging/``      what a definition means, and whether it may follow others; pure
+``rules/``        what a definition means, and whether it may follow others; pure
 ``storage``       versions in ledgers, which a node in ZooKeeper names, as upstream's brokers do
 ``counts``        what the metrics show of all this
 ``errors``        why a schema is refused

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from geminga_broker.schemas.judging.avro import INT_MAX, LONG_MAX, NO_DEFAULT, AvroType
+from geminga_broker.schemas.rules.avro import INT_MAX, LONG_MAX, NO_DEFAULT, AvroType
 from geminga_protocol.errors import WireError
 
 # Values of recursive types may have any depth; each level takes two of the interpreter's thousand

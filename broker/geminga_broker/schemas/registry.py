@@ -20,13 +20,13 @@ from geminga_broker.errors import ServiceNotReady
 from geminga_broker.policies.schemas import SchemaStrategy
 from geminga_broker.schemas.counts import Operation, SchemaCounts
 from geminga_broker.schemas.errors import SchemaNotFound
-from geminga_broker.schemas.judging.compatibility import (
+from geminga_broker.schemas.rules.compatibility import (
     Version,
     check_consumer,
     check_following,
     version_of,
 )
-from geminga_broker.schemas.judging.definitions import Schema, check_definition
+from geminga_broker.schemas.rules.definitions import Schema, check_definition
 from geminga_broker.schemas.storage import (
     SchemasChanged,
     SchemaStorage,

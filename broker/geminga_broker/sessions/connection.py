@@ -21,10 +21,10 @@ from geminga_broker.sessions.command_rules.unserved import (
     encode_unserved,
 )
 from geminga_broker.sessions.commands.command_group import CommandGroup, Handler, Handlers
-from geminga_broker.sessions.commands.consuming import ConsumerCommands
+from geminga_broker.sessions.commands.consumers import ConsumerCommands
 from geminga_broker.sessions.commands.handshake import Handshake
 from geminga_broker.sessions.commands.lookups import LookupCommands
-from geminga_broker.sessions.commands.publishing import ProducerCommands
+from geminga_broker.sessions.commands.producers import ProducerCommands
 from geminga_broker.sessions.commands.schemas import SchemaCommands
 from geminga_broker.sessions.commands.topic_listing import TopicListCommands
 from geminga_broker.sessions.context import SessionContext

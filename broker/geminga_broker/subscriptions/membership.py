@@ -11,7 +11,7 @@ from typing import Protocol
 from weakref import proxy
 
 from geminga_broker.errors import ConsumerBusy
-from geminga_broker.policies.dispatching import COUNT_ALL, Counting
+from geminga_broker.policies.dispatch import COUNT_ALL, Counting
 from geminga_broker.policies.unacknowledged import NO_LIMITS, UnacknowledgedLimits
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.decisions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy

@@ -15,8 +15,8 @@ from geminga_broker.compaction.compacted_view import CompactedView
 from geminga_broker.delayed.bucket_store import has_buckets
 from geminga_broker.delayed.messages import DelayedMessages
 from geminga_broker.errors import InvalidRequest
-from geminga_broker.managed_ledger.browsing import last_message
 from geminga_broker.managed_ledger.cursors.cursor import Cursor, OnDurable
+from geminga_broker.managed_ledger.log_browser import last_message
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import LATEST, AckedEntry, EntryId, Position
 from geminga_broker.policies.delayed import DelayedConfig

@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any
 
 from geminga_broker.schemas.avro_binary import decode_avro, encode_avro
-from geminga_broker.schemas.judging.avro import AvroType, parse_avro
+from geminga_broker.schemas.rules.avro import AvroType, parse_avro
 from geminga_broker.topic_policies.event_schema import DEFINITION, PROPERTIES
 from geminga_protocol.pulsar.system_topics import CHANGE_EVENTS
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName

@@ -21,8 +21,8 @@ from weakref import WeakValueDictionary
 from geminga import BytesSchema, Client, ClientError, Opening, SchemaInfo
 from geminga_broker.errors import ServiceNotReady
 from geminga_broker.policies.errors import InvalidPolicy
-from geminga_broker.schemas.judging.avro import parse_avro
 from geminga_broker.schemas.registry import decode_version
+from geminga_broker.schemas.rules.avro import parse_avro
 from geminga_broker.schemas.storage import StoredSchema
 from geminga_broker.topic_policies.event_log import EventLog, PolicyEvent
 from geminga_broker.topic_policies.events import (

@@ -5,8 +5,8 @@ In reading order:
 ``topic``              opens and closes a topic's log and parts, and passes events on to the parts
 ``part``               what a part is: one feature of a topic, and what it may ask of its topic
 ``parts``              the list of parts: a new feature is a module and a line there
-``producing/``         producers, and the path of their messages to the log
-``consuming/``         the subscriptions of a topic
+``producers/``         producers, and the path of their messages to the log
+``subscriptions/``     the subscriptions of a topic
 ``backlog``, ``topic_compaction``, ``topic_replication``   further parts
 ``topic_schemas``      which schemas a topic's clients may use
 ``decisions/``         verdicts on consumers, publish rates and repeats; pure

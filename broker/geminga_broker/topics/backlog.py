@@ -26,8 +26,8 @@ from geminga_broker.policies.backlog import (
     is_size_exceeded,
 )
 from geminga_broker.topics.part import OwningTopic, TopicPart, TopicServices
-from geminga_broker.topics.producing.producer import Producer
-from geminga_broker.topics.producing.publish_path import PublishPath
+from geminga_broker.topics.producers.producer import Producer
+from geminga_broker.topics.producers.publish_path import PublishPath
 
 log = logging.getLogger(__name__)
 

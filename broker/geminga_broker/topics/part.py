@@ -26,7 +26,7 @@ from geminga_broker.schemas.registry import SchemaRegistry
 from geminga_broker.schemas.storage import SchemaStorage
 from geminga_broker.subscriptions.dispatch.rate_limiter import LimitOf, RateLimiter
 from geminga_broker.topics.decisions.publish_rate import PublishRate
-from geminga_broker.topics.producing.producer import Producer
+from geminga_broker.topics.producers.producer import Producer
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.clock import Clock
 from geminga_runtime.errors import GemingaError

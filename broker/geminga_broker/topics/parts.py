@@ -7,12 +7,14 @@ it is durable.
 from __future__ import annotations
 
 from geminga_broker.topics.backlog import Backlog, MessageExpiry
-from geminga_broker.topics.consuming.non_persistent_subscriptions import NonPersistentSubscriptions
-from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.part import TopicPart
-from geminga_broker.topics.producing.publish_gate import DelayLimit
-from geminga_broker.topics.producing.publish_path import PublishPath
-from geminga_broker.topics.producing.topic_deduplication import TopicDeduplication
+from geminga_broker.topics.producers.publish_gate import DelayLimit
+from geminga_broker.topics.producers.publish_path import PublishPath
+from geminga_broker.topics.producers.topic_deduplication import TopicDeduplication
+from geminga_broker.topics.subscriptions.non_persistent_subscriptions import (
+    NonPersistentSubscriptions,
+)
+from geminga_broker.topics.subscriptions.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_broker.topics.topic_replication import TopicReplication
 

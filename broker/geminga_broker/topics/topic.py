@@ -21,13 +21,15 @@ from geminga_broker.managed_ledger.writing.append_request import AppendRequest
 from geminga_broker.policies.effective import EffectivePolicies
 from geminga_broker.policies.inactivity import Inactivity
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
-from geminga_broker.topics.consuming.non_persistent_subscriptions import NonPersistentSubscriptions
-from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
-from geminga_broker.topics.consuming.subscription_registry import TopicSubscription
 from geminga_broker.topics.part import OwningTopic, PartT, TopicPart, TopicServices
 from geminga_broker.topics.parts import NON_PERSISTENT, PERSISTENT
-from geminga_broker.topics.producing.producer import Producer
-from geminga_broker.topics.producing.publish_path import PublishPath
+from geminga_broker.topics.producers.producer import Producer
+from geminga_broker.topics.producers.publish_path import PublishPath
+from geminga_broker.topics.subscriptions.non_persistent_subscriptions import (
+    NonPersistentSubscriptions,
+)
+from geminga_broker.topics.subscriptions.persistent_subscriptions import PersistentSubscriptions
+from geminga_broker.topics.subscriptions.subscription_registry import TopicSubscription
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.service import Service
 from geminga_server.metrics import Meter

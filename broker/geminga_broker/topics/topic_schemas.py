@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from geminga_broker.schemas.errors import IncompatibleSchema
-from geminga_broker.schemas.judging.definitions import Schema
 from geminga_broker.schemas.registry import SchemaRegistry, encode_version
-from geminga_broker.topics.consuming.subscription_registry import SubscriptionRegistry
+from geminga_broker.schemas.rules.definitions import Schema
 from geminga_broker.topics.part import OwningTopic
-from geminga_broker.topics.producing.publish_path import PublishPath
+from geminga_broker.topics.producers.publish_path import PublishPath
+from geminga_broker.topics.subscriptions.subscription_registry import SubscriptionRegistry
 from geminga_protocol.pulsar.enums import SchemaType
 from geminga_protocol.pulsar.messages.replication import is_replicator
 

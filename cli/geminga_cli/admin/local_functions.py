@@ -23,8 +23,8 @@ from geminga_cli.admin.errors import InvalidUse, LocalRunFailed
 from geminga_cli.admin.operation import Given
 from geminga_functions.errors import PackageError
 from geminga_functions.local import MODULE, STOP_TIMEOUT_S, LocalRun
+from geminga_functions.packages.archives import unpack
 from geminga_functions.packages.environments import Environments
-from geminga_functions.packages.unpacking import unpack
 
 BUILT_IN = "builtin://"
 # For installing the packages that a function requires.

@@ -3,9 +3,9 @@
 ``commands.bookie_admin`` has the options, and names the functions here.
 
 ``cluster``         a running cluster: ZooKeeper, the registered bookies, connections to them
-``listing``         bookies, ledgers, under-replicated ledgers, the auditor
+``lists``           bookies, ledgers, under-replicated ledgers, the auditor
 ``extent``          how far a ledger reaches: confirmed entries, and stored ones beyond them
-``reading``         ``read-ledger``; ``verification`` is ``verify-ledger``
+``read_ledger``     ``read-ledger``; ``verification`` is ``verify-ledger``
 ``recovery``        moves ledgers off a bookie that will not come back
 ``cookies``         shows cookies; ``cookie_changes`` restores and deletes them
 ``orders``          commands to one bookie, over its HTTP

@@ -8,7 +8,7 @@ import json
 from geminga_autorecovery.decisions.fragments import quorum_of
 from geminga_cli.bookie_admin.cluster import Cluster
 from geminga_cli.bookie_admin.extent import extent_of
-from geminga_cli.bookie_admin.reading import ENTRIES_AT_ONCE_MAX, portions
+from geminga_cli.bookie_admin.read_ledger import ENTRIES_AT_ONCE_MAX, portions
 from geminga_cli.bookie_admin.verdicts.ledger_verdict import LedgerVerdict, wanted_copies
 
 

@@ -18,7 +18,7 @@ from geminga_cli.messaging.options import (
 def main(arguments: Sequence[str]) -> int:
     """Show the messages; returns the exit code."""
     given = make_parser().parse_args(arguments)
-    from geminga_cli.messaging.receiving import consume, run  # noqa: PLC0415 - loads the client
+    from geminga_cli.messaging.consume import consume, run  # noqa: PLC0415 - loads the client
 
     return run(given, consume)
 

@@ -11,7 +11,7 @@ from geminga_cli.messaging.options import as_admin, command_parser, one_of, posi
 def main(arguments: Sequence[str]) -> int:
     """Send the messages; returns the exit code."""
     given = make_parser().parse_args(arguments)
-    from geminga_cli.messaging.producing import run  # noqa: PLC0415 - loads the client
+    from geminga_cli.messaging.produce import run  # noqa: PLC0415 - loads the client
 
     return run(given)
 

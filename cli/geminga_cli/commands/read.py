@@ -14,7 +14,7 @@ _LEDGER_ENTRY = re.compile(r"([0-9]+):([0-9]+)")
 def main(arguments: Sequence[str]) -> int:
     """Show the messages; returns the exit code."""
     given = make_parser().parse_args(arguments)
-    from geminga_cli.messaging.receiving import read, run  # noqa: PLC0415 - loads the client
+    from geminga_cli.messaging.consume import read, run  # noqa: PLC0415 - loads the client
 
     return run(given, read)
 

@@ -4,8 +4,8 @@
 ``access``     how a client connects and authenticates
 ``files``      files that the command line names: messages and keys
 ``run``        runs a command with a client: event loop, signals, exit codes
-``producing``  ``geminga produce``
-``receiving``  ``geminga consume`` and ``geminga read``
+``produce``    ``geminga produce``
+``consume``    ``geminga consume`` and ``geminga read``
 ``loads``      ``geminga perf``
 
 They need the bare client library, and may import nothing of the servers. Only ``options`` is loaded

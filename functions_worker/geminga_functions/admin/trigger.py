@@ -12,7 +12,7 @@ from starlette.responses import Response
 import geminga
 from geminga_functions.admin.components import CHANGES, ONE, FacadeArg, FoundArg, KindArg
 from geminga_functions.admin.forms import parts_of
-from geminga_functions.instance.settling import INPUT_MESSAGE_ID
+from geminga_functions.instance.settlement import INPUT_MESSAGE_ID
 from geminga_protocol.functions.functions_pb2 import FunctionMetaData
 from geminga_server.rest.answers import no_content
 from geminga_server.rest.errors import RestError

@@ -25,8 +25,8 @@ from geminga_functions.admin.forms import parts_of
 from geminga_functions.admin.kinds import FUNCTIONS, Kind
 from geminga_functions.definitions.members import Config, parse
 from geminga_functions.names import FunctionName
+from geminga_functions.packages.archives import check_file_name
 from geminga_functions.packages.cache import BUILT_IN
-from geminga_functions.packages.unpacking import check_file_name
 from geminga_server.rest.errors import RestError
 
 SCHEMES = {"http", "https", "file"}

@@ -3,12 +3,14 @@
 To be read in this order:
 
 - ``spec`` describes the instance to run, and ``messages`` what it and its worker send each other;
-- ``serving`` and ``main`` run it for a worker: in a thread of the worker, and in a process;
-- ``running`` is the instance itself: it consumes inputs and has their messages processed;
-- ``processing`` calls the user's code, which ``loading`` finds, with a ``context``; ``components``
-  are sources and sinks; ``calling`` says where code is called: in a thread or on the loop;
-- ``settling`` sends results and acknowledges messages, ``committing`` does so together with changes
-  of the state; ``outputs`` has the producers, ``publishing`` what the code publishes itself;
+- ``worker_link`` and ``main`` run it for a worker: in a thread of the worker, and in a process;
+- ``function_instance`` is the instance itself: it consumes inputs and has their messages processed;
+- ``outcome`` calls the user's code, which ``code_loader`` finds, with a ``context``, and collects
+  what came of it; ``components`` are sources and sinks; ``user_code`` says where code is called: in
+  a thread or on the loop;
+- ``settlement`` sends results and acknowledges messages, ``effectively_once`` does so together with
+  changes of the state; ``outputs`` has the producers, ``services`` what the code may ask a broker
+  for;
 - ``inputs``, ``record_schemas`` and ``encryption`` read the metadata of the function;
 - ``status`` counts what happens; ``state`` is what an instance needs of the function's state.
 

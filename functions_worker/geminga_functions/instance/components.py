@@ -16,8 +16,8 @@ import geminga
 from geminga_functions.api import Record
 from geminga_functions.connectors import BUILTIN
 from geminga_functions.errors import FunctionNotLoaded, InstanceFailed
+from geminga_functions.instance.code_loader import CallKind, Loader, UserFunction, instantiate
 from geminga_functions.instance.context import Context
-from geminga_functions.instance.loading import CallKind, Loader, UserFunction, instantiate
 from geminga_functions.instance.outputs import Outputs
 from geminga_functions.instance.status import Counters
 from geminga_protocol.functions.functions_pb2 import SinkSpec, SourceSpec

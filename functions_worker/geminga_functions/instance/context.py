@@ -17,7 +17,7 @@ from typing import Any, Protocol, cast
 
 import geminga
 from geminga_functions.api import SerDe
-from geminga_functions.instance.loading import Loader, instantiate
+from geminga_functions.instance.code_loader import Loader, instantiate
 from geminga_functions.instance.spec import InstanceSpec
 from geminga_functions.instance.status import Counters
 from geminga_functions.state.changes import Changes

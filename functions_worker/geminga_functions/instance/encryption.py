@@ -9,7 +9,7 @@ from typing import Any
 
 import geminga
 from geminga_functions.errors import FunctionNotLoaded
-from geminga_functions.instance.loading import Loader
+from geminga_functions.instance.code_loader import Loader
 from geminga_protocol.functions.functions_pb2 import CryptoSpec
 
 # The official client's key reader, which upstream's instance creates with the paths of two files.

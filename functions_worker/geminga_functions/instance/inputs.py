@@ -12,8 +12,8 @@ from typing import Any
 
 import geminga
 from geminga_functions.api import IdentitySerDe
+from geminga_functions.instance.code_loader import Loader, instantiate
 from geminga_functions.instance.encryption import decryption_of
-from geminga_functions.instance.loading import Loader, instantiate
 from geminga_functions.instance.record_schemas import AvroRecords, JsonRecords, is_record_class
 from geminga_functions.names import InstanceName
 from geminga_protocol.functions.functions_pb2 import (

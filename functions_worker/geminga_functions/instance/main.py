@@ -16,12 +16,7 @@ import sys
 from contextlib import suppress
 
 from geminga_functions.instance.messages import Stopped
-from geminga_functions.instance.serving import (
-    WorkerChannel,
-    ignore_lease,
-    loop_runner,
-    run,
-)
+from geminga_functions.instance.worker_link import WorkerChannel, ignore_lease, loop_runner, run
 from geminga_runtime.clock import SystemClock
 
 IS_LINUX = sys.platform == "linux"

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from geminga_functions.packages.archives import check_file_name, unpack
 from geminga_functions.packages.environments import Environments
-from geminga_functions.packages.unpacking import check_file_name, unpack
 from geminga_protocol.functions.functions_pb2 import FunctionMetaData
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.service import Service

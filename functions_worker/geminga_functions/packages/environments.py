@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from geminga_functions.errors import EnvironmentNotBuilt
-from geminga_functions.packages.unpacking import Unpacked
+from geminga_functions.packages.archives import Unpacked
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from random import Random
 
 import geminga
-from geminga_functions.instance.serving import serve
+from geminga_functions.instance.worker_link import serve
 from geminga_functions.names import InstanceName
 from geminga_functions.packages.cache import PackageCache
 from geminga_functions.packages.environments import Environments

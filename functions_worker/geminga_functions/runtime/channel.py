@@ -18,7 +18,7 @@ from geminga_functions.instance.messages import (
     Stopped,
 )
 from geminga_functions.names import InstanceName
-from geminga_functions.runtime.running import Ending, Order
+from geminga_functions.runtime.runner import Ending, Order
 from geminga_server.control.channel import Channel
 
 log = logging.getLogger(__name__)

@@ -25,12 +25,12 @@ from typing import Any, Protocol
 from geminga import Tls
 from geminga_functions.errors import PackageError
 from geminga_functions.instance.messages import Start
-from geminga_functions.instance.serving import LEAVES_EARLIER_S
+from geminga_functions.instance.worker_link import LEAVES_EARLIER_S
 from geminga_functions.names import InstanceName
 from geminga_functions.packages.cache import Prepared
 from geminga_functions.runtime.config import RuntimeConfig
 from geminga_functions.runtime.reports import InstanceFailure, InstanceReport, InstanceState
-from geminga_functions.runtime.running import Ending, InstanceRunner, Order, RunningInstance
+from geminga_functions.runtime.runner import Ending, InstanceRunner, Order, RunningInstance
 from geminga_functions.state.local_copy import LOCAL_COPY
 from geminga_protocol.functions.functions_pb2 import STOPPED, FunctionMetaData
 from geminga_runtime.backoff import Backoff

@@ -26,7 +26,7 @@ from pathlib import Path
 from geminga_functions.names import InstanceName
 from geminga_functions.runtime.channel import InstanceChannel
 from geminga_functions.runtime.output import OutputFile
-from geminga_functions.runtime.running import Ending, Order
+from geminga_functions.runtime.runner import Ending, Order
 from geminga_runtime.service import Service
 
 log = logging.getLogger(__name__)

@@ -19,10 +19,10 @@ from threading import Thread
 from typing import Any
 
 from geminga_functions.errors import PackageRefused
-from geminga_functions.instance.serving import loop_runner
+from geminga_functions.instance.worker_link import loop_runner
 from geminga_functions.names import InstanceName
 from geminga_functions.runtime.channel import InstanceChannel
-from geminga_functions.runtime.running import Ending, Order
+from geminga_functions.runtime.runner import Ending, Order
 from geminga_runtime.service import Service
 
 log = logging.getLogger(__name__)

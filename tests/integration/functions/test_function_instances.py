@@ -21,7 +21,7 @@ from geminga_functions.instance.messages import (
     Lease,
     Started,
 )
-from geminga_functions.instance.serving import LEAVES_EARLIER_S
+from geminga_functions.instance.worker_link import LEAVES_EARLIER_S
 from geminga_protocol.functions.functions_pb2 import EFFECTIVELY_ONCE, MANUAL, CryptoSpec
 
 EXCLAMATION = """

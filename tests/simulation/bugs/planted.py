@@ -33,9 +33,9 @@ from geminga_broker.subscriptions.dispatch.cursor_reader import CursorReader
 from geminga_broker.subscriptions.distribution.draining_hashes import DrainingHashes
 from geminga_broker.subscriptions.redelivery_count_store import RedeliveryCountStore
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
-from geminga_broker.topics.producing.deduplication import Deduplication
-from geminga_broker.topics.producing.producers import Producers
+from geminga_broker.topics.producers.deduplication import Deduplication
+from geminga_broker.topics.producers.producers import Producers
+from geminga_broker.topics.subscriptions.persistent_subscriptions import PersistentSubscriptions
 from geminga_ledger.reading import range_read
 from geminga_ledger.replication.quorum import Acknowledgements, EntrySearch, Quorum, Verdict
 from geminga_protocol.records.topics.cursor import CursorRecord, PositionRecord

@@ -28,8 +28,8 @@ from geminga_broker.subscriptions.cursor_moves.expiry_monitor import ExpiryMonit
 from geminga_broker.subscriptions.dispatch.rate_limiter import RateLimiter
 from geminga_broker.subscriptions.non_persistent_subscription import NonPersistentSubscription
 from geminga_broker.topics.decisions.publish_rate import PublishRate
-from geminga_broker.topics.producing.producer import Producer
-from geminga_broker.topics.producing.producers import Producers
+from geminga_broker.topics.producers.producer import Producer
+from geminga_broker.topics.producers.producers import Producers
 from geminga_protocol.bookkeeper import requests_pb2 as pb
 from geminga_protocol.bookkeeper.v3 import encode_frame, make_response
 

@@ -47,7 +47,7 @@ ONCE_FAILED = (
         20356,
         "2026-11-21",
         "a producer was told to go on behind a message that then was lost",
-        "geminga_broker/topics/producing/test_deduplication.py"
+        "geminga_broker/topics/producers/test_deduplication.py"
         "::test_who_comes_back_hears_the_last_number_when_it_is_stored",
     ),
     OnceFailed(
@@ -195,7 +195,7 @@ ONCE_FAILED = (
         0,
         "2026-11-27",
         "a refusal that came before the receipts of earlier messages had all sent again, for ever",
-        "geminga_broker/sessions/commands/test_publishing.py"
+        "geminga_broker/sessions/commands/test_producers.py"
         "::test_a_refusal_waits_for_the_receipts_of_what_was_sent_before",
         {"errands": ("postponing",)},
     ),

@@ -98,7 +98,7 @@ RARELY: frozenset[str] = frozenset(
         "geminga_broker.health:HealthCheck._check:except TimeoutError",
         "geminga_broker.health:HealthCheck._check:raise StorageUnavailable",
         "geminga_broker.load_manager.history_records:HistoryRecords.read_bundles.read:except (NodeMissing, MalformedRecord)",  # noqa: E501
-        "geminga_broker.managed_ledger.browsing:scan_backlog:except TimeoutError",
+        "geminga_broker.managed_ledger.log_browser:scan_backlog:except TimeoutError",
         "geminga_broker.managed_ledger.cursors.cursor_store:CursorStore._take_over:except (EntryCorrupt, NoSuchEntry, MalformedRecord)",  # noqa: E501
         "geminga_broker.managed_ledger.cursors.cursor_store:CursorStore.load:raise VersionMismatch",
         "geminga_broker.managed_ledger.factory:ManagedLedgerFactory.cursor_names:except NodeMissing",  # noqa: E501
@@ -133,7 +133,7 @@ RARELY: frozenset[str] = frozenset(
         "geminga_broker.schemas.storage:SchemaStorage.append:except CoordinationError",
         "geminga_broker.schemas.storage:SchemaStorage.delete:raise SchemasChanged",
         "geminga_broker.sessions.liveness:Liveness.is_alive:except TimeoutError",
-        "geminga_broker.sessions.commands.publishing:ProducerCommands._append:except BrokerError",
+        "geminga_broker.sessions.commands.producers:ProducerCommands._append:except BrokerError",
         "geminga_broker.sessions.requests:Requests._run:except TimeoutError",
         "geminga_broker.subscriptions.cursor_moves.acknowledger:Acknowledger.upto:raise InvalidRequest",  # noqa: E501
         "geminga_broker.subscriptions.non_persistent_subscription:NonPersistentSubscription.check:raise ConsumerBusy (2)",  # noqa: E501
@@ -141,13 +141,13 @@ RARELY: frozenset[str] = frozenset(
         "geminga_broker.topic_policies.event_log:EventLog._has_caught_up:except ClientError",
         "geminga_broker.topics.decisions.consumer_admission:ConsumerAdmission.check_consumers:raise ConsumerBusy (3)",  # noqa: E501
         "geminga_broker.topics.decisions.consumer_admission:check_stored_name:raise NotAllowed",
-        "geminga_broker.topics.consuming.persistent_subscriptions:PersistentSubscriptions._admit:except ConsumerBusy",  # noqa: E501
-        "geminga_broker.topics.consuming.persistent_subscriptions:PersistentSubscriptions.delete_subscription:raise TopicFenced",  # noqa: E501
+        "geminga_broker.topics.subscriptions.persistent_subscriptions:PersistentSubscriptions._admit:except ConsumerBusy",  # noqa: E501
+        "geminga_broker.topics.subscriptions.persistent_subscriptions:PersistentSubscriptions.delete_subscription:raise TopicFenced",  # noqa: E501
         "geminga_broker.topics.directory:TopicDirectory._left:raise TopicFenced",
         "geminga_broker.topics.directory:TopicDirectory.delete:raise TopicReplicated",
         "geminga_broker.topics.maintenance:TopicMaintenance.delete_unused:except GemingaError",
         "geminga_broker.topics.part:TopicPart.attempt:except GemingaError",
-        "geminga_broker.topics.producing.topic_deduplication:TopicDeduplication._catch_up:except GemingaError",  # noqa: E501
+        "geminga_broker.topics.producers.topic_deduplication:TopicDeduplication._catch_up:except GemingaError",  # noqa: E501
         "geminga_broker.topics.topic:Topic._close:except TimeoutError",
         "geminga_broker.topics.topic:Topic._close:except TimeoutError (2)",
         "geminga_broker.topics.topic_replication:TopicReplication._catch_up:except GemingaError",

@@ -21,7 +21,7 @@ from geminga_broker.replication.errors import ReplicationStalled
 from geminga_broker.replication.replicator import Replicator
 from geminga_broker.topics.decisions.sequence_ids import Verdict
 from geminga_broker.topics.decisions.source_positions import SourcePositions
-from geminga_broker.topics.producing.replicator_producer import ReplicatorProducer
+from geminga_broker.topics.producers.replicator_producer import ReplicatorProducer
 from geminga_broker.topics.topic_replication import TopicReplication
 from geminga_runtime.errors import GemingaError
 

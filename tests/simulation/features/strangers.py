@@ -27,7 +27,7 @@ from tests.simulation.features.stranger import SUBSCRIPTIONS, Stranger, Told, ke
 from geminga import EARLIEST, Message, ProducerFenced
 from geminga_broker.broker import Broker
 from geminga_broker.managed_ledger.positions import Position
-from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
+from geminga_broker.topics.subscriptions.persistent_subscriptions import PersistentSubscriptions
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_protocol.records.cluster.namespaces import Policies
 from geminga_runtime.errors import GemingaError

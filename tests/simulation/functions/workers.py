@@ -27,7 +27,7 @@ from geminga_functions.packages.cache import Prepared
 from geminga_functions.packages.store import PackageStore
 from geminga_functions.runtime.config import RuntimeConfig
 from geminga_functions.runtime.instances import Instances, WorkerIdentity
-from geminga_functions.runtime.running import Ending, Order, RunningInstance
+from geminga_functions.runtime.runner import Ending, Order, RunningInstance
 from geminga_functions.worker import INSTANCES_PATH, Worker, instances_json
 from geminga_protocol.functions.functions_pb2 import FunctionMetaData
 from geminga_protocol.pulsar.topics.topic_names import TopicName

@@ -16,11 +16,11 @@ from random import Random
 from tests.simulation.storage.log_book import DELETION, PROPERTY, TRUNCATION, Deed, LogBook, now_s
 
 from geminga_broker.errors import BrokerError, EntryDamaged
-from geminga_broker.managed_ledger.browsing import SCAN_S_MAX, last_message, scan_backlog
 from geminga_broker.managed_ledger.cache.entry_cache import EntryCache
 from geminga_broker.managed_ledger.config import CacheConfig, ManagedLedgerConfig
 from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
+from geminga_broker.managed_ledger.log_browser import SCAN_S_MAX, last_message, scan_backlog
 from geminga_broker.managed_ledger.managed_ledger import CHANGE_DEADLINE_S, ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.managed_ledger.reading.payloads import without_broker_entry

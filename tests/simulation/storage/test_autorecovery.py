@@ -26,7 +26,7 @@ from tests.simulation.storage.owner import RETRY_S, Owner, Witness, take_over
 from geminga_autorecovery.config import AutoRecoveryConfig
 from geminga_autorecovery.replication import copier
 from geminga_autorecovery.replication.copies import Copies
-from geminga_autorecovery.zookeeper.ledger_listing import ledger_directories, ledgers_in
+from geminga_autorecovery.zookeeper.ledger_list import ledger_directories, ledgers_in
 from geminga_autorecovery.zookeeper.underreplication_marks import UnderreplicationMarks
 from geminga_ledger import Ledgers, LedgerWriter
 from geminga_ledger.config import LedgerConfig

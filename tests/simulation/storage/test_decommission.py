@@ -37,7 +37,7 @@ from geminga_autorecovery.errors import (
 )
 from geminga_autorecovery.removal import decommission as decommissioning
 from geminga_autorecovery.removal.decommission import Progress, decommission
-from geminga_autorecovery.zookeeper.ledger_listing import ledger_directories, ledgers_in
+from geminga_autorecovery.zookeeper.ledger_list import ledger_directories, ledgers_in
 from geminga_ledger.config import LedgerConfig
 from geminga_ledger.metadata.store import LedgerStore
 from geminga_protocol.records.bookies.cookies import cookie_path

@@ -34,8 +34,8 @@ from geminga import (
 )
 from geminga_broker.policies.schemas import SchemaStrategy
 from geminga_broker.schemas import errors
-from geminga_broker.schemas.judging.definitions import Schema
 from geminga_broker.schemas.registry import SchemaRegistry, schema_id
+from geminga_broker.schemas.rules.definitions import Schema
 from geminga_protocol.pulsar.enums import SchemaType
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_protocol.records.topics.schemas import schema_path

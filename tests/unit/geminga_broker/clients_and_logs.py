@@ -27,7 +27,7 @@ from geminga_broker.subscriptions.subscribe_request import ConsumerIdentity, Sub
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.maintenance import TopicMaintenance
 from geminga_broker.topics.part import TopicPart
-from geminga_broker.topics.producing.producer import Producer, ProducerRequest
+from geminga_broker.topics.producers.producer import Producer, ProducerRequest
 from geminga_broker.topics.topic import Topic
 from geminga_ledger import Ledgers
 from geminga_protocol.pulsar import api_pb2 as api

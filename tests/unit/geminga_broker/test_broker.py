@@ -21,7 +21,7 @@ from geminga_broker.metrics.collector import BrokerMetrics
 from geminga_broker.ownership.addresses.listeners import ListenerConfig
 from geminga_broker.topics.backlog import Backlog, MessageExpiry
 from geminga_broker.topics.maintenance import TopicMaintenance
-from geminga_broker.topics.producing.topic_deduplication import TopicDeduplication
+from geminga_broker.topics.producers.topic_deduplication import TopicDeduplication
 from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_cluster.initialize import ClusterUrls, initialize_cluster_metadata
 from geminga_protocol.pulsar import api_pb2 as api

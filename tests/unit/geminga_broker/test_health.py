@@ -10,7 +10,7 @@ from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, lo
 
 from geminga_broker.errors import ServiceNotReady, StorageUnavailable
 from geminga_broker.health import CHECK_TIMEOUT_S, HealthCheck
-from geminga_broker.policies.publishing import PublishConfig
+from geminga_broker.policies.publish import PublishConfig
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_runtime.coordination import Coordination
 from geminga_simulation.event_loop.clock import SimulatedClock

@@ -13,7 +13,7 @@ from geminga_broker.admin.documents.internal_stats import (
 from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.internal_stats import LedgerStats, cursor_stats, log_stats
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
+from geminga_broker.topics.subscriptions.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata
 

@@ -33,11 +33,13 @@ from geminga_broker.subscriptions.dispatch.rate_limiter import LimitOf
 from geminga_broker.subscriptions.distribution.key_shared import KeySharedDistribution
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.backlog import Backlog
-from geminga_broker.topics.consuming.non_persistent_subscriptions import NonPersistentSubscriptions
-from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
-from geminga_broker.topics.consuming.subscription_registry import TopicSubscription
-from geminga_broker.topics.producing.producer import Producer
-from geminga_broker.topics.producing.topic_deduplication import TopicDeduplication
+from geminga_broker.topics.producers.producer import Producer
+from geminga_broker.topics.producers.topic_deduplication import TopicDeduplication
+from geminga_broker.topics.subscriptions.non_persistent_subscriptions import (
+    NonPersistentSubscriptions,
+)
+from geminga_broker.topics.subscriptions.persistent_subscriptions import PersistentSubscriptions
+from geminga_broker.topics.subscriptions.subscription_registry import TopicSubscription
 from geminga_broker.topics.topic import Topic
 from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_broker.topics.topic_replication import TopicReplication

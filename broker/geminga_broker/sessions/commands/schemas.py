@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from geminga_broker.schemas.errors import InvalidSchema, SchemaNotFound
-from geminga_broker.schemas.judging.definitions import Schema
 from geminga_broker.schemas.registry import decode_version, encode_version, schema_id
+from geminga_broker.schemas.rules.definitions import Schema
 from geminga_broker.sessions.commands.command_group import CommandGroup, Handlers, as_task
 from geminga_broker.topics.topic_schemas import TopicSchemas
 from geminga_protocol.pulsar import api_pb2 as api

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from geminga_broker.managed_ledger.positions import Entry
 from geminga_broker.managed_ledger.reading.payloads import message_count
-from geminga_broker.policies.dispatching import Counting
+from geminga_broker.policies.dispatch import Counting
 from geminga_broker.subscriptions.dispatch.rate_limiter import LimitOf, RateLimiter
 from geminga_server.rates.token_bucket import ANY_NUMBER
 

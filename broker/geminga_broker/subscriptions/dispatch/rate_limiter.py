@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from enum import Enum
 
-from geminga_broker.policies.dispatching import DispatchLimit
+from geminga_broker.policies.dispatch import DispatchLimit
 from geminga_runtime.clock import Clock
 from geminga_server.rates.token_bucket import TokenBuckets
 

@@ -17,7 +17,7 @@ from geminga_broker.errors import (
     NotAllowed,
     SubscriptionAbsent,
 )
-from geminga_broker.policies.subscribing import SubscribeLimit, SubscribePolicies
+from geminga_broker.policies.subscriptions import SubscribeLimit, SubscribePolicies
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.subscribe_request import (
     THE_BROKER,

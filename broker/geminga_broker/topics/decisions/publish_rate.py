@@ -6,7 +6,7 @@ was is not read until the debt is paid. At most the tokens of one second are sav
 
 from __future__ import annotations
 
-from geminga_broker.policies.publishing import PublishLimits
+from geminga_broker.policies.publish import PublishLimits
 from geminga_server.rates.token_bucket import TokenBuckets
 
 # Limits on publishing are stated per second.

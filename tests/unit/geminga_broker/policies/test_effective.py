@@ -14,7 +14,7 @@ from geminga_broker.managed_ledger.ledger_chain.retention import Retention
 from geminga_broker.policies.backlog import BacklogConfig, Quota, QuotaPolicy
 from geminga_broker.policies.compaction import CompactionConfig
 from geminga_broker.policies.delayed import DelayedConfig
-from geminga_broker.policies.dispatching import DispatchConfig, DispatchLimit
+from geminga_broker.policies.dispatch import DispatchConfig, DispatchLimit
 from geminga_broker.policies.effective import (
     EffectivePolicies,
     PolicyConfig,
@@ -24,9 +24,9 @@ from geminga_broker.policies.effective import (
 from geminga_broker.policies.expiry import ExpiryConfig
 from geminga_broker.policies.inactivity import Inactivity, InactivityConfig
 from geminga_broker.policies.levels import Levels
-from geminga_broker.policies.publishing import PublishConfig, PublishLimits
+from geminga_broker.policies.publish import PublishConfig, PublishLimits
 from geminga_broker.policies.schemas import SchemaStrategy
-from geminga_broker.policies.subscribing import SubscribeConfig, SubscribeLimit
+from geminga_broker.policies.subscriptions import SubscribeConfig, SubscribeLimit
 from geminga_broker.policies.unacknowledged import UnacknowledgedConfig
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.records.cluster.namespaces import (

@@ -17,7 +17,7 @@ from tests.unit.geminga_broker.replication.far_rest import FarRest
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry
-from geminga_broker.policies.dispatching import UNLIMITED, DispatchLimit
+from geminga_broker.policies.dispatch import UNLIMITED, DispatchLimit
 from geminga_broker.policies.schemas import SchemaStrategy
 from geminga_broker.replication.config import ReplicationConfig
 from geminga_broker.replication.remote_clusters import RemoteClusters
@@ -28,8 +28,8 @@ from geminga_broker.replication.replicator import (
     ReplicatorState,
     Route,
 )
-from geminga_broker.schemas.judging.definitions import Schema
 from geminga_broker.schemas.registry import SchemaRegistry, encode_version
+from geminga_broker.schemas.rules.definitions import Schema
 from geminga_broker.schemas.storage import SchemaStorage
 from geminga_ledger import Ledgers
 from geminga_protocol.pulsar import answers

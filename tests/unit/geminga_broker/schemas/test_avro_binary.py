@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminga_broker.schemas.avro_binary import decode_avro, encode_avro
-from geminga_broker.schemas.judging.avro import parse_avro
+from geminga_broker.schemas.rules.avro import parse_avro
 from geminga_protocol.errors import WireError
 
 EVERYTHING: dict[str, Any] = {

@@ -18,8 +18,8 @@ from geminga_broker.managed_ledger.writing.confirmation_waiter import Confirmati
 from geminga_broker.policies.schemas import SchemaStrategy
 from geminga_broker.schemas.counts import NAMESPACES_MAX, Operation
 from geminga_broker.schemas.errors import IncompatibleSchema, InvalidSchema, SchemaNotFound
-from geminga_broker.schemas.judging.definitions import Schema
 from geminga_broker.schemas.registry import SchemaRegistry, schema_id
+from geminga_broker.schemas.rules.definitions import Schema
 from geminga_broker.schemas.storage import SchemaStorage
 from geminga_ledger import Ledgers, NotEnoughBookies
 from geminga_protocol.pulsar.enums import SchemaType

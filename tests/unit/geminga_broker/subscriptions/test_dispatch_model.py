@@ -30,7 +30,7 @@ from geminga_broker.errors import InvalidRequest
 from geminga_broker.managed_ledger.acknowledgement.acknowledged import bits_set
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, Position
-from geminga_broker.policies.dispatching import COUNT_ALL, DispatchLimit
+from geminga_broker.policies.dispatch import COUNT_ALL, DispatchLimit
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.dispatch.rate_limiter import RateLimiter
 from geminga_broker.subscriptions.distribution.active_consumer import choose_active

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.project_files import GOLDEN
 
-from geminga_broker.schemas.judging.avro import parse_avro
+from geminga_broker.schemas.rules.avro import parse_avro
 from geminga_broker.topic_policies.event_schema import DEFINITION, PROPERTIES
 from geminga_broker.topic_policies.events import (
     GLOBAL,

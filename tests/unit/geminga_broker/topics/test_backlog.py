@@ -22,9 +22,9 @@ from geminga_broker.policies.backlog import BacklogConfig, BacklogQuotas, Quota,
 from geminga_broker.policies.unacknowledged import UnacknowledgedLimits
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics.backlog import Backlog
-from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.producing.producer import Producer
+from geminga_broker.topics.producers.producer import Producer
+from geminga_broker.topics.subscriptions.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.topic import Topic
 from geminga_cluster.errors import NamespaceNotFound
 from geminga_protocol.pulsar import api_pb2 as api

@@ -25,8 +25,8 @@ from geminga_broker.errors import (
 )
 from geminga_broker.managed_ledger.positions import LATEST, Position
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
-from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.directory import TopicDirectory
+from geminga_broker.topics.subscriptions.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.topic import Topic
 from geminga_ledger import LedgerFenced, NotEnoughBookies
 from geminga_protocol.pulsar.enums import SubscriptionType

@@ -21,9 +21,9 @@ from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, lo
 from geminga_broker.errors import StorageUnavailable
 from geminga_broker.policies.inactivity import InactivityConfig
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
-from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.maintenance import TopicMaintenance
+from geminga_broker.topics.subscriptions.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.topic import Topic
 from geminga_cluster.errors import NamespaceNotFound
 from geminga_protocol.pulsar.enums import SubscriptionType

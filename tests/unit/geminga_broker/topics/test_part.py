@@ -28,7 +28,7 @@ from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.maintenance import TopicMaintenance
 from geminga_broker.topics.part import OwningTopic, TopicPart, TopicServices
 from geminga_broker.topics.parts import PERSISTENT
-from geminga_broker.topics.producing.producer import Producer
+from geminga_broker.topics.producers.producer import Producer
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topics.topic_names import TopicName

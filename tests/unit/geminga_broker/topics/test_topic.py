@@ -20,10 +20,10 @@ from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.subscriptions.decisions.key_shared_policy import KeySharedPolicy
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics.config import TopicsConfig
-from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.part import TopicPart
-from geminga_broker.topics.producing.producer import Producer
+from geminga_broker.topics.producers.producer import Producer
+from geminga_broker.topics.subscriptions.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.topic import Topic
 from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_ledger import LedgerFenced

@@ -9,8 +9,8 @@ from typing import TypeVar, cast
 from tests.unit.geminga_functions.instance.brokers_in_memory import Client
 
 import geminga
-from geminga_functions.instance.loading import Loader
-from geminga_functions.instance.running import Instance
+from geminga_functions.instance.code_loader import Loader
+from geminga_functions.instance.function_instance import Instance
 from geminga_functions.instance.spec import InstanceSpec
 from geminga_functions.names import FunctionName
 from geminga_functions.state.changelog import ChangelogState

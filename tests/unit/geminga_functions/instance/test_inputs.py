@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 import geminga
 from geminga_functions.errors import InstanceFailed
+from geminga_functions.instance.code_loader import Loader
 from geminga_functions.instance.inputs import (
     consumer_options,
     inputs_of,
     subscription_of,
     subscription_type,
 )
-from geminga_functions.instance.loading import Loader
 from geminga_functions.instance.outputs import sequence_id_of
 from geminga_functions.names import FunctionName, InstanceName
 from geminga_protocol.functions.functions_pb2 import (

@@ -18,7 +18,7 @@ from geminga_functions.instance.messages import INSTANCE_CHANNEL, Lease, Start
 HOLDING = """
 import asyncio, ctypes, socket, sys, time
 from geminga_functions.instance.main import DeathTimer, end_group
-from geminga_functions.instance.serving import WorkerChannel
+from geminga_functions.instance.worker_link import WorkerChannel
 from geminga_runtime.clock import SystemClock
 
 sock = socket.socket(fileno=int(sys.argv[1]))

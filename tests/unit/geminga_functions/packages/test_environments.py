@@ -13,8 +13,8 @@ import pytest
 
 from geminga_functions.errors import EnvironmentNotBuilt
 from geminga_functions.packages import environments as module
+from geminga_functions.packages.archives import Unpacked
 from geminga_functions.packages.environments import Environments
-from geminga_functions.packages.unpacking import Unpacked
 
 pytestmark = pytest.mark.real_loop
 

@@ -16,7 +16,7 @@ from geminga_functions.packages.cache import Prepared
 from geminga_functions.runtime.config import RuntimeConfig
 from geminga_functions.runtime.instances import Instances, WorkerIdentity
 from geminga_functions.runtime.reports import InstanceReport
-from geminga_functions.runtime.running import Ending, Order
+from geminga_functions.runtime.runner import Ending, Order
 from geminga_protocol.functions.functions_pb2 import (
     FunctionDetails,
     FunctionMetaData,

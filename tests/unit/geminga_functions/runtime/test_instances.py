@@ -27,7 +27,7 @@ from geminga_functions.runtime.instances import (
     shortened,
 )
 from geminga_functions.runtime.reports import InstanceState
-from geminga_functions.runtime.running import Ending
+from geminga_functions.runtime.runner import Ending
 from geminga_protocol.functions.functions_pb2 import (
     STOPPED,
     FunctionMetaData,

@@ -22,7 +22,7 @@ from geminga_functions.runtime.process import (
     ProcessRunner,
     end_orphans,
 )
-from geminga_functions.runtime.running import Order
+from geminga_functions.runtime.runner import Order
 from geminga_protocol.functions.functions_pb2 import FunctionDetails
 from geminga_runtime.clock import SystemClock
 

@@ -25,7 +25,7 @@ from geminga_functions.instance.messages import (
     Stopped,
 )
 from geminga_functions.names import InstanceName
-from geminga_functions.runtime.running import Order
+from geminga_functions.runtime.runner import Order
 from geminga_functions.runtime.thread import ThreadInstance, ThreadRunner
 from geminga_protocol.functions.functions_pb2 import FunctionDetails
 from geminga_runtime.control_codec import MessageReader

@@ -13,15 +13,15 @@ from contextlib import suppress
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from geminga_broker.admin.owner_routes import to_each, to_each_bundle
 from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.routes.namespace.namespaces import bundle_in
 from geminga_broker.admin.routes.topic.topics import require_namespace
 from geminga_broker.admin.services import Services
-from geminga_broker.admin.serving import to_each, to_each_bundle
 from geminga_broker.errors import SubscriptionNotFound, TopicNotFound
 from geminga_broker.ownership.assignment.bundles import Bundle
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
+from geminga_broker.topics.subscriptions.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_server.authorization import Action

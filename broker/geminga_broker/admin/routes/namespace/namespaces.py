@@ -18,12 +18,12 @@ from geminga_broker.admin.namespace_deletion import (
     delete_without_topics,
     unmark,
 )
+from geminga_broker.admin.owner_routes import elsewhere, to_each_bundle
 from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.peers import ask
 from geminga_broker.admin.routes.namespace.replication import check_tenant_allows
 from geminga_broker.admin.routes.topic.topics import names_answer, require_namespace, topics_of
 from geminga_broker.admin.services import Services
-from geminga_broker.admin.serving import elsewhere, to_each_bundle
 from geminga_broker.ownership.addresses.address import LookupReason
 from geminga_broker.ownership.assignment.bundles import (
     Bundle,

@@ -32,14 +32,14 @@ from geminga_broker.policies.backlog import (
 )
 from geminga_broker.policies.compaction import check_compaction_threshold
 from geminga_broker.policies.delayed import check_delayed_delivery
-from geminga_broker.policies.dispatching import check_dispatch_rate
+from geminga_broker.policies.dispatch import check_dispatch_rate
 from geminga_broker.policies.errors import InvalidPolicy
 from geminga_broker.policies.inactivity import check_inactive_topics
 from geminga_broker.policies.levels import INT_MAX
-from geminga_broker.policies.publishing import check_publish_rate
+from geminga_broker.policies.publish import check_publish_rate
 from geminga_broker.policies.schemas import check_auto_update_strategy, check_strategy
 from geminga_broker.policies.storage import check_persistence, check_retention
-from geminga_broker.policies.subscribing import LABELS, check_subscribe_rate
+from geminga_broker.policies.subscriptions import LABELS, check_subscribe_rate
 from geminga_protocol.records.cluster.namespaces import (
     AutoSubscriptionCreation,
     AutoTopicCreation,

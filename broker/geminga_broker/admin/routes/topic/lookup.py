@@ -5,8 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from geminga_broker.admin.owner_routes import elsewhere, owner_asked_for
 from geminga_broker.admin.parameters import ServicesArg, listener_of
-from geminga_broker.admin.serving import elsewhere, owner_asked_for
 from geminga_broker.ownership.errors import ListenerMissing
 from geminga_server.authorization import Action
 from geminga_server.rest.access import on_topic

@@ -13,18 +13,18 @@ from geminga_broker.admin.documents.message import (
     message_headers,
     message_id,
 )
-from geminga_broker.admin.parameters import ServicesArg
-from geminga_broker.admin.reset_position import ResetPosition
-from geminga_broker.admin.services import Services
-from geminga_broker.admin.serving import (
+from geminga_broker.admin.owner_routes import (
     explain_missing,
     policies_here,
     refuse_partitioned,
     serve_here,
     topic_here,
 )
+from geminga_broker.admin.parameters import ServicesArg
+from geminga_broker.admin.reset_position import ResetPosition
+from geminga_broker.admin.services import Services
 from geminga_broker.errors import TopicNotFound
-from geminga_broker.managed_ledger.browsing import (
+from geminga_broker.managed_ledger.log_browser import (
     Found,
     entry_at,
     first_published_at,
@@ -35,7 +35,7 @@ from geminga_broker.managed_ledger.browsing import (
     scan_backlog,
 )
 from geminga_broker.managed_ledger.positions import Position
-from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
+from geminga_broker.topics.subscriptions.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_server.authorization import Action

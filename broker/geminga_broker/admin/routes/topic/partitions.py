@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from geminga_broker.admin.documents.topic_stats import TopicStats
+from geminga_broker.admin.owner_routes import policies_here, to_each, to_partition
 from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.peers import ask, of_topic
 from geminga_broker.admin.routes.namespace.replication import (
@@ -19,7 +20,6 @@ from geminga_broker.admin.routes.namespace.replication import (
     refusals_of_remotes,
 )
 from geminga_broker.admin.services import Services
-from geminga_broker.admin.serving import policies_here, to_each, to_partition
 from geminga_broker.admin.topics.stats import StatsQuery
 from geminga_broker.errors import TopicExists, TopicNotFound
 from geminga_broker.policies.auto_creation import PARTITIONS_MAX, auto_creation

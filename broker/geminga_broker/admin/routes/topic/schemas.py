@@ -18,7 +18,7 @@ from geminga_broker.admin.routes.topic.topics import require_namespace
 from geminga_broker.admin.services import Services
 from geminga_broker.policies.schemas import SchemaStrategy
 from geminga_broker.schemas.errors import InvalidSchema
-from geminga_broker.schemas.judging.definitions import (
+from geminga_broker.schemas.rules.definitions import (
     Schema,
     key_and_value,
     pair_definition,

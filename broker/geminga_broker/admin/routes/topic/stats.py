@@ -9,13 +9,13 @@ from starlette.responses import Response
 
 from geminga_broker.admin.documents.aggregation import aggregate
 from geminga_broker.admin.documents.topic_stats import TopicStats, as_json
-from geminga_broker.admin.parameters import ServicesArg
-from geminga_broker.admin.serving import (
+from geminga_broker.admin.owner_routes import (
     explain_missing,
     of_each_partition,
     partitioned,
     serve_here,
 )
+from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.topics.stats import StatsQuery
 from geminga_broker.errors import TopicNotFound
 from geminga_protocol.pulsar.topics.topic_names import TopicName

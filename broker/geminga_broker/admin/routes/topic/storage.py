@@ -11,9 +11,7 @@ from starlette.responses import Response
 
 from geminga_broker.admin.documents.internal_stats import Document, log_info
 from geminga_broker.admin.documents.message import message_id
-from geminga_broker.admin.parameters import ServicesArg
-from geminga_broker.admin.services import Services
-from geminga_broker.admin.serving import (
+from geminga_broker.admin.owner_routes import (
     explain_missing,
     of_each_partition,
     partitioned,
@@ -22,6 +20,8 @@ from geminga_broker.admin.serving import (
     to_each_partition,
     to_partition,
 )
+from geminga_broker.admin.parameters import ServicesArg
+from geminga_broker.admin.services import Services
 from geminga_broker.compaction.errors import CompactionRunning
 from geminga_broker.errors import TopicNotFound
 from geminga_cluster.errors import NamespaceNotFound

@@ -13,21 +13,21 @@ from typing import cast
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from geminga_broker.admin.parameters import ServicesArg
-from geminga_broker.admin.reset_position import ResetPosition
-from geminga_broker.admin.services import Services
-from geminga_broker.admin.serving import (
+from geminga_broker.admin.owner_routes import (
     refuse_partitioned,
     to_each_partition,
     to_one_topic,
     topic_here,
 )
+from geminga_broker.admin.parameters import ServicesArg
+from geminga_broker.admin.reset_position import ResetPosition
+from geminga_broker.admin.services import Services
 from geminga_broker.admin.topics.stats import INTERNAL_PROPERTY
 from geminga_broker.errors import NotAllowed, SubscriptionNotFound
-from geminga_broker.managed_ledger.browsing import batch_size_at
+from geminga_broker.managed_ledger.log_browser import batch_size_at
 from geminga_broker.managed_ledger.positions import LATEST
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
+from geminga_broker.topics.subscriptions.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_server.authorization import Action

@@ -13,6 +13,7 @@ from dataclasses import replace
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from geminga_broker.admin.owner_routes import policies_here, serve_here
 from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.routes.namespace.replication import (
     check_clusters,
@@ -22,7 +23,6 @@ from geminga_broker.admin.routes.namespace.replication import (
     refusals_of_remotes,
 )
 from geminga_broker.admin.services import Services
-from geminga_broker.admin.serving import policies_here, serve_here
 from geminga_broker.errors import TopicNotFound
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_server.authorization import Action

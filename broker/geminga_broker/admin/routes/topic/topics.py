@@ -11,9 +11,9 @@ from fastapi import APIRouter, Request
 from starlette.convertors import register_url_convertor
 from starlette.responses import Response
 
+from geminga_broker.admin.owner_routes import policies_here, serve_here
 from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.services import Services
-from geminga_broker.admin.serving import policies_here, serve_here
 from geminga_broker.errors import TopicExists, TopicNotFound
 from geminga_broker.ownership.assignment.bundles import Bundle, BundleRing, parse_boundary
 from geminga_cluster.errors import NamespaceNotFound

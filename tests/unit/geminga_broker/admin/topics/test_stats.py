@@ -29,9 +29,9 @@ from geminga_broker.subscriptions.dispatch.key_shared_dispatcher import KeyShare
 from geminga_broker.subscriptions.dispatch.rate_limiter import LimitOf
 from geminga_broker.subscriptions.distribution.hash_ring import HASHES
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
-from geminga_broker.topics.consuming.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.maintenance import TopicMaintenance
+from geminga_broker.topics.subscriptions.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.enums import AccessMode, SubscriptionType

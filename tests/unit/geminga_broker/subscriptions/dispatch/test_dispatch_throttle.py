@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from geminga_broker.managed_ledger.positions import Entry
-from geminga_broker.policies.dispatching import COUNT_ALL, Counting, DispatchLimit
+from geminga_broker.policies.dispatch import COUNT_ALL, Counting, DispatchLimit
 from geminga_broker.subscriptions.dispatch.dispatch_throttle import DispatchThrottle
 from geminga_broker.subscriptions.dispatch.rate_limiter import RateLimiter
 from geminga_protocol.pulsar import api_pb2 as api

@@ -8,7 +8,7 @@ import asyncio
 
 import pytest
 
-from geminga_broker.policies.dispatching import DispatchLimit
+from geminga_broker.policies.dispatch import DispatchLimit
 from geminga_broker.subscriptions.dispatch.rate_limiter import PAUSE_S, PAUSE_S_MAX, RateLimiter
 from geminga_simulation.event_loop.clock import SimulatedClock
 from geminga_simulation.event_loop.loop import SimulatedLoop

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from geminga_broker.policies.publishing import PublishLimits
+from geminga_broker.policies.publish import PublishLimits
 from geminga_broker.topics.decisions.publish_rate import PublishRate
 
 

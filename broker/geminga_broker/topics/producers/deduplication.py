@@ -1,0 +1,340 @@
+"""Keeps a topic from storing a message twice, across restarts of broker and topic.
+
+The producers' sequence ids (``sequence_ids`` has the rules) are kept as the position properties
+of a cursor ``pulsar.dedup``, as upstream's ``MessageDeduplication`` does. The cursor's mark-delete
+position says up to where this snapshot is valid; entries stored later are read again when the topic
+is loaded. Until the next snapshot the cursor keeps the log from being trimmed. It belongs to no
+subscription.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum
+from itertools import groupby
+
+from geminga_broker.errors import NotAllowed, StorageUnavailable
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
+from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.managed_ledger.reading.log_reader import LogScan
+from geminga_broker.managed_ledger.writing.append_request import (
+    AppendRequest,
+    one_by_one,
+    payload_of,
+    publisher_of,
+    sequence_id_of,
+)
+from geminga_broker.policies.publish import PublishConfig
+from geminga_broker.topics.decisions.sequence_ids import (
+    SequenceIds,
+    Verdict,
+    completes_message,
+    highest_of,
+    number_of_stored,
+)
+from geminga_broker.topics.decisions.source_positions import SourcePositions
+from geminga_broker.topics.part import Step
+from geminga_broker.topics.producers.producer import Producer
+from geminga_broker.topics.producers.replicator_producer import ReplicatorProducer
+from geminga_protocol.errors import WireError
+from geminga_protocol.pulsar.messages.payload import parse_metadata
+from geminga_runtime.clock import Clock
+
+CURSOR_NAME = "pulsar.dedup"
+# Entries read at once when the log behind the last snapshot is replayed.
+REPLAY_ENTRIES = 1000
+UNKNOWN_REASON = "Cannot determine whether the message is a duplicate at this time"
+
+
+class DeduplicationStatus(Enum):
+    """Whether repeats are recognized; the values are upstream's."""
+
+    DISABLED = "Disabled"
+    RECOVERING = "Recovering"
+    ENABLED = "Enabled"
+    REMOVING = "Removing"
+
+
+class Deduplication:
+    """The deduplication of one topic, whose log is ``managed_ledger``.
+
+    ``enter`` connects a cursor with the topic and opens it. New messages go on to ``following``.
+    """
+
+    following: Step
+
+    def __init__(
+        self,
+        managed_ledger: ManagedLedger,
+        factory: ManagedLedgerFactory,
+        clock: Clock,
+        config: PublishConfig,
+        *,
+        cluster: str,
+        enter: Callable[[Cursor], Awaitable[None]],
+    ) -> None:
+        self.status = DeduplicationStatus.DISABLED
+        # There from ``enable`` to ``disable``.
+        self.cursor: Cursor | None = None
+        self._log = managed_ledger
+        self._factory = factory
+        self._clock = clock
+        self._config = config
+        # This cluster's name, which replicators have in the names of their producers.
+        self._cluster = cluster
+        self._enter = enter
+        # What is known of clients' producers, and of replicators.
+        self._numbers = SequenceIds()
+        self._positions = SourcePositions()
+        # A snapshot is due after so many entries, and after some time if there were any.
+        self._entries_since_snapshot = 0
+        self._snapshot_at_s = clock.monotonic()
+        # Held while the cursor is created, deleted or closed.
+        self._changing = asyncio.Lock()
+        # One future for each producer that ``settled`` keeps waiting.
+        self._waiting: list[asyncio.Future[None]] = []
+        self._is_closed = False
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether repeats are recognized."""
+        return self.status is DeduplicationStatus.ENABLED
+
+    # Turning it on and off
+
+    async def enable(self, cursor: Cursor | None = None) -> None:
+        """Recognize repeats from now on. Raises ``GemingaError``.
+
+        A stored ``cursor``, which is not open yet, has the snapshot to begin with. Without one,
+        only messages that are published from now on are known.
+        """
+        async with self._changing:
+            if self.is_enabled:
+                return
+            self.status = DeduplicationStatus.RECOVERING
+            try:
+                if cursor is None:
+                    await self._log.begin()
+                    chain = self._log.chain
+                    cursor = await self._factory.create_cursor(
+                        self._log.name, CURSOR_NAME, chain, chain.last_confirmed, {}
+                    )
+                # Kept from an attempt that failed: then the topic knows it already.
+                if cursor is not self.cursor:
+                    await self._enter(cursor)
+                    self.cursor = cursor
+                # Begin with empty tables: an attempt that failed may have filled them in part.
+                self._numbers, self._positions = SequenceIds(), SourcePositions()
+                numbers = self._positions.restore(cursor.position_properties)
+                self._numbers.restore(numbers, self._clock.monotonic())
+                replayed = await self._replay(cursor.mark_delete)
+                # No await since the last entry was read: no entry was appended unseen.
+                self.status = DeduplicationStatus.ENABLED
+            finally:
+                if not self.is_enabled:
+                    self.status = DeduplicationStatus.DISABLED
+            self._entries_since_snapshot = replayed
+            # At once, not after the next messages: a crash until then would cost the same replay.
+            if replayed >= self._config.deduplication_snapshot_entries:
+                self._take_snapshot(self._log.chain.last_confirmed)
+
+    async def _replay(self, after: Position) -> int:
+        """Learn from the entries behind ``after``, the snapshot's position; return their number."""
+        scan, now_s, count = LogScan(self._log.reader, after), self._clock.monotonic(), 0
+        while found := await scan.next_run(REPLAY_ENTRIES):
+            _, run = found
+            for _, payload, _ in run:
+                try:
+                    metadata = parse_metadata(payload)
+                except WireError:
+                    continue  # such an entry names no producer
+                if not self._positions.found_stored(metadata, self._cluster):
+                    number = number_of_stored(metadata)
+                    if number is not None:
+                        self._numbers.restore(dict([number]), now_s)
+            count += len(run)
+        return count
+
+    async def disable(self) -> None:
+        """Store repeats again, and delete the cursor."""
+        async with self._changing:
+            # Not enabled from here on: messages that become durable meanwhile are not noted.
+            cursor, self.cursor = self.cursor, None
+            self.status = DeduplicationStatus.REMOVING
+            try:
+                if cursor is not None:
+                    await delete_cursor(cursor)
+            finally:
+                self.status = DeduplicationStatus.DISABLED
+                self._numbers, self._positions = SequenceIds(), SourcePositions()
+                # Producers that wait in ``settled`` have nothing to wait for any more.
+                self._wake()
+
+    async def close(self) -> None:
+        """Take a last snapshot, so that the next owner has no entries to replay."""
+        # Producers that wait in ``settled`` are answered at once.
+        self._is_closed = True
+        self._wake()
+        async with self._changing:
+            cursor = self.cursor
+            if cursor is not None:
+                if self.is_enabled and self._entries_since_snapshot:
+                    self._take_snapshot(self._log.chain.last_confirmed)
+                await cursor.__aexit__(None, None, None)
+
+    # Producers
+
+    def connected(self, producer: Producer) -> None:
+        """Keep what is known of ``producer`` as long as it is connected."""
+        if producer.is_numbering:
+            self._numbers.connected(producer.name)
+
+    def disconnected(self, producer: Producer) -> None:
+        """Let ``sweep`` forget ``producer`` if it stays away."""
+        if self.is_enabled and producer.is_numbering:
+            self._numbers.disconnected(producer.name, self._clock.monotonic())
+
+    def last_sequence_id(self, name: str) -> int:
+        """The last number that this producer sent; -1 if none is known."""
+        return self._numbers.last_of(name)
+
+    async def settled(self, name: str) -> None:
+        """Return when no message of this producer is pending, or when deduplication ends.
+
+        A producer continues behind the last number that the broker names. If that message were
+        still pending and then lost, the producer would leave a hole.
+        """
+        # Checked again after each wait: more messages may have been sent meanwhile.
+        while self.is_enabled and not self._is_closed:
+            numbers, positions = self._numbers, self._positions
+            if not (numbers.has_pending(name) or positions.has_pending(name)):
+                return
+            woken = asyncio.get_running_loop().create_future()
+            self._waiting.append(woken)
+            await woken
+
+    def _wake(self) -> None:
+        """Let every ``settled`` check again."""
+        woken, self._waiting = self._waiting, []
+        for each in woken:
+            if not each.done():
+                each.set_result(None)
+
+    # Publishing
+
+    def take(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
+        """Append those of a run of ``producer`` that are not stored yet, and answer the others.
+        Raises what the log raises; then no request of the run was taken."""
+        if not producer.is_numbering:
+            self._take_replicated(producer, requests)
+            return
+        name, is_chunking = producer.name, producer.is_chunking
+        if not is_chunking:
+            # HOT: the usual run is all new and goes on as one.
+            last = self._numbers.all_new(name, requests)
+            if last is not None:
+                # First handed on: if the log refuses the run, none of it counts as taken.
+                self.following(producer, requests)
+                self._numbers.taken(name, last)
+                return
+        for request in one_by_one(requests):
+            # All chunks of a message have its number: only the last one is judged and counted.
+            counts = not is_chunking or completes_message(payload_of(request))
+            verdict = Verdict.NEW
+            if counts:
+                verdict = self._numbers.judge(name, sequence_id_of(request))
+            if verdict is Verdict.STORED:
+                producer.confirm_repeat(request)
+            elif verdict is Verdict.UNKNOWN:
+                producer.fail(request, StorageUnavailable(UNKNOWN_REASON))
+            else:
+                try:
+                    self.following(producer, [request])
+                except NotAllowed as error:
+                    # Requests before it were taken: this one alone is refused.
+                    producer.fail(request, error)
+                    continue
+                if counts:
+                    self._numbers.taken(name, highest_of(request))
+
+    def _take_replicated(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
+        """``take`` for a replicator, by source positions, which its requests have in the place of
+        sequence ids. The first refusal closes the producer; no request behind it is taken."""
+        if not isinstance(producer, ReplicatorProducer) or not producer.is_positioned:
+            self.following(producer, requests)
+            return
+        # The last two members of a request are ledger and entry id in the source's log.
+        positions, name = self._positions, producer.name
+        if positions.all_new(name, [each[3:] for each in requests]):
+            self.following(producer, requests)
+            positions.taken(name, requests[-1][3:])
+            return
+        for request in one_by_one(requests):
+            verdict = positions.judge(name, request[3:])
+            # A request before this one may have been refused, here or in a later step.
+            if producer.is_closed:
+                return
+            if verdict is Verdict.STORED:
+                producer.confirm_repeat(request)
+            elif verdict is Verdict.UNKNOWN:
+                producer.fail(request, StorageUnavailable(UNKNOWN_REASON))
+            else:
+                self.following(producer, [request])
+                positions.taken(name, request[3:])
+
+    def stored(self, last: Position, batch: Sequence[AppendRequest]) -> None:
+        """Note that ``batch`` is durable; ``last`` is the position of its last entry."""
+        if not self.is_enabled:
+            return
+        # Runs of one publisher: a batch has the entries in the order of the log.
+        for publisher, run in groupby(batch, key=publisher_of):
+            if publisher.is_numbering:
+                self._numbers.stored(publisher.name, run, is_chunking=publisher.is_chunking)
+            elif isinstance(publisher, ReplicatorProducer) and publisher.is_positioned:
+                *_, newest = run
+                self._positions.stored(publisher.name, newest[3:])
+        if self._waiting:
+            self._wake()
+        self._entries_since_snapshot += len(batch)
+        if self._entries_since_snapshot >= self._config.deduplication_snapshot_entries:
+            self._take_snapshot(last)
+
+    # Snapshots
+
+    def _take_snapshot(self, position: Position) -> None:
+        """Let the cursor's next write have the numbers, which are valid up to ``position``."""
+        assert self.cursor is not None
+        self._entries_since_snapshot = 0
+        self._snapshot_at_s = self._clock.monotonic()
+        producers_max = self._config.deduplication_producers_max
+        self.cursor.position_properties = {
+            **self._numbers.snapshot(producers_max),
+            **self._positions.snapshot(),
+        }
+        # Properties before position: the cursor writes both together.
+        self.cursor.acknowledged.acknowledge_upto(position)
+        self.cursor.changed()
+
+    def sweep(self, snapshot_interval_s: int) -> None:
+        """Take a snapshot that is due, and forget producers that have been away for long; called
+        now and then. An interval of 0 means no snapshots by time."""
+        if not self.is_enabled:
+            return
+        now_s = self._clock.monotonic()
+        is_due = 0 < snapshot_interval_s <= now_s - self._snapshot_at_s
+        if is_due and self._entries_since_snapshot:
+            self._take_snapshot(self._log.chain.last_confirmed)
+        if self._numbers.forget_idle(now_s - self._config.deduplication_producer_idle_s):
+            # The stored snapshot still has the forgotten ones: replace it.
+            self._take_snapshot(self._log.chain.last_confirmed)
+
+
+async def delete_cursor(cursor: Cursor) -> None:
+    """Delete the cursor, open or not, of a topic that no longer needs it."""
+    try:
+        await cursor.delete()
+    finally:
+        await cursor.__aexit__(None, None, None)

@@ -1,0 +1,181 @@
+"""The registry of one topic's producers: names, access modes, and fencing.
+
+Access modes and their answers are Pulsar's (PIP-68). A producer replaces another of its name whose
+client is gone; while that client lives, the newcomer is refused. Producers that wait for exclusive
+access are let in first come, first served, each when the last connected producer has left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Protocol
+from weakref import proxy
+
+from geminga_broker.errors import BrokerError, ProducerBusy, ProducerFenced
+from geminga_broker.topics.producers.producer import Producer, not_connected
+from geminga_protocol.pulsar.enums import AccessMode
+
+
+class ProducersOwner(Protocol):
+    """What the registry reports to its topic."""
+
+    def producer_left(self, producer: Producer) -> None:
+        """``producer``, which was let in, has left."""
+
+    def producer_promoted(self, producer: Producer) -> None:
+        """``producer``, which waited, is the exclusive one now: settle it."""
+
+
+class Producers:
+    """The producers of ``topic`` by name. The registry is empty only if none waits either."""
+
+    __slots__ = ("_by_name", "_exclusive", "_owner", "_topic", "_waiting")
+
+    def __init__(self, topic: str, owner: ProducersOwner) -> None:
+        self._topic = topic
+        # Weak: the topic owns this registry, and a closed topic shall be freed at once.
+        self._owner: ProducersOwner = proxy(owner)
+        self._by_name: dict[str, Producer] = {}
+        # The connected producer with any access mode but Shared: then it is the only one.
+        self._exclusive: Producer | None = None
+        # Producers that wait for exclusive access, in the order of arrival.
+        self._waiting: dict[Producer, None] = {}
+
+    def __iter__(self) -> Iterator[Producer]:
+        # A copy: callers remove producers while they iterate.
+        return iter(list(self._by_name.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    @property
+    def waiting_count(self) -> int:
+        """How many producers wait for exclusive access."""
+        return len(self._waiting)
+
+    def get(self, name: str) -> Producer | None:
+        """The connected producer of this name."""
+        return self._by_name.get(name)
+
+    # Connecting
+
+    async def ask_namesake(self, producer: Producer) -> None:
+        """Ping the client of a connected producer with the same name, and note if it is gone."""
+        # Only if the answer matters: a ping takes a round trip, or a timeout. A producer that
+        # fences the others does not ask.
+        present = self._by_name.get(producer.name)
+        if (
+            present is not None
+            and producer.access_mode is not AccessMode.EXCLUSIVE_WITH_FENCING
+            and not producer.replaces(present)
+        ):
+            present.is_client_gone = not await present.session.is_alive()
+
+    def add(self, producer: Producer) -> None:
+        """Let ``producer`` in, or let it wait. Raises ``ProducerBusy`` or ``ProducerFenced``."""
+        holder = self._exclusive
+        # The exclusive producer that reconnects is not its own rival.
+        is_own = holder is not None and holder.name == producer.name and producer.replaces(holder)
+        if not is_own:
+            if producer.access_mode is AccessMode.WAIT_FOR_EXCLUSIVE and self._by_name:
+                producer.is_waiting = True
+                self._waiting[producer] = None
+                producer.disconnect = partial(self.remove, producer)
+                return
+            self._check_access(producer)
+        # Close the earlier connection of the same producer. Its session is told unless the client
+        # opened the same id again, which by itself ends the earlier producer there.
+        present = self._by_name.get(producer.name)
+        if present is not None:
+            if not producer.replaces(present):
+                raise ProducerBusy(
+                    f"Producer with name '{producer.name}' is already connected to topic "
+                    f"'{self._topic}'"
+                )
+            self._take_out(present)
+            is_same_session = present.session is producer.session
+            if not is_same_session or present.producer_id != producer.producer_id:
+                present.on_closed(present)
+        self._let_in(producer)
+        producer.disconnect = partial(self.remove, producer)
+
+    def _check_access(self, producer: Producer) -> None:
+        """Raise if another producer's access mode, or this one's, forbids both at once."""
+        holder = self._exclusive
+        # A waiting producer counts as the exclusive one that is to come.
+        is_taken = holder is not None or bool(self._waiting)
+        if holder is None:
+            reason = "Topic has producers that wait to be the exclusive one"
+        else:
+            reason = f"Topic has an existing exclusive producer: {holder.name}"
+        match producer.access_mode:
+            case AccessMode.SHARED:
+                if is_taken:
+                    raise ProducerBusy(reason)
+            case AccessMode.EXCLUSIVE:
+                if is_taken:
+                    raise ProducerFenced(reason)
+                if self._by_name:
+                    raise ProducerFenced("Topic has existing shared producers")
+            case AccessMode.EXCLUSIVE_WITH_FENCING:
+                self._fence_all()
+            case AccessMode.WAIT_FOR_EXCLUSIVE:
+                return  # no producer is connected, or it would wait
+
+    def _let_in(self, producer: Producer) -> None:
+        self._by_name[producer.name] = producer
+        if producer.access_mode is not AccessMode.SHARED:
+            self._exclusive = producer
+
+    # Leaving
+
+    def _fence_all(self) -> None:
+        """Close every other producer: the next one takes the topic by force."""
+        self._refuse_waiting(ProducerFenced("Fenced out"))
+        for other in self:
+            self._take_out(other)
+            other.on_closed(other)
+
+    def remove(self, producer: Producer) -> None:
+        """Forget ``producer``. Its pending messages are stored, but it gets no more receipts."""
+        self._take_out(producer)
+        if self._waiting and not self._by_name:
+            # At most one: it has the topic alone, so that the others go on waiting.
+            following = next(iter(self._waiting))
+            del self._waiting[following]
+            self._let_in(following)
+            self._owner.producer_promoted(following)
+
+    def remove_all(self, refusal: BrokerError) -> None:
+        """Close all producers; those that wait are refused for ``refusal``."""
+        # The waiting ones first, so that none of them is promoted when the last other one goes.
+        self._refuse_waiting(refusal)
+        for producer in self:
+            self._take_out(producer)
+            producer.on_closed(producer)
+
+    def _refuse_waiting(self, refusal: BrokerError) -> None:
+        # Emptied before any client is told: from here on none of them can be promoted.
+        waiting, self._waiting = self._waiting, {}
+        for producer in waiting:
+            producer.is_closed = True
+            producer.settle(refusal)
+
+    def _take_out(self, producer: Producer) -> None:
+        # It may not have been let in yet.
+        self._waiting.pop(producer, None)
+        # Both may refer to the topic: without them, the producer is freed at once.
+        producer.disconnect = lambda: None
+        producer.append_all = not_connected
+        if not producer.is_closed:
+            producer.is_closed = True
+            producer.wake()
+            # Its pending bytes no longer count for the back-pressure of the session.
+            producer.session.confirmed(producer.bytes_in - producer.bytes_confirmed)
+        # A producer of the same name may have replaced it already.
+        if self._by_name.get(producer.name) is producer:
+            del self._by_name[producer.name]
+            self._owner.producer_left(producer)
+        if self._exclusive is producer:
+            self._exclusive = None

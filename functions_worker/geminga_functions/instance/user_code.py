@@ -1,0 +1,62 @@
+"""Where the user's code is called: plain functions in a thread, asynchronous code on the loop.
+
+Asynchronous code processes several messages at the same time; their outcomes are settled in the
+order in which the messages were received.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+from geminga_functions.instance.settlement import Outcome
+
+ResultT = TypeVar("ResultT")
+
+# Messages of one input that are being processed, or are done and wait behind one that is not: their
+# outcomes are in memory. As many as a consumer receives ahead.
+BEGUN_MAX = 1000
+
+
+class Caller(Protocol):
+    """A thread that calls the user's code; in tests, the loop."""
+
+    async def run(self, call: Callable[[], ResultT]) -> ResultT:
+        """Make ``call``; returns what it returns, raises what it raises."""
+        ...
+
+    def close(self) -> None:
+        """Make no more calls."""
+        ...
+
+
+class OrderedTasks:
+    """Calls of asynchronous code for one input, whose outcomes are settled in order.
+
+    ``running_max`` calls run at a time; the caller of ``begin`` sees to that.
+    """
+
+    def __init__(self, running_max: int) -> None:
+        # Not smaller than what may run, or running calls would wait for room here instead.
+        begun_max = max(BEGUN_MAX, running_max)
+        # In the order of their messages; None at the end.
+        self._begun: asyncio.Queue[asyncio.Task[Outcome] | None] = asyncio.Queue(begun_max)
+
+    async def begin(self, work: Coroutine[Any, Any, Outcome]) -> asyncio.Task[Outcome]:
+        """Begin to process a message; waits where too many wait behind one that takes long."""
+        task = asyncio.get_running_loop().create_task(work)
+        await self._begun.put(task)
+        return task
+
+    async def end(self) -> None:
+        """Let ``run`` return once everything that was begun is settled."""
+        await self._begun.put(None)
+
+    async def run(self, settle: Callable[[Outcome], Awaitable[None]]) -> None:
+        """Call ``settle`` with each outcome, one after the other, until ``end``.
+
+        Raises what ``settle`` raises, and settles nothing more then.
+        """
+        while (task := await self._begun.get()) is not None:
+            await settle(await task)

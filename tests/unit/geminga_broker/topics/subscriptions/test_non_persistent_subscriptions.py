@@ -1,0 +1,149 @@
+"""Proves what a non-persistent topic does with a message: deliver it now, or count it."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.geminga_broker.clients_and_logs import NotedSession, Told, consumer_of, producer_of
+
+from geminga_broker.errors import ConsumerBusy, NotAllowed, ProducerBusy, TopicFenced
+from geminga_broker.managed_ledger.positions import EARLIEST
+from geminga_broker.subscriptions import non_persistent_subscription
+from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.non_persistent_subscription import NonPersistentSubscription
+from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
+from geminga_broker.topics.directory import TopicDirectory
+from geminga_broker.topics.producers.producer import Producer
+from geminga_broker.topics.subscriptions.non_persistent_subscriptions import (
+    NonPersistentSubscriptions,
+)
+from geminga_broker.topics.topic import Topic
+from geminga_protocol.pulsar.enums import SubscriptionType
+from geminga_protocol.pulsar.topics.topic_names import TopicName
+
+EXCLUSIVE, SHARED, FAILOVER = (
+    SubscriptionType.EXCLUSIVE,
+    SubscriptionType.SHARED,
+    SubscriptionType.FAILOVER,
+)
+
+
+@pytest.fixture
+async def topic(topics: TopicDirectory) -> Topic:
+    """The topic under test."""
+    return await topics.get(TopicName.parse("non-persistent://t/n/topic"), create=True)
+
+
+async def connected(topic: Topic, session: NotedSession) -> Producer:
+    producer = producer_of(session)
+    await topic.connect_producer(producer)
+    return producer
+
+
+async def joined(
+    topic: Topic,
+    kind: SubscriptionType,
+    name: str = "c",
+    *,
+    permits: int = 100,
+    told: Told | None = None,
+) -> tuple[NonPersistentSubscription, Consumer, NotedSession]:
+    session = NotedSession()
+    request = SubscribeRequest("sub", kind)
+    subscription = await topic.part(NonPersistentSubscriptions).subscribe(request)
+    consumer = consumer_of(session, name, told=told)
+    subscription.connected(consumer)
+    subscription.flow(consumer, permits)
+    return subscription, consumer, session
+
+
+def publish(producer: Producer, count: int) -> None:
+    producer.append_all([(b"payload", 1, producer, number, 0) for number in range(count)])
+
+
+async def test_whoever_has_permits_gets_it_and_what_is_too_much_is_counted(
+    topic: Topic,
+) -> None:
+    producing = NotedSession()
+    subscription, consumer, session = await joined(topic, EXCLUSIVE, permits=3)
+    publish(await connected(topic, producing), 5)
+    assert len(session.messages()) == 3
+    assert subscription.messages_dropped == 2
+    assert consumer.last_sent_ms > 0
+    ids = [command.send_receipt.message_id for command in producing.commands()]
+    assert [(each.ledgerId, each.entryId) for each in ids] == [(0, 0)] * 5
+
+
+async def test_shared_consumers_take_turns(topic: Topic) -> None:
+    sessions = [(await joined(topic, SHARED, name))[2] for name in "abc"]
+    publish(await connected(topic, NotedSession()), 9)
+    assert [len(session.messages()) for session in sessions] == [3, 3, 3]
+
+
+async def test_the_active_consumer_is_chosen_when_consumers_come_and_go_not_for_each_message(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choices = 0
+
+    def choose_last(_topic: str, _partition: int, consumers: object) -> int:
+        nonlocal choices
+        choices += 1
+        assert isinstance(consumers, list)
+        return len(consumers) - 1
+
+    monkeypatch.setattr(non_persistent_subscription, "choose_active", choose_last)
+    told = Told()
+    _, _, first = await joined(topic, FAILOVER, "a", told=told)
+    subscription, consumer, second = await joined(topic, FAILOVER, "b")
+    producer = await connected(topic, NotedSession())
+    publish(producer, 10)
+    await subscription.disconnect(consumer)
+    publish(producer, 10)
+    assert choices == 3
+    assert (len(first.messages()), len(second.messages())) == (10, 10)
+    assert told.active == [True, False, True]
+
+
+async def test_an_exclusive_subscription_takes_one_and_types_do_not_mix(
+    topic: Topic,
+) -> None:
+    subscription, consumer, _ = await joined(topic, EXCLUSIVE)
+    for kind in (EXCLUSIVE, SHARED):
+        with pytest.raises(ConsumerBusy):
+            await joined(topic, kind)
+    await subscription.disconnect(consumer)
+    assert not topic.subscriptions
+    await joined(topic, SHARED)
+
+
+async def test_a_producer_whose_client_is_gone_makes_room(topic: Topic) -> None:
+    gone = await connected(topic, NotedSession(answers=False))
+    later = await connected(topic, NotedSession())
+    assert gone.is_closed
+    assert list(topic.publishing.producers) == [later]
+    with pytest.raises(ProducerBusy):
+        await connected(topic, NotedSession())
+
+
+async def test_there_is_nothing_to_go_back_to(topic: Topic) -> None:
+    subscription, _, _ = await joined(topic, EXCLUSIVE)
+    assert subscription.mark_delete is None
+    with pytest.raises(NotAllowed):
+        await subscription.seek(EARLIEST)
+    with pytest.raises(NotAllowed):
+        await subscription.seek_time(0)
+    with pytest.raises(NotAllowed):
+        await subscription.last_message()
+
+
+async def test_a_deleted_topic_lets_everybody_go_and_takes_nobody(
+    topic: Topic,
+) -> None:
+    told = Told()
+    await joined(topic, EXCLUSIVE, told=told)
+    producer = await connected(topic, NotedSession())
+    assert topic.connected_count
+    await topic.delete()
+    assert told.closures == 1
+    assert producer.is_closed
+    with pytest.raises(TopicFenced):
+        await joined(topic, EXCLUSIVE)
