@@ -28,10 +28,10 @@ from pathlib import Path
 
 from tests.performance.bench import Plan, run
 from tests.performance.figures import Rounds
-from tests.performance.measure import LoadFailed
-from tests.performance.program import ServerFailed
+from tests.performance.loads.measure import LoadFailed
+from tests.performance.rivals.program import ServerFailed
+from tests.performance.rivals.servers import Geminga, Pulsar
 from tests.performance.scenarios import NAMES, named
-from tests.performance.servers import Geminga, Pulsar
 from tests.performance.table import table
 
 # A disk: where temporary files live in memory, a sync costs nothing.

@@ -9,12 +9,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.performance.bookie_loads import loaded
-from tests.performance.bookies import bookie_of, started_zookeeper
 from tests.performance.figures import Rounds
-from tests.performance.processes import machine_busy_s
+from tests.performance.loads.bookie_loads import loaded
+from tests.performance.rivals.bookies import bookie_of, started_zookeeper
+from tests.performance.rivals.processes import machine_busy_s
+from tests.performance.rivals.servers import Geminga, Pulsar, Server, started, wait_until_ready
 from tests.performance.scenarios import BOOKIE_LOADS, LOADS, REHEARSED, STARTS, Scenario
-from tests.performance.servers import Geminga, Pulsar, Server, started, wait_until_ready
 
 QUIET_S_MAX = 60.0
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from tests.performance.measure import Phases
+from tests.performance.loads.measure import Phases
 
 # scenario -> one entry for each round, in the order of the rounds
 Rounds = dict[str, list[Phases]]

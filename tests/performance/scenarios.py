@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tests.performance import spark
-from tests.performance.bookie_loads import LoadedBookie, adds, reads
-from tests.performance.catch_up import catch_up, catch_up_unequal
-from tests.performance.client_topics import client_topics
-from tests.performance.clients import clients, importing
-from tests.performance.crowds import KEY_SHARED, SHARED, crowd, many_topics
-from tests.performance.geo import geo
-from tests.performance.idle_topics import idle_topics
-from tests.performance.loads import end_to_end, synchronous, throughput
-from tests.performance.measure import Phases
-from tests.performance.pulsar_perf import perf, why_left_out
-from tests.performance.servers import Rival, Server
-from tests.performance.startup import startup
+from tests.performance.loads import spark
+from tests.performance.loads.bookie_loads import LoadedBookie, adds, reads
+from tests.performance.loads.catch_up import catch_up, catch_up_unequal
+from tests.performance.loads.client_topics import client_topics
+from tests.performance.loads.clients import clients, importing
+from tests.performance.loads.crowds import KEY_SHARED, SHARED, crowd, many_topics
+from tests.performance.loads.geo import geo
+from tests.performance.loads.idle_topics import idle_topics
+from tests.performance.loads.measure import Phases
+from tests.performance.loads.official_client import end_to_end, synchronous, throughput
+from tests.performance.loads.pulsar_perf import perf, why_left_out
+from tests.performance.loads.startup import startup
+from tests.performance.rivals.servers import Rival, Server
 
 KB = 1024
 LATENCY_RATE = 500

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from tests.performance.bench import Plan, run
-from tests.performance.pulsar_perf import why_left_out
-from tests.performance.servers import Geminga
+from tests.performance.loads.pulsar_perf import why_left_out
+from tests.performance.rivals.servers import Geminga
 
 
 def test_the_loads_of_pulsars_own_tool_need_its_distribution(

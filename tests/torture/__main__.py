@@ -22,8 +22,9 @@ from tests.integration.processes.cluster_process import (
     ClusterProcess,
     StandaloneProcess,
 )
-from tests.torture.geo import GeoSiege, besiege_clusters, three_clusters
-from tests.torture.siege import (
+from tests.torture.harm.wires import Wires
+from tests.torture.ordeals.geo import GeoSiege, besiege_clusters, three_clusters
+from tests.torture.ordeals.siege import (
     CLUSTER_OPTIONS,
     CLUSTER_PARTS,
     CLUSTER_TOPICS,
@@ -33,8 +34,7 @@ from tests.torture.siege import (
     Siege,
     besiege,
 )
-from tests.torture.torture import Ordeal, torture
-from tests.torture.wires import Wires
+from tests.torture.ordeals.text_passage import Ordeal, torture
 
 # A disk: where temporary files live in memory, nothing is proved about it.
 DIRECTORY = Path("/var/tmp")

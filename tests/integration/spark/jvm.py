@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 
 from pyspark.sql import SparkSession
-from tests.performance.processes import ProcessTree, parents
+from tests.performance.rivals.processes import ProcessTree, parents
 
 
 def jvm_pid(spark: SparkSession) -> int:

@@ -30,7 +30,7 @@ from tests.integration.official_client import client_of
 from tests.integration.processes.cluster_process import StandaloneProcess
 from tests.integration.rest import rest
 from tests.integration.waiting import eventually
-from tests.performance.processes import ProcessTree
+from tests.performance.rivals.processes import ProcessTree
 
 import geminga.sync
 from geminga.producers.outgoing.routing import java_string_hash

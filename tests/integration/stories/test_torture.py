@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 from tests.integration.processes.cluster_process import ClusterProcess, StandaloneProcess
-from tests.torture.geo import LOSS, NAMES, GeoSiege, besiege_clusters, three_clusters
-from tests.torture.killer import TARGETS
-from tests.torture.links import Cut
-from tests.torture.sent import MessagesLost
-from tests.torture.siege import (
+from tests.torture.evidence.sent import MessagesLost
+from tests.torture.harm.killer import TARGETS
+from tests.torture.harm.links import Cut
+from tests.torture.harm.wires import Wires
+from tests.torture.ordeals.geo import LOSS, NAMES, GeoSiege, besiege_clusters, three_clusters
+from tests.torture.ordeals.siege import (
     CLUSTER_OPTIONS,
     CLUSTER_PARTS,
     CLUSTER_TOPICS,
@@ -26,8 +27,7 @@ from tests.torture.siege import (
     Siege,
     besiege,
 )
-from tests.torture.torture import Ordeal, torture
-from tests.torture.wires import Wires
+from tests.torture.ordeals.text_passage import Ordeal, torture
 
 StartStandalone = Callable[..., StandaloneProcess]
 
