@@ -227,6 +227,7 @@ UNREACHABLE: dict[str, str] = {
     "geminga_ledger.ledgers:Ledgers._read_metadata": CORRUPT,
     "geminga_ledger.connections.link_base:BookieStream.data_received": WIRE,
     "geminga_ledger.connections.links:BookieLink._keep_trying:except Exception": CODE,
+    "geminga_ledger.writing.ensemble_change:EnsembleChange._reach:raise result": CODE,
     "geminga_ledger.writing.pipeline:AddPipeline.append_all:raise EntryTooLarge": LIMITS,
     "geminga_ledger.connections.single_request:SingleRequest.data_received": WIRE,
     "geminga_ledger.connections.single_request:connect_with_tls": TLS,
@@ -264,6 +265,7 @@ REACHED: frozenset[str] = frozenset(
         "geminga_bookie.disks.space_watch:SpaceWatch.look:except OSError",
         "geminga_bookie.formats.log_list_v1:decode:raise CorruptFile",
         "geminga_bookie.sessions.long_polls:LongPolls.wait:raise BookieOverloaded",
+        "geminga_bookie.sessions.session:Session._decide:except BookieRefusal",
         "geminga_bookie.sessions.session:Session._decide:except (UnsupportedOperation, UnsupportedVersion)",  # noqa: E501
         "geminga_bookie.storage.storage:Storage._open:raise WrongMasterKey",
         "geminga_broker.admin.bundle_calls:_require_success:raise ServiceNotReady",
