@@ -1,7 +1,7 @@
 """Proves that the image and the compose file say only what Geminga's commands and settings know,
 and that the dashboards ask for metrics which its parts show.
 
-What is typed into YAML is checked by nobody until a container starts; a wrong variable not even
+What is typed into YAML is not checked until a container starts; a wrong variable not even
 then: it is only a warning in a log. What needs an engine is proven in ``tests/containers``.
 """
 
@@ -161,7 +161,7 @@ def test_the_proxy_alone_is_published_at_the_ports_where_it_listens(
     assert published == [(broker_port, str(listens.port)), (web_port, str(listens.web_port))]
     publishing = {name for name, text in SERVICES.items() if "ports:" in text}
     assert publishing - PROFILES.keys() == {"proxy"}
-    # The monitoring asks nobody who they are: only this machine reaches it.
+    # The monitoring authenticates no user: only this machine reaches it.
     for name in publishing & PROFILES.keys():
         assert re.search(r'ports:\n      - "127\.0\.0\.1:\$\{\w+:-\d+\}:\d+"\s*\Z', SERVICES[name])
 

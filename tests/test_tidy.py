@@ -85,7 +85,7 @@ FILE_CALLS = {"open", "io.open", "os.open", "tarfile.open", "zipfile.ZipFile"}
 FILE_METHODS = {"read_text", "write_text", "read_bytes", "write_bytes"}
 FILE_MODE = re.compile(r"^[rwax][bt]?\+?$")
 TODO = re.compile(r"\b(TODO|FIXME|XXX)\b(?!\(#\d+\))")
-# Paths of somebody's machine, and hosts of package registries and mirrors.
+# Paths of a developer's machine, and hosts of package registries and mirrors.
 MACHINE = re.compile(
     r"/(root|home/\w+|opt/wheels|Users/\w+|work/(main|scratch|shared))\b"
     r"|pypi\.org|pythonhosted\.org|registry\.npmjs|repo\d?\.maven|proxy\.golang|crates\.io"

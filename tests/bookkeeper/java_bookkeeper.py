@@ -40,7 +40,7 @@ class JavaBookKeeper:
     def run_shell(self, zookeeper: str, *words: str, bookie_id: str = "shell") -> str:
         """What ``bookkeeper shell`` prints for ``words``; fails unless it succeeds.
 
-        ``bookie_id`` is whom commands about "this bookie" are about.
+        ``bookie_id`` is the bookie that commands about "this bookie" mean.
         """
         configuration = self._write_configuration("shell", zookeeper, {"bookieId": bookie_id})
         return self._run(

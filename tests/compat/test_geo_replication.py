@@ -229,7 +229,7 @@ def test_nothing_is_lost_or_twice_when_a_broker_is_killed(
 
     clients = [client_of(clusters[name].service_url) for name in NAMES]
     with clients[0] as first, clients[1] as second:
-        for client in (first, second):  # what nobody is to read would be trimmed
+        for client in (first, second):  # without a subscription it would be trimmed
             client.subscribe(topic_of(topic), "keeper").close()
         producers = [
             client.create_producer(

@@ -24,7 +24,7 @@ class DebianMissing(Exception):
 
 
 class Roots:
-    """Makes roots below ``cache``; ``scratch`` is for what nobody needs afterwards."""
+    """Makes roots below ``cache``; ``scratch`` is for what is not needed afterwards."""
 
     def __init__(self, cache: Path, scratch: Path) -> None:
         self._cache = cache

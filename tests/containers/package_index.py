@@ -25,7 +25,7 @@ from typing import Any, Self
 from urllib.parse import urldefrag, urljoin, urlsplit
 from urllib.request import Request, urlopen
 
-# Where pip looks that nobody told of an index.
+# Where a pip without settings looks for packages.
 USUAL_INDEX = "from pip._internal.models.index import PyPI; print(PyPI.simple_url)"
 TIMEOUT_S = 60.0
 HOST = "packages.test"

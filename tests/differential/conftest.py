@@ -18,7 +18,7 @@ from tests.integration.processes.cluster_process import StandaloneProcess
 def geminga(tmp_path_factory: pytest.TempPathFactory) -> Generator[StandaloneProcess, None, None]:
     """A standalone with the tenant that scenarios live under."""
     with pytest.MonkeyPatch.context() as environment:
-        # As the recorded broker was told to, so that nobody waits for long.
+        # As the recorded broker was told to, so that no test waits for long.
         environment.setenv("GEMINGA_BROKER_BACKLOG_QUOTA_CHECK_S", "2")
         environment.setenv("GEMINGA_BROKER_FORCE_DELETES_NAMESPACES", "true")
         environment.setenv("GEMINGA_BROKER_SUBSCRIBING__FAILOVER_DELAY_S", "0.1")
@@ -36,8 +36,8 @@ def answers(
 ) -> dict[str, list[Line] | Exception]:
     """What Geminga answered in every scenario that is tested.
 
-    Where that is not what was recorded, something may have come when nobody waited any more: such
-    a scenario is tried again by itself, and with more patience.
+    Where that is not what was recorded, something may have come after the scenario stopped
+    waiting: such a scenario is tried again by itself, and waits longer.
     """
     chosen = [
         cast("Scenario", cast("Any", item).callspec.params["scenario"])

@@ -14,5 +14,5 @@ def patient(seconds: float) -> float:
 
 
 async def pause(seconds: float) -> None:
-    """Wait for something of which nobody says when it is done."""
+    """Wait for something that gives no sign when it is done."""
     await asyncio.sleep(patient(seconds))

@@ -19,7 +19,7 @@ RECORDED = Path(__file__).with_name("recorded")
 SCENARIO_TIMEOUT_S = 60.0
 # Most of a scenario is waiting for nothing to come.
 AT_ONCE = 6
-# A slow disk, or a machine that does something else, is slower than somebody's patience.
+# A slow disk, or a machine that does something else, may take longer than a client waits.
 MUCH_PATIENCE = 6.0
 
 Talk = Callable[[World], Awaitable[None]]

@@ -156,7 +156,7 @@ class World:
             answer = await self._request("PUT", path, ONE_BUNDLE)
         if answer.status != 204:
             raise SetupFailed(f"{path}: {answer}")
-        # Nobody may use a topic whose bundle the broker has not taken, as a lookup makes it do.
+        # No client may use a topic whose bundle the broker has not taken, as a lookup makes it do.
         await self._request("GET", f"/lookup/v2/topic/persistent/{self.namespace}/t")
         return self
 
@@ -287,7 +287,7 @@ def prepare(web_url: str) -> None:
 
 
 async def warm_up(service_url: str, web_url: str) -> None:
-    """Use a topic a few times: a broker that just started is too slow for anybody's patience."""
+    """Use a topic a few times: a broker that just started is slower than the scenarios wait."""
     for attempt in range(3):
         async with World(f"warm-up-{attempt}", service_url, web_url) as world:
             await world.filled(["x"])

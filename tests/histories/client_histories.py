@@ -119,7 +119,7 @@ class ClientHistories:
 
     def check(self, *, receipts_min: int = 1) -> None:
         """Raise ``InvariantViolated`` where no cluster can have told all this, and where fewer
-        receipts were heard: then nobody listened."""
+        receipts were heard: afterwards no client listened."""
         if self.receipts < receipts_min:
             raise InvariantViolated(f"there is little to be judged: {self}")
         for error in self.wrong:
@@ -250,7 +250,7 @@ class Conversation:
                 count = consumer.topic.batches.get(entry, 1)
                 places += (Place(*entry, index) for index in range(count) if index not in left)
             asked = history.acknowledge(self._client, places, now_s)
-        if command.HasField("request_id"):  # else nobody is told
+        if command.HasField("request_id"):  # others are not answered
             self._asked_s[command.request_id] = now_s
             self._settling[command.request_id] = (history, asked)
 
@@ -350,7 +350,7 @@ class Conversation:
         entry = Entry.of(answer.last_message_id)
         if consumer is None or asked_s is None or consumer.is_compacted:
             return
-        # A topic is empty again when all of it is trimmed away, which nobody here sees.
+        # A topic is empty again when all of it is trimmed away, which no client sees.
         if entry.entry_id < 0 or self._may_be_former(consumer.topic):
             return
         now_s = self._histories.now_s()

@@ -74,7 +74,7 @@ class Owners:
         self._leading.append(Claim("observer", broker_id, called_s, returned_s))
 
     def keep(self, is_kept: Callable[[TopicName, Claim], bool]) -> None:
-        """Forget other claims: those of times of which nobody knows what ZooKeeper said."""
+        """Forget other claims: those of times for which ZooKeeper's record is not known."""
         for topic, claims in self._claims.items():
             self._claims[topic] = [each for each in claims if is_kept(topic, each)]
 

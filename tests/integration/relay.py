@@ -12,7 +12,7 @@ class Wire:
 
     ``requests`` and ``answers`` let through what goes to the server and what comes from it. What
     finds them closed waits until they are open, as behind a network that was parted: TCP sends it
-    again for longer than anybody here waits.
+    again for longer than the tests wait.
     """
 
     def __init__(self, target: str) -> None:
@@ -49,7 +49,7 @@ class Wire:
         self._writers.add(writer)
         try:
             server_reader, server_writer = await asyncio.open_connection(*self._target)
-        except OSError:  # as nobody listens there, nobody is to be reached here
+        except OSError:  # no server listens there, so clients must not reach one here
             writer.transport.abort()
             return
         self._writers.add(server_writer)

@@ -36,7 +36,7 @@ Holders = list[frozenset[str]]
 
 
 class _Deaf:
-    """Somebody who waits for a whole ledger hears of its end."""
+    """A test that waits for a whole ledger hears of its end."""
 
     def entries_confirmed(self, last_confirmed: int) -> None:
         pass

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 Value = TypeVar("Value")
-# Long: whoever waits wants to see that it happens, not how fast a busy machine is.
+# Long: a test wants to see that it happens, not how fast a busy machine is.
 TIMEOUT_S = 60.0
 POLL_S = 0.02
 

@@ -1,4 +1,4 @@
-"""Several bookies: each message is where it should be, and stays, whoever dies or stands still.
+"""Several bookies: each message is where it should be, whichever of them dies or stands still.
 
 One cluster of four bookies for the file, each message on three of them. What is where is asked of
 ZooKeeper and of each bookie, past the broker.
@@ -44,7 +44,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[StandalonePro
 
 @pytest.fixture
 def fifth(cluster: StandaloneProcess) -> Generator[PartProcess]:
-    """A bookie that nobody starts again."""
+    """A bookie that is not started again."""
     with bookie_process(cluster, FIFTH) as bookie:
         yield bookie
 

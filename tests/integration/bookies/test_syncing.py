@@ -1,4 +1,4 @@
-"""Nobody is told that an entry is stored before a bookie's disk has synced it.
+"""A bookie confirms no entry before its disk has synced it.
 
 The bookies' syncs are held up: until they are let go no receipt comes, however long that takes.
 """
@@ -20,7 +20,7 @@ from geminga_protocol.pulsar import api_pb2 as api
 TOPIC = "persistent://public/default/synced"
 HELD = ("tests.integration.processes.standalone_with", "tests.integration.processes.held_bookie")
 PRODUCER_ID = 1
-# A sync takes a millisecond; whoever does not wait for it answers long before.
+# A sync takes a millisecond; a bookie that does not wait for it answers long before.
 HELD_S = 0.5
 
 

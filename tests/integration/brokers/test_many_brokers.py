@@ -222,7 +222,7 @@ def test_a_bundle_is_split_three_ways_while_its_topics_go_on(shared: BrokerGroup
             for producer in producers:
                 producer.send(b"%d" % turn)
         assert {topic: shared.owner(topic).id for topic in topics} == owners
-        # Nobody was told to leave: the producers are those that were there from the first.
+        # No client was told to leave: the producers are those that were there from the first.
         for topic in topics:
             path = f"/admin/v2/{topic.replace('://', '/')}/stats"
             stats = shared.brokers[0].rest("GET", path)[1]

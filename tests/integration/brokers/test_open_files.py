@@ -1,4 +1,4 @@
-"""However many connections idle, those who work go on, operators get in, and nobody hangs."""
+"""However many connections are idle, busy clients go on, operators get in, and no client hangs."""
 
 from __future__ import annotations
 

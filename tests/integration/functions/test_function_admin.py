@@ -325,7 +325,7 @@ async def test_a_drained_worker_is_left_by_its_instances(own_workers: Workers) -
         return bool((await follower.get(path, **asked)).json()["status"] == "SUCCESS")
 
     await until_true(is_drained)
-    # It says the same of itself, and would whoever led.
+    # It says the same of itself, whichever worker leads.
     assert (await follower.get("/admin/v2/worker/drain")).json()["status"] == "SUCCESS"
     assert (await follower.put("/admin/v2/worker/drain")).status_code == 409
 

@@ -21,7 +21,7 @@ OTHER_MACHINE = "192.0.2.1"
 
 @pytest.fixture
 def lonely_zookeeper(tmp_path: Path) -> Generator[tuple[str, str], None, None]:
-    """A ZooKeeper that nobody has written to: its address, and that of its metrics."""
+    """A ZooKeeper that is empty: its address, and that of its metrics."""
     with ReservedPort("127.0.0.1", 0) as port, ReservedPort("127.0.0.1", 0) as metrics:
         options = ("--port", str(port.port), "--metrics-port", str(metrics.port))
         data = str(tmp_path / "lonely")

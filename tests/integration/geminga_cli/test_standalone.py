@@ -142,7 +142,7 @@ def test_after_lives_that_were_cut_short_the_first_lookup_names_the_living_broke
 
 @contextmanager
 def unready_standalone(data: Path) -> Generator[subprocess.Popen[bytes]]:
-    """A standalone on the data of another that nobody waits for."""
+    """A standalone on the data of another; the fixture does not wait for its end."""
     words = [sys.executable, "-m", "geminga_cli", "standalone", "--data-dir", str(data)]
     process = subprocess.Popen(
         [*words, *FREE_PORTS, "--no-sync"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

@@ -171,7 +171,7 @@ async def test_a_session_that_hears_nothing_is_in_doubt_before_the_server_ends_i
         assert sessions.seen == [SessionState.SUSPENDED, SessionState.DOUBTFUL]
         while await zookeeper.exists(path) is not None:  # noqa: ASYNC110 - an event of the server
             await asyncio.sleep(POLL_S)
-        assert SessionState.DOUBTFUL in ended_by_the_server, "nobody else may own it before"
+        assert SessionState.DOUBTFUL in ended_by_the_server, "no other session may own it before"
 
         wire.is_deaf = False
         wire.cut()

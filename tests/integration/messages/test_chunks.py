@@ -36,7 +36,7 @@ def body_of(size_bytes: int, seed: int) -> bytes:
 
 
 def receive_all(consumers: list[Any], count: int) -> list[bytes]:
-    """What the consumers get, whoever gets it, acknowledged."""
+    """What the consumers receive together, acknowledged."""
     found: list[bytes] = []
     waits = 0
     while len(found) < count:
@@ -116,7 +116,7 @@ def test_without_chunks_a_message_that_is_too_large_is_refused(
 
 @pytest.fixture(scope="module")
 def key_reader(tmp_path_factory: pytest.TempPathFactory) -> pulsar.CryptoKeyReader:
-    """A key pair that nobody else has."""
+    """A key pair of this test alone."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("openssl makes the key pair, and is not there")

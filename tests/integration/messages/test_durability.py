@@ -32,7 +32,7 @@ CONSUMER_ID = 1
 
 @pytest.fixture(scope="module")
 def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Generator[StandaloneProcess]:
-    """A cluster whose broker keeps a megabyte in memory; nobody else reads from its bookie."""
+    """A cluster whose broker keeps a megabyte in memory; no other broker reads from its bookie."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("GEMINGA_BROKER_CACHE_BYTES_MAX", str(1 << 20))
         # Nothing leaves because this takes long.

@@ -1,5 +1,5 @@
-"""Messages that nobody acknowledges in time, with the official client: passed over and counted, but
-not while they are held back.
+"""Messages that are not acknowledged in time, with the official client: passed over and counted,
+but not while they are held back.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """A broker that is killed recovers a million acknowledgements with holes between them: exactly, and
-before anybody notices.
+before a client notices.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def test_three_slow_consumers_miss_what_they_have_no_room_for_and_a_fast_one_not
             assert consumer.receive(RECEIVE_TIMEOUT_MS).data() == b"0"
         stats = stats_of(counting, topic)
         assert stats["msgInCounter"] == published
-        assert stats["msgDropRate"] == 0  # those of publishers: nobody was refused
+        assert stats["msgDropRate"] == 0  # those of publishers: none was refused
         assert [each["msgDropRate"] for each in stats["publishers"]] == [0]
 
 

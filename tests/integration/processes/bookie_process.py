@@ -1,4 +1,4 @@
-"""Single parts beside those of a standalone, which nobody starts again; and `bookie-admin`."""
+"""Single parts beside those of a standalone, which are not started again; and `bookie-admin`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A ZooKeeper, bookies and several brokers, each its own process, which nobody starts again."""
+"""A ZooKeeper, bookies and several brokers, each its own process, which is not started again."""
 
 from __future__ import annotations
 

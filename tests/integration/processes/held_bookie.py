@@ -26,7 +26,7 @@ def waiting_path(hold: Path) -> Path:
 
 
 def held_fdatasync(descriptor: int) -> None:
-    """Wait, in the thread that syncs, until nobody holds it up."""
+    """Wait, in the thread that syncs, until no test holds it up."""
     hold = Path(os.environ[HOLD_VARIABLE])
     if hold.exists():
         with waiting_path(hold).open("a") as waiting:

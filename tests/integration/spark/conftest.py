@@ -50,7 +50,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Generator[SparkSession]:
         environment.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         environment.setenv("PYSPARK_PYTHON", sys.executable)
         environment.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
-        # Whoever has a Spark of another version in the environment must not get its jars.
+        # Where the environment names a Spark of another version, its jars must not be taken.
         environment.delenv("SPARK_HOME", raising=False)
         use_java()
         builder = SparkSession.builder.master("local[2]").appName("tests")

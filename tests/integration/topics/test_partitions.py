@@ -144,7 +144,7 @@ def test_clients_of_a_topic_that_is_deleted_by_force_come_back_to_a_new_one(
     ask(web, "DELETE", f"{path}/partitions?force=true")
     consumer.close()
 
-    # Whoever was connected may have come back in between: a partition is a name like any other.
+    # A client that was connected may have come back in between: a partition's name is a topic's.
     def left() -> list[str]:
         for name in ("forced-partition-0", "forced-partition-1"):
             assert rest(web, "DELETE", f"{TOPICS}/{name}?force=true")[0] in (204, 404)
@@ -156,7 +156,7 @@ def test_clients_of_a_topic_that_is_deleted_by_force_come_back_to_a_new_one(
 def test_a_name_of_a_partition_is_a_name_like_any_other_where_nothing_is_partitioned(
     client: Any, web: str
 ) -> None:
-    """But only by use: whoever creates it by hand means a partition, and is told."""
+    """But only by use: an operator who creates it by hand means a partition, and is told."""
     producer = client.create_producer("alone-partition-3")
     producer.send(b"hello")
     consumer = client.subscribe(

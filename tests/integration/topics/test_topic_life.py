@@ -73,7 +73,7 @@ class Rubble:
 
     @classmethod
     def of(cls, cluster: StandaloneProcess) -> Rubble:
-        """What there is once the bookie has let go of what nobody needs."""
+        """What there is once the bookie has deleted what is not needed."""
         bookie = cluster.metrics_url("bookie")
         status = Path(f"/proc/{cluster.pid_of('broker')}/statm").read_text()
         nodes = asyncio.run(all_nodes(str(cluster.endpoints["zookeeper"]["address"])))
@@ -131,7 +131,7 @@ def live_often(cluster: StandaloneProcess, lives: int) -> int:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[StandaloneProcess]:
-    """A cluster that nobody else leaves anything in, which deletes namespaces by force."""
+    """A cluster of this test alone, which deletes namespaces by force."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("GEMINGA_BROKER_FORCE_DELETES_NAMESPACES", "true")
         started = StandaloneProcess.start(tmp_path_factory.mktemp("lives") / "data")

@@ -72,7 +72,7 @@ def bystander(standalone: StandaloneProcess) -> Generator[Bystander]:
 
 @pytest.fixture(scope="module", autouse=True)
 def calm_log(standalone: StandaloneProcess) -> Generator[None]:
-    """The log written meanwhile tells of nothing that nobody foresaw."""
+    """The log written meanwhile tells of nothing that was not foreseen."""
     log = Path(f"{standalone.data_directory}.log")
     begin = log.stat().st_size
     yield
@@ -302,7 +302,7 @@ SCRIPT = script(SCRIPT_TOPIC)
 
 @pytest.fixture(scope="module")
 def scripted(standalone: StandaloneProcess) -> StandaloneProcess:
-    """The cluster, after somebody looked the script's topic up."""
+    """The cluster, after a client has looked the script's topic up."""
     with connected(standalone) as raw:
         raw.lookup(SCRIPT_TOPIC)
     return standalone

@@ -1,4 +1,4 @@
-"""Reading a backlog that nobody has in memory, through broker and bookies.
+"""Reading a backlog that is in no memory, through broker and bookies.
 
 A topic is filled with batches of 1 KB messages, everything is stopped, the system forgets the
 files, everything is started again; then a consumer reads the topic from its beginning. The batches

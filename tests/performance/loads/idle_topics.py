@@ -1,4 +1,4 @@
-"""Very many topics that nobody uses: what each takes of a broker's memory, and what loading costs.
+"""Very many idle topics: what each takes of a broker's memory, and what loading costs.
 
 Topics with one durable subscription each are made by consumers that come and go. Then all are
 unloaded and used once more, and where the broker has a process of its own, it is killed and all are
@@ -118,7 +118,7 @@ def _use(client: RawClient, topics: Sequence[str]) -> None:
     deadline = time.perf_counter() + MOVE_S_MAX
     while topics := _come_and_go(client, topics):
         if time.perf_counter() > deadline:
-            raise LoadFailed(f"{topics[0]} is served by nobody, however often it is looked up")
+            raise LoadFailed(f"{topics[0]} is served by no broker, however often it is looked up")
         _look_up(client, topics)
 
 

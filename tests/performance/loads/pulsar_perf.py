@@ -2,7 +2,7 @@
 
 Other clients batch, ask for messages and acknowledge them otherwise than the one that drives the
 other loads. A topic is filled, then drained; what counts begins when the client is connected, so
-that nobody pays for its start. How much it published it does not say exactly: the topic does.
+that its start is not measured. How much it published it does not say exactly: the topic does.
 """
 
 from __future__ import annotations

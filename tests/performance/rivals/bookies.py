@@ -2,7 +2,7 @@
 
 Each is the program that people run, with its own settings but for addresses, memory for entries
 that are not written out yet (64 MiB for both), and garbage collection: the ledgers of these loads
-are in nobody's metadata, so it would delete them. Both sync their journal before they answer.
+are in no metadata, so it would delete them. Both sync their journal before they answer.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class RunningBookie:
     def wait_until_answering(self) -> float:
         """Seconds since it was started until it answered a request, if only with a refusal.
 
-        Listening is not enough: BookKeeper's bookies at first hang up on whoever comes.
+        Listening is not enough: BookKeeper's bookies at first close every connection.
         """
         return self.program.wait_until(lambda: self._answers((0, 0)) is not None, READY_POLL_S)
 

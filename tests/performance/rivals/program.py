@@ -103,7 +103,7 @@ def running(
 def forget_pages(directory: Path) -> None:
     """Have the system drop what it keeps in memory of the files below: reads come from the disk.
 
-    Only what is on the disk already can be dropped, so nobody may be writing.
+    Only what is on the disk already can be dropped, so no process may be writing.
     """
     for path in directory.rglob("*"):
         if path.is_file():

@@ -35,7 +35,7 @@ class Ports:
 
     @staticmethod
     def free() -> Ports:
-        """Ports nobody listens on now."""
+        """Ports that no process listens on now."""
         sockets = [socket.socket() for _ in range(3)]
         try:
             for each in sockets:
@@ -74,7 +74,7 @@ class Server:
     def web(
         self, method: str, path: str, body: object = None, *, timeout_s: float = WEB_TIMEOUT_S
     ) -> tuple[int, bytes]:
-        """Status and body of one REST request; (0, b"") where nobody answers."""
+        """Status and body of one REST request; (0, b"") where no server answers."""
         request = urllib.request.Request(
             self.web_url + path,
             method=method,

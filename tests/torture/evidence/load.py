@@ -306,4 +306,4 @@ def drain(client: Any, topic: str, sents: list[Sent], timeout_ms: int = READ_TIM
     consumer.close()
     for sent in sents:
         given = bytearray(not is_due for is_due in due[sent.producer])
-        check_all(sent, given, f"nobody was given, of {topic},")
+        check_all(sent, given, f"no consumer was given, of {topic},")

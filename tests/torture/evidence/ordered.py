@@ -1,4 +1,4 @@
-"""Subscriptions that keep an order: whether each key is delivered in it, whoever consumes.
+"""Subscriptions that keep an order: whether each key is delivered in it, whichever consumer has it.
 
 Every producer has a key of its own, so a key's messages are numbered without a gap. A consumer that
 lost its broker, or took over from another, is given again what was not acknowledged; whatever comes

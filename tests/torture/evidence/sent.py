@@ -86,24 +86,24 @@ class Sent:
 
     @property
     def waiting(self) -> int:
-        """How many messages nobody has said anything about."""
+        """How many messages are neither confirmed nor refused."""
         return self.sent - sum(self.confirmed) - self.refused.total()
 
 
 def identified(topic: str, payload: bytes, sents: Sequence[Sent]) -> tuple[Sent, int]:
     """Whose message that is, and its number.
 
-    Raises ``MessagesLost`` for one that nobody sent, or that is not what was sent.
+    Raises ``MessagesLost`` for one that was never sent, or that is not what was sent.
     """
     if len(payload) < HEAD.size:
-        raise MessagesLost(f"{topic} holds {payload!r}, which nobody sent")
+        raise MessagesLost(f"{topic} holds {payload!r}, which no producer sent")
     producer, number = HEAD.unpack_from(payload)
     for sent in sents:
         if sent.producer == producer and number < sent.sent:
             if payload != payload_of(producer, number):
                 raise MessagesLost(f"{topic}: {producer}/{number} was changed")
             return sent, number
-    raise MessagesLost(f"{topic} holds {producer}/{number}, which nobody sent")
+    raise MessagesLost(f"{topic} holds {producer}/{number}, which no producer sent")
 
 
 @dataclass(frozen=True, slots=True)

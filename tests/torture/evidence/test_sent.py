@@ -101,7 +101,7 @@ def test_a_message_that_was_overtaken_is_found() -> None:
 def test_messages_that_nobody_sent_are_found() -> None:
     sent = sent_by(EVEN, 20)
     for invented in (payload_of(EVEN, 20), payload_of(ODD, 0)):
-        with pytest.raises(MessagesLost, match="nobody sent"):
+        with pytest.raises(MessagesLost, match="no producer sent"):
             read([sent], [*all_of(sent), invented])
 
 

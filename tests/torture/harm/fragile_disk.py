@@ -181,7 +181,7 @@ class FragileDisk(FileDisk):
 
 
 class FragileFile:
-    """A ``DiskFile`` that notes how much of it is safe, before anybody is told.
+    """A ``DiskFile`` that notes how much of it is safe, before its user is told.
 
     Without ``is_synced`` nothing ever is: then a power cut must be seen to lose messages.
     """

@@ -15,7 +15,7 @@ from typing import Self
 from tests.integration.processes.cluster_process import StandaloneProcess
 
 # Parts in the order in which they die, with pauses between. A broker whose bookie died before it
-# holds messages that nobody has; one that dies again is met while it recovers.
+# holds messages that no other bookie has; one that dies again is met while it recovers.
 TARGETS = (
     ("broker",),
     ("bookie",),

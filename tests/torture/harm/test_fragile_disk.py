@@ -138,7 +138,7 @@ async def test_an_index_is_what_it_was_when_its_last_flush_returned(tmp_path: Pa
         store.write([(b"key", value)])
         await store.flush()
     store.write([(b"key", b"3")])
-    store._database.flush(wait=True)  # RocksDB did it, and nobody was told
+    store._database.flush(wait=True)  # by RocksDB itself, unknown to the index
     store.close()
     cut_power(tmp_path / "index", 0)
     store = FragileStore(tmp_path / "index")

@@ -95,7 +95,7 @@ class Relays:
 
     async def _close(self) -> None:
         await self._stack.aclose()
-        # Whoever carries something finds that both ends are gone.
+        # The thread that carries bytes finds that both ends are gone.
         carrying = asyncio.all_tasks() - {asyncio.current_task()}
         if carrying:
             await asyncio.wait(carrying, timeout=START_S_MAX / 2)

@@ -149,7 +149,7 @@ def besiege_clusters(clusters: Mapping[str, ClusterProcess], siege: GeoSiege) ->
         ]
         for client in clients.values():
             for topic in by_topic(everything(sents)):
-                subscribe(client, topic).close()  # what nobody is to read would be trimmed
+                subscribe(client, topic).close()  # without a subscription it would be trimmed
         for load in loads:
             load.start()
         chance = Random(siege.seed)
@@ -230,7 +230,7 @@ def await_replicated(clusters: Mapping[str, ClusterProcess], topics: Sequence[st
             _, _, local_name = topic.rpartition("/")
 
             def left(cluster: ClusterProcess = cluster, topic: str = local_name) -> dict[str, int]:
-                with suppress(AssertionError):  # whoever owns the topic may not be found at once
+                with suppress(AssertionError):  # the topic's owner may not be found at once
                     return backlogs(cluster, topic)
                 return {}
 
