@@ -1,10 +1,10 @@
 """The bookie's index under power cuts: after one it is what it was when its last flush returned.
 
 RocksDB writes its files below Python, where this module cannot note what is safe. Its log is off,
-so what was not flushed goes with any process. A flush syncs the new table, the directory and the manifest
-(seen with strace: ``fdatasync``, ``fsync``, ``fdatasync``) before it returns; here each one also
-makes a checkpoint of RocksDB's (hard links, 4 ms), and a power cut puts that in the index's place.
-What RocksDB does on its own between flushes, such as compactions, is thus undone.
+so what was not flushed goes with any process. A flush syncs the new table, the directory and the
+manifest (seen with strace: ``fdatasync``, ``fsync``, ``fdatasync``) before it returns; here each
+one also makes a checkpoint of RocksDB's (hard links, 4 ms), and a power cut puts that in the
+index's place. What RocksDB does on its own between flushes, such as compactions, is thus undone.
 """
 
 from __future__ import annotations
