@@ -16,6 +16,7 @@ from tests.integration.processes.cluster_process import (
 )
 from tests.integration.processes.function_instances import Functions
 from tests.project_files import ROOT
+from tests.unit.geminga.certificates import Authority
 
 import geminga
 from pytest_geminga.clusters import Cluster
@@ -51,6 +52,29 @@ async def client(standalone: StandaloneProcess) -> AsyncIterator[geminga.Client]
     """Our client of the shared cluster."""
     async with geminga.connect(standalone.service_url) as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Issues certificates, which all tests of a file trust."""
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture
+def tls_standalone(
+    authority: Authority, start_standalone: StartStandalone, monkeypatch: pytest.MonkeyPatch
+) -> StandaloneProcess:
+    """A cluster whose broker has a certificate for its address, not for ``localhost``, and looks
+    often whether the file has another."""
+    settings = {
+        "PORT_TLS": "0",
+        "WEB_PORT_TLS": "0",
+        "TLS__CERTIFICATE_FILE": str(authority.issue("broker", "127.0.0.1")),
+        "TLS__REFRESH_S": "0.1",
+    }
+    for name, value in settings.items():
+        monkeypatch.setenv(f"GEMINGA_BROKER_{name}", value)
+    return start_standalone()
 
 
 @pytest.fixture

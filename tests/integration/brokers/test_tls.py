@@ -30,26 +30,6 @@ TOPIC = "persistent://public/default/secrets"
 HOST = "127.0.0.1"
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
-@pytest.fixture
-def cluster(
-    authority: Authority, start_standalone: StartStandalone, monkeypatch: pytest.MonkeyPatch
-) -> StandaloneProcess:
-    settings = {
-        "PORT_TLS": "0",
-        "WEB_PORT_TLS": "0",
-        "TLS__CERTIFICATE_FILE": str(authority.issue("broker", HOST)),
-        "TLS__REFRESH_S": "0.1",
-    }
-    for name, value in settings.items():
-        monkeypatch.setenv(f"GEMINGA_BROKER_{name}", value)
-    return start_standalone()
-
-
 def official_client(url: str, authority: Authority) -> pulsar.Client:
     return pulsar.Client(
         url,
@@ -64,16 +44,18 @@ def trusting(authority: Authority) -> geminga.Tls:
     return geminga.Tls(trust_file=authority.trust_file)
 
 
-def cluster_record(cluster: StandaloneProcess, authority: Authority) -> dict[str, str]:
-    """What the broker says over HTTPS of its cluster."""
+def cluster_record(tls_standalone: StandaloneProcess, authority: Authority) -> dict[str, str]:
+    """What the broker says over HTTPS of its tls_standalone."""
     context = ssl.create_default_context(cafile=str(authority.trust_file))
-    url = f"{cluster.endpoints['broker']['web_tls']}/admin/v2/clusters/standalone"
+    url = f"{tls_standalone.endpoints['broker']['web_tls']}/admin/v2/clusters/standalone"
     with urlopen(url, context=context) as answer:
         return dict(json.load(answer))
 
 
-async def test_all_urls_of_a_cluster_work(cluster: StandaloneProcess, authority: Authority) -> None:
-    record = cluster_record(cluster, authority)
+async def test_all_urls_of_a_cluster_work(
+    tls_standalone: StandaloneProcess, authority: Authority
+) -> None:
+    record = cluster_record(tls_standalone, authority)
     kinds = ("brokerServiceUrl", "brokerServiceUrlTls", "serviceUrl", "serviceUrlTls")
     urls = [record[kind] for kind in kinds]
     schemes = ["pulsar", "pulsar+ssl", "http", "https"]
@@ -95,16 +77,16 @@ async def test_all_urls_of_a_cluster_work(cluster: StandaloneProcess, authority:
 
 
 async def test_a_certificate_is_renewed_while_the_broker_serves(
-    cluster: StandaloneProcess, authority: Authority, tmp_path: Path
+    tls_standalone: StandaloneProcess, authority: Authority, tmp_path: Path
 ) -> None:
-    (tmp_path / "new").mkdir()
-    successor = Authority(tmp_path / "new")
-    url = cluster.endpoints["broker"]["pulsar_tls"]
+    successor = Authority(tmp_path)
+    url = tls_standalone.endpoints["broker"]["pulsar_tls"]
     async with (
         geminga.connect(url, tls=trusting(authority)) as before,
         before.producer(TOPIC) as producer,
     ):
-        successor.issue("broker", HOST).rename(tmp_path / "broker.pem")
+        in_use = authority.trust_file.parent / "broker.pem"
+        successor.issue("broker", HOST).rename(in_use)
         async with geminga.connect(url, tls=trusting(successor)) as client:
             renewed = None
             async with asyncio.timeout(30):

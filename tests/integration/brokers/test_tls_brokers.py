@@ -24,11 +24,6 @@ RECEIVE_TIMEOUT_MS = 60_000
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture(scope="module")
 def group(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Generator[BrokerGroup]:
     """Brokers that show each other certificates, too."""
     options, tls = tls_alone(authority, HOST)

@@ -19,11 +19,6 @@ END_S = 30.0
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture(scope="module")
 def group(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Generator[BrokerGroup]:
     """One broker that takes only clients with a certificate."""
     options, tls = tls_alone(authority, HOST)

@@ -24,11 +24,6 @@ RECEIVE_TIMEOUT_MS = 60_000
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
-@pytest.fixture
 def clusters(
     zookeeper_address: str, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Generator[dict[str, StandaloneProcess]]:

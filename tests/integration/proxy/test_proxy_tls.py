@@ -20,32 +20,12 @@ TOPIC = "persistent://public/default/proxy-broker-tls"
 RECEIVE_MS = 60_000
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
-@pytest.fixture
-def cluster(
-    authority: Authority, start_standalone: StartStandalone, monkeypatch: pytest.MonkeyPatch
-) -> StandaloneProcess:
-    """One whose broker has a certificate for its address, not for ``localhost``."""
-    settings = {
-        "PORT_TLS": "0",
-        "WEB_PORT_TLS": "0",
-        "TLS__CERTIFICATE_FILE": str(authority.issue("broker", HOST)),
-    }
-    for name, value in settings.items():
-        monkeypatch.setenv(f"GEMINGA_BROKER_{name}", value)
-    return start_standalone()
-
-
 def test_connections_to_brokers_are_secured(
-    cluster: StandaloneProcess, authority: Authority, tmp_path: Path
+    tls_standalone: StandaloneProcess, authority: Authority, tmp_path: Path
 ) -> None:
-    broker = cluster.endpoints["broker"]
+    broker = tls_standalone.endpoints["broker"]
     secured = "--broker-tls-enabled", "--broker-tls-trust-file", str(authority.trust_file)
-    zookeeper = "--zookeeper", str(cluster.endpoints["zookeeper"]["address"])
+    zookeeper = "--zookeeper", str(tls_standalone.endpoints["zookeeper"]["address"])
     body = b"secret" * 100_000  # several records of TLS, and of the kernel's buffers
     with proxy_of(tmp_path / "log", *zookeeper, *secured) as proxy:
         with client_of(proxy.service_url) as client:
