@@ -32,12 +32,12 @@ async def get_state(
     del found  # it is only an argument because FastAPI checks by it that the function exists
     key = path_value(request, "key")
     async with facade.worker.states.use(name) as state:
-        value, version = state.get(key), state.version(key)
-        if value is None and not state.has_counter(key):
+        value, version, number = state.get(key), state.version(key), state.sum_of(key)
+        if value is None and number is None:
             raise RestError(404, f"key '{key}' doesn't exist.")
         answer: dict[str, Any] = {"key": key}
         if value is None:
-            answer |= {"numberValue": state.counter(key), "version": 0}
+            answer |= {"numberValue": number, "version": 0}
         else:
             try:
                 answer |= {"stringValue": value.decode(), "version": version}
@@ -78,7 +78,7 @@ def _set(changes: Changes, key: str, given: dict[str, Any]) -> None:
     match given:
         case {"numberValue": int(number)} if -INT64 <= number < INT64:
             # Lanes have no record that sets a counter: the difference is added.
-            changes.increment(key, number - changes.counter(key))
+            changes.increment(key, number - (changes.sum_of(key) or 0))
         case {"stringValue": str(text)} if text:
             changes.put(key, text.encode())
         case {"byteValue": str(text)}:

@@ -303,7 +303,7 @@ class Context:
 
     def get_counter(self, key: str) -> int:
         """The value of a counter of the function's state, 0 if there is no such counter."""
-        return self.changes.counter(key)
+        return self.changes.sum_of(key) or 0
 
     def del_counter(self, key: str) -> None:
         """Remove a counter."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from geminga_functions.state.changes import Changes, State
@@ -44,38 +45,39 @@ class StateStore(State, Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
 class MemoryState:
     """A ``StateStore`` that ends with its process: for tests of functions."""
 
-    def __init__(self) -> None:
-        self._values: dict[str, bytes] = {}
-        self._counters: dict[str, int] = {}
+    # ``apply`` alone changes them.
+    values: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    counters: dict[str, int] = field(default_factory=dict[str, int])
 
     def counter(self, key: str) -> int:
-        """As ``StateView.counter``."""
-        return self._counters.get(key, 0)
+        """The value of a counter, 0 if there is no such counter."""
+        return self.counters.get(key, 0)
 
-    def has_counter(self, key: str) -> bool:
-        """As ``StateView.has_counter``."""
-        return key in self._counters
+    def sum_of(self, key: str) -> int | None:
+        """As ``StateView.sum_of``."""
+        return self.counters.get(key)
 
     def get(self, key: str) -> bytes | None:
         """As ``StateView.get``."""
-        return self._values.get(key)
+        return self.values.get(key)
 
     def apply(self, changes: Changes) -> None:
         """As ``State.apply``."""
         for key, value in changes.values.items():
             if value is None:
-                self._values.pop(key, None)
+                self.values.pop(key, None)
             else:
-                self._values[key] = value
+                self.values[key] = value
         # A removal comes before what was added: see ``CounterChange``.
         for key, change in changes.counters.items():
             if change.is_removed:
-                self._counters.pop(key, None)
+                self.counters.pop(key, None)
             if change.added is not None:
-                self._counters[key] = self.counter(key) + change.added
+                self.counters[key] = self.counter(key) + change.added
 
     async def begin_use(self) -> None:
         """Do nothing: there are no other instances."""

@@ -83,6 +83,8 @@ class ChangelogState(Service):
         self._client = client
         self._namespace = namespace
         self._function = function
+        # The name of a lane follows it in that of the lane's topic.
+        self._prefix = lane_prefix(namespace, function)
         self._lane = lane
         self._is_alone = is_alone
         self._directory = directory
@@ -111,16 +113,11 @@ class ChangelogState(Service):
 
     # --- StateStore
 
-    def counter(self, key: str) -> int:
-        """As ``StateView.counter``."""
+    def sum_of(self, key: str) -> int | None:
+        """As ``StateView.sum_of``."""
         self._use()
         with self._reading():
-            return self._table.counter(key)
-
-    def has_counter(self, key: str) -> bool:
-        """As ``StateView.has_counter``."""
-        with self._reading():
-            return self._table.has_counter(key)
+            return self._table.sum_of(key)
 
     def get(self, key: str) -> bytes | None:
         """As ``StateView.get``."""
@@ -131,7 +128,7 @@ class ChangelogState(Service):
     def version(self, key: str) -> int:
         """The version of a value, 0 if it never had one."""
         with self._reading():
-            return self._table.version(key)
+            return self._table.value(key)[0]
 
     def apply(self, changes: Changes) -> None:
         """As ``State.apply``; stored by ``commit``."""
@@ -140,7 +137,7 @@ class ChangelogState(Service):
             # an unknown lane would never count.
             self._use()
         with self._reading():
-            self._table.stage(self._table.records_of(self._lane, changes))
+            self._table.staged |= self._table.records_of(self._lane, changes)
 
     def _use(self) -> None:
         """Look for new lanes from now on.
@@ -192,7 +189,7 @@ class ChangelogState(Service):
             if lane in lanes and lane not in self._writers:
                 # First the earlier owner is fenced, then what it has committed is read.
                 await self._open_writer(lane)
-            await self._catch_up_all(sorted(self._of_others(lanes) | self._behind))
+            await _all(map(self._catch_up, sorted(self._of_others(lanes) | self._behind)))
         with self._lock:
             return self._table.commit_of(lane)
 
@@ -215,8 +212,8 @@ class ChangelogState(Service):
                 writers = [self._writers.pop(each) for each in partitions]
                 self._behind.difference_update(partitions)
                 self._made.difference_update(partitions)
-                await _all(writer.close() for writer in writers)
-                await self._catch_up_all(partitions)
+                await _all(writer.producer.close() for writer in writers)
+                await _all(map(self._catch_up, partitions))
             raise
 
     async def refresh(self) -> None:
@@ -226,8 +223,7 @@ class ChangelogState(Service):
         """
         async with self._moving:
             self._check()
-            lanes = await self._lanes()
-            await self._catch_up_all(sorted(self._of_others(lanes)))
+            await _all(map(self._catch_up, sorted(self._of_others(await self._lanes()))))
 
     async def _store(self, lane: str, make: Callable[[], dict[str, bytes]]) -> None:
         """Store the records that ``make`` returns, if any, in a lane that is written here."""
@@ -249,8 +245,8 @@ class ChangelogState(Service):
         except BaseException as error:
             # If it is stored nevertheless, the next count in the lane would lack it. If it is not,
             # staged records that code has read already are never stored. Either way the state ends.
-            topic = self._topic(lane)
-            self._fail(error if isinstance(error, Exception) else StateInDoubt(topic))
+            doubt = StateInDoubt(self._prefix + lane)
+            self._fail(error if isinstance(error, Exception) else doubt)
             raise
 
     def _fail(self, error: Exception) -> None:
@@ -283,19 +279,19 @@ class ChangelogState(Service):
         async with self._moving:
             lanes = await self._lanes()
             # The topics of these lanes were deleted since the copy was made.
-            for lane in self._table.lanes - lanes.keys():
+            for lane in self._table.records.summaries.keys() - lanes.keys():
                 self._table.forget(lane)
             for lane in sorted(lanes):
                 # First earlier writers are fenced, then what they have stored is read.
                 if lane == self._lane or (self._is_alone and lane.startswith(PARTITION_PREFIX)):
                     await self._open_writer(lane)
-            await self._catch_up_all(sorted(self._of_others(lanes) | self._behind))
+            await _all(map(self._catch_up, sorted(self._of_others(lanes) | self._behind)))
         if lanes:
             log.info("state read", extra={"lanes": len(lanes), "records_read": self.records_read})
         self.spawn_every(REFRESH_S, self._refresh, name="lanes of state")
 
     async def _close_lanes(self) -> None:
-        closing = [each.close() for each in self._writers.values()]
+        closing = [each.producer.close() for each in self._writers.values()]
         closing += [each.reader.close() for each in self._followed.values()]
         await _all(closing)
 
@@ -308,11 +304,8 @@ class ChangelogState(Service):
         """Follow new lanes, and those that could not be read any further."""
         if self._is_used and not self.failure.done():
             async with self._moving:
-                lanes = await self._lanes()
-                await self._catch_up_all(sorted(self._of_others(lanes) - self._followed.keys()))
-
-    async def _catch_up_all(self, lanes: Sequence[str]) -> None:
-        await _all(self._catch_up(lane) for lane in lanes)
+                new = self._of_others(await self._lanes()) - self._followed.keys()
+                await _all(map(self._catch_up, sorted(new)))
 
     async def _catch_up(self, lane: str) -> None:
         """Read a lane to its end, and follow it from there if others write it.
@@ -350,7 +343,7 @@ class ChangelogState(Service):
         cannot be told apart, so ``StateDamaged`` is raised.
         """
         with self._lock:
-            is_held = lane in self._table.lanes
+            is_held = lane in self._table.records.summaries
             position = self._table.begin(lane)
         try:
             return await self._read_from(lane, position)
@@ -383,7 +376,7 @@ class ChangelogState(Service):
     async def _reader(self, lane: str, position: tuple[int, int] | None) -> geminga.Reader[bytes]:
         start = geminga.EARLIEST if position is None else geminga.MessageId(*position)
         return await self._client.reader(
-            self._topic(lane), start, start_inclusive=True, read_compacted=True
+            self._prefix + lane, start, start_inclusive=True, read_compacted=True
         )
 
     async def _read_whole(self, lane: str, reader: geminga.Reader[bytes]) -> None:
@@ -441,21 +434,20 @@ class ChangelogState(Service):
             return self._writers[lane]
         async with self._moving:
             if lane not in self._writers:
-                writer = await LaneWriter.open(self._client, lane, self._topic(lane))
+                topic = self._prefix + lane
+                writer = await LaneWriter.open(self._client, lane, topic)
                 try:
                     if lane != REST_LANE:
                         await writer.write({MARK: MARK_RECORD})
-                        await self._check_new(lane)
+                        # What an earlier writer had in flight is stored by now, or never will be.
+                        if await self._has_records(lane):
+                            raise StateChanged(topic)
                         self._made.add(lane)
                 except BaseException:
-                    await writer.close()
+                    await writer.producer.close()
                     raise
                 self._writers[lane] = writer
         return self._writers[lane]
-
-    async def _check_new(self, lane: str) -> None:
-        if await self._has_records(lane):
-            raise StateChanged(self._topic(lane))
 
     async def _has_records(self, lane: str) -> bool:
         """Whether a lane has records other than the marks of its writers."""
@@ -468,7 +460,7 @@ class ChangelogState(Service):
 
     async def _open_writer(self, lane: str) -> None:
         """Become the writer of a lane that exists; what it has is to be read after that."""
-        writer = await LaneWriter.open(self._client, lane, self._topic(lane))
+        writer = await LaneWriter.open(self._client, lane, self._prefix + lane)
         self._writers[lane] = writer
         if lane != REST_LANE:
             self._behind.add(lane)
@@ -478,9 +470,6 @@ class ChangelogState(Service):
 
     async def _lanes(self) -> dict[str, str]:
         return await lanes_of(self._client, self._namespace, self._function)
-
-    def _topic(self, lane: str) -> str:
-        return lane_prefix(self._namespace, self._function) + lane
 
 
 async def _all(works: Iterable[Coroutine[Any, Any, object]]) -> None:

@@ -36,7 +36,7 @@ import msgpack
 
 from geminga_functions.errors import StateDamaged
 from geminga_functions.state.changes import Changes
-from geminga_functions.state.records import LaneSummary, MemoryRecords, Records, record_digest
+from geminga_functions.state.records import NO_RECORDS, LaneSummary, Records, record_digest
 
 REST_LANE = "rest"
 FORMAT = 1
@@ -88,12 +88,14 @@ class StateTable:
 
     def __init__(self, lane: str, records: Records | None = None) -> None:
         self._lane = lane
-        self._records: Records = records or MemoryRecords()
+        # Of all lanes but REST's.
+        self.records = Records() if records is None else records
         # The records of REST's lane. They are always held in memory: without a count, a local copy
         # could not be compared with the lane.
-        self._uncounted = MemoryRecords()
-        # Records of the writer's lane that apply here already, and are not stored yet.
-        self._staged: dict[str, bytes] = {}
+        self._uncounted = Records()
+        # Records of the writer's lane that apply here already, and are not stored yet. The writer
+        # adds them; ``keep`` takes them out.
+        self.staged: dict[str, bytes] = {}
         # By lane: the keys and the digest of the newest count that was read or written.
         self._counts: dict[str, tuple[int, int]] = {}
         # Lanes whose last entry has not been read to its end.
@@ -102,20 +104,13 @@ class StateTable:
     # --- reading
 
     def get(self, key: str) -> bytes | None:
-        """The value of a key, None if it has none."""
-        return self._value(key)[1]
+        """As ``StateView.get``."""
+        return self.value(key)[1]
 
-    def version(self, key: str) -> int:
-        """The version of a value, 0 if it never had one."""
-        return self._value(key)[0]
-
-    def counter(self, key: str) -> int:
-        """The value of a counter, 0 if there is no such counter."""
-        return sum(added or 0 for added in self._added(key)[1].values())
-
-    def has_counter(self, key: str) -> bool:
-        """Whether something was added to a counter since it was last removed."""
-        return any(added is not None for added in self._added(key)[1].values())
+    def sum_of(self, key: str) -> int | None:
+        """As ``StateView.sum_of``."""
+        added = [each for each in self._added(key)[1].values() if each is not None]
+        return sum(added) if added else None
 
     def commit_of(self, lane: str) -> Commit | None:
         """The last commit in the lane of an input partition, None if there is none."""
@@ -123,8 +118,11 @@ class StateTable:
         # ``_decoded`` gives a commit for this key.
         return None if record is None else cast("Commit", _decoded(lane, COMMIT, record))
 
-    def _value(self, key: str) -> tuple[int, bytes | None]:
-        """The version and the data of a value: those of the record that counts."""
+    def value(self, key: str) -> tuple[int, bytes | None]:
+        """The version of a value, 0 if it never had one, and its bytes, None if it has none now.
+
+        Of all lanes, the record that counts has them.
+        """
         found: tuple[int, str, bytes | None] = (0, "", None)
         for lane, record in self._of(VALUE + key).items():
             version, data = cast("tuple[int, bytes | None]", _decoded(lane, VALUE + key, record))
@@ -146,9 +144,9 @@ class StateTable:
 
     def _of(self, record_key: str) -> Mapping[str, bytes]:
         """The records of a key, by lane, staged ones included."""
-        found = self._records.of(record_key)
+        found = self.records.of(record_key)
         uncounted = self._uncounted.of(record_key)
-        staged = self._staged.get(record_key)
+        staged = self.staged.get(record_key)
         if uncounted:
             found = {**found, **uncounted}
         return found if staged is None else {**found, self._lane: staged}
@@ -159,7 +157,7 @@ class StateTable:
         """The records, by their keys, that make these changes when they are written to a lane."""
         records: dict[str, tuple[object, ...]] = {}
         for key, data in changes.values.items():
-            version, before = self._value(key)
+            version, before = self.value(key)
             # To remove what does not exist needs no record.
             if data is not None or before is not None:
                 records[VALUE + key] = FORMAT, version + 1, data
@@ -173,15 +171,6 @@ class StateTable:
                 added = (added or 0) + change.added
             records[COUNTER + key] = FORMAT, epoch, added
         return {key: cast("bytes", msgpack.packb(record)) for key, record in records.items()}
-
-    def stage(self, records: Mapping[str, bytes]) -> None:
-        """Let records of the writer's lane apply here before they are stored."""
-        self._staged |= records
-
-    @property
-    def staged(self) -> Mapping[str, bytes]:
-        """The records of the writer's lane that are not stored yet."""
-        return self._staged
 
     def entry_of(self, lane: str, records: Mapping[str, bytes]) -> Entry:
         """The next entry of a lane: ``records``, and the count of the lane behind them.
@@ -204,23 +193,23 @@ class StateTable:
             self._uncounted.write(lane, records, after)
         else:
             if position is None:
-                position = self._records.summary(lane).position
-            self._records.write(lane, records, replace(after, position=position))
+                position = self.records.summaries.get(lane, NO_RECORDS).position
+            self.records.write(lane, records, replace(after, position=position))
             self._counts[lane] = after.keys, after.digest
         if lane == self._lane:
             # A key that was changed again since the entry was made stays staged.
             for key, record in records.items():
-                if self._staged.get(key) is record:
-                    del self._staged[key]
+                if self.staged.get(key) is record:
+                    del self.staged[key]
 
     def _with(
         self, lane: str, records: Mapping[str, bytes], position: tuple[int, int] | None = None
     ) -> LaneSummary:
         """The summary of a lane with these records in place of the older ones of their keys."""
-        before = self._records.summary(lane)
+        before = self.records.summaries.get(lane, NO_RECORDS)
         keys, digest = before.keys, before.digest
         for key, record in records.items():
-            old = self._records.record(lane, key)
+            old = self.records.record(lane, key)
             if old is None:
                 keys += 1
             else:
@@ -230,11 +219,6 @@ class StateTable:
 
     # --- reading lanes
 
-    @property
-    def lanes(self) -> frozenset[str]:
-        """The lanes that records are held of, without REST's."""
-        return frozenset(self._records.lanes())
-
     def begin(self, lane: str) -> tuple[int, int] | None:
         """Begin to read a lane anew.
 
@@ -242,7 +226,7 @@ class StateTable:
         """
         self._counts.pop(lane, None)
         self._unfinished.discard(lane)
-        return self._records.summary(lane).position
+        return self.records.summaries.get(lane, NO_RECORDS).position
 
     def take(self, lane: str, read: Iterable[tuple[str, bytes, tuple[int, int]]]) -> None:
         """Take in what was read from a lane: keys, records, and the positions of their entries.
@@ -265,7 +249,7 @@ class StateTable:
         if lane == REST_LANE:
             self._uncounted.write(lane, new, LaneSummary())
         elif new or position is not None:
-            self._records.write(lane, new, self._with(lane, new, position))
+            self.records.write(lane, new, self._with(lane, new, position))
 
     def check(self, lane: str, *, is_at_end: bool = True) -> None:
         """Compare the records that are held of a lane with its count. Raises ``StateDamaged``.
@@ -276,7 +260,7 @@ class StateTable:
         """
         if lane == REST_LANE or (lane in self._unfinished and not is_at_end):
             return
-        held = self._records.summary(lane)
+        held = self.records.summaries.get(lane, NO_RECORDS)
         keys, digest = self._counts.get(lane, (0, 0))
         if held.keys < keys:
             reason = f"it has {held.keys} of {keys} keys: the topic was trimmed"
@@ -288,7 +272,7 @@ class StateTable:
 
     def forget(self, lane: str) -> None:
         """Forget all records of a lane, so that it is read from its beginning."""
-        self._records.drop(lane)
+        self.records.drop(lane)
         self._uncounted.drop(lane)
         self.begin(lane)
 
