@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
 from typing import Protocol
 from urllib.parse import quote
 
@@ -35,19 +36,12 @@ RETRY_S = 1.0
 class Functions(Protocol):
     """The log of the functions of a cluster of workers; ``KeyedLog`` is one."""
 
-    @property
-    def records(self) -> Mapping[FunctionName, FunctionMetaData]:
-        """The functions that exist."""
-        ...
-
-    @property
-    def removed(self) -> Mapping[FunctionName, int]:
-        """The functions that were removed within the last hour, and when."""
-        ...
-
-    def listen(self, on_change: Callable[[], None]) -> None:
-        """Call ``on_change`` after every change from now on."""
-        ...
+    # The functions that exist.
+    records: Mapping[FunctionName, FunctionMetaData]
+    # The functions that were removed within the last hour, and when.
+    removed: Mapping[FunctionName, int]
+    # Called after every change.
+    listeners: list[Callable[[], None]]
 
 
 class Cleanup(Service):
@@ -73,10 +67,9 @@ class Cleanup(Service):
         # The functions before the last change: the metadata of removed ones are found here.
         self._known: Mapping[FunctionName, FunctionMetaData] = {}
 
-    async def _open_parts(self) -> None:
-        await super()._open_parts()
+    async def _open(self, stack: AsyncExitStack) -> None:  # noqa: ARG002 - nothing stays open
         self._known = dict(self._functions.records)
-        self._functions.listen(self._changed)
+        self._functions.listeners.append(self._changed)
 
     def _changed(self) -> None:
         before, self._known = self._known, dict(self._functions.records)

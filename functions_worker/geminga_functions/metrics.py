@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from geminga_functions.cluster.orders import instances_of
@@ -56,8 +57,7 @@ class WorkerNumbers(Service):
         # The last status that each instance of this worker has sent.
         self._statuses: dict[InstanceName, InstanceStatus] = {}
 
-    async def _open_parts(self) -> None:
-        await super()._open_parts()
+    async def _open(self, stack: AsyncExitStack) -> None:  # noqa: ARG002 - nothing stays open
         self.spawn_every(ASK_PERIOD_S, self._ask_all, name="numbers of instances")
         self.spawn_every(PERIOD_S, self._renew, name="periods of durations")
 

@@ -23,8 +23,9 @@ from geminga_functions.errors import ClusterUnknown, InvalidName, NoLease, NotLe
 from geminga_functions.names import FunctionName, InstanceName
 from geminga_functions.packages.store import PackageStore
 from geminga_functions.runtime.assembly import Runtime
-from geminga_functions.runtime.instances import Instances, WorkerIdentity
+from geminga_functions.runtime.instances import Instances
 from geminga_functions.runtime.reports import InstanceState
+from geminga_functions.runtime.runner import WorkerIdentity
 from geminga_functions.state.lanes import is_lane, lanes_of
 from geminga_functions.state.open_states import OpenStates
 from geminga_protocol.functions.functions_pb2 import FunctionMetaData
@@ -48,15 +49,10 @@ COMPACTION_POLLS_MAX = 600
 class WorkerRuntime(AbstractAsyncContextManager[object], Protocol):
     """Runs the instances of a worker while it is open: a ``Runtime``, except in simulations."""
 
-    @property
-    def packages(self) -> PackageStore:
-        """The packages of all workers."""
-        ...
-
-    @property
-    def instances(self) -> Instances:
-        """The instances of this worker."""
-        ...
+    # The packages of all workers.
+    packages: PackageStore
+    # The instances of this worker.
+    instances: Instances
 
 
 class Worker(Service):
@@ -102,7 +98,8 @@ class Worker(Service):
             on_lease=self._extend_lease,
             make_session=lambda: f"{random.getrandbits(128):032x}",
         )
-        self.membership = Membership(calls, web_url, coordination, SUBSCRIPTION)
+        stats_url = topic_url(web_url, coordination, "/stats")
+        self.membership = Membership(calls, stats_url, SUBSCRIPTION)
         self.leadership = Leadership(
             client,
             coordination,
@@ -125,7 +122,7 @@ class Worker(Service):
         # the leader gives its instances to others at once.
         await stack.enter_async_context(self.functions)
         await stack.enter_async_context(self.assignments)
-        self.assignments.listen(self._assign)
+        self.assignments.listeners.append(self._assign)
         stack.push_async_callback(self.heartbeats.leave)
         await stack.enter_async_context(self.heartbeats)
         await stack.enter_async_context(self.runtime)
@@ -139,7 +136,7 @@ class Worker(Service):
         )
         await stack.enter_async_context(cleanup)
         await stack.enter_async_context(self.states)
-        self.functions.listen(self._close_states)
+        self.functions.listeners.append(self._close_states)
         if self.config.topic_compaction_s:
             self.spawn_every(self.config.topic_compaction_s, self._compact, name="compaction")
 

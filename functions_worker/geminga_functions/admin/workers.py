@@ -97,7 +97,7 @@ async def drain(request: Request, facade: FacadeArg) -> Response:
         async with asyncio.timeout(DRAIN_TIMEOUT_S):
             while True:
                 # Set by a heartbeat of the worker that asks for no instances.
-                if worker_id in facade.worker.leadership.draining:
+                if worker_id in facade.worker.leadership.sessions.draining:
                     return no_content()
                 await asyncio.sleep(POLL_S)
     except TimeoutError:
@@ -137,7 +137,7 @@ async def get_drain(request: Request, facade: FacadeArg) -> Response:
     """The progress of draining a worker: upstream's ``LongRunningProcessStatus``."""
     await _at_leader(request, facade)
     worker_id = request.query_params.get("workerId", "")
-    is_drained = worker_id in facade.worker.leadership.draining
+    is_drained = worker_id in facade.worker.leadership.sessions.draining
     return _drain_status(facade, worker_id, is_drained=is_drained)
 
 

@@ -97,7 +97,8 @@ class Leadership(Service):
         self._lease_s = lease_s
         self._balances = balances
         self._clock = clock
-        self._sessions = WorkerSessions(lease_s)
+        # What this worker has heard of leases while it led. Each lead begins with a new one.
+        self.sessions = WorkerSessions(lease_s)
         # The exclusive writers of functions and of assignments; None while this worker does not
         # lead.
         self._writers: tuple[LogWriter, LogWriter] | None = None
@@ -105,18 +106,13 @@ class Leadership(Service):
         # How many times the consumer had become active when this worker began to lead.
         self._turn = 0
         self._changed = asyncio.Event()
-        functions.listen(self.wake)
-        assignments.listen(self.wake)
+        functions.listeners.append(self.wake)
+        assignments.listeners.append(self.wake)
 
     @property
     def is_leader(self) -> bool:
         """Whether this worker leads: its consumer is active, and it has the topics for itself."""
         return self._writers is not None
-
-    @property
-    def draining(self) -> frozenset[str]:
-        """The workers that asked for no instances, as far as this worker has heard while it led."""
-        return self._sessions.draining
 
     def wake(self) -> None:
         """Have the leader decide again, because a fact has changed."""
@@ -127,52 +123,48 @@ class Leadership(Service):
 
         Raises ``NotLeader``, or ``ClientError`` if it is unknown whether they are stored.
         """
-        writers = functions, _ = self._own_writers()
-        with self._leading_by(writers):
+        with self._leading() as (functions, _):
             position = await functions.put(name, metadata.SerializeToString())
         await self._functions.reach(position)
 
     async def remove(self, name: FunctionName) -> None:
         """Remove a function. Raises as ``put``."""
-        writers = functions, _ = self._own_writers()
-        with self._leading_by(writers):
+        with self._leading() as (functions, _):
             position = await functions.remove(name)
         await self._functions.reach(position)
 
     async def drop_removed(self, before_ms: int) -> None:
         """Erase the marks of functions and assignments that were removed before ``before_ms``, in
         milliseconds of the wall clock. Raises as ``put``."""
-        writers = functions, assignments = self._own_writers()
-        drops = [
-            writer.drop(key)
-            for log, writer in ((self._functions, functions), (self._assignments, assignments))
-            for key, removed_ms in log.removed.items()
-            if removed_ms < before_ms
-        ]
-        with self._leading_by(writers):
+        with self._leading() as (functions, assignments):
+            drops = [
+                writer.drop(key)
+                for log, writer in ((self._functions, functions), (self._assignments, assignments))
+                for key, removed_ms in log.removed.items()
+                if removed_ms < before_ms
+            ]
             await asyncio.gather(*drops)
 
     @contextmanager
-    def _leading_by(self, writers: tuple[LogWriter, LogWriter]) -> Generator[None]:
-        """Stop leading if a publish with ``writers`` is refused because of a newer producer.
+    def _leading(self) -> Generator[tuple[LogWriter, LogWriter]]:
+        """The writers of functions and of assignments. Raises ``NotLeader`` without them.
 
-        Another leader, or an earlier attempt of this worker to lead, may have taken one of the two
-        topics and not the other. Then no change succeeds until one worker has taken both again.
+        A publish of the block that is refused because of a newer producer ends the lead. Another
+        leader, or an earlier attempt of this worker to lead, may have taken one of the two topics
+        and not the other. Then no change succeeds until one worker has taken both again.
         """
+        writers = self._writers
+        if writers is None:
+            raise NotLeader
         try:
-            yield
+            yield writers
         except ProducerFenced:
+            # Meanwhile this worker may lead anew, with other writers, which nothing has refused.
             if self._writers is writers:
                 self._stop_leading()
             raise
 
-    def _own_writers(self) -> tuple[LogWriter, LogWriter]:
-        if self._writers is None:
-            raise NotLeader
-        return self._writers
-
-    async def _open_parts(self) -> None:
-        await super()._open_parts()
+    async def _open(self, stack: AsyncExitStack) -> None:  # noqa: ARG002 - nothing stays open
         self.spawn_lasting(self._participate, name="participant")
 
     # --- election
@@ -203,20 +195,20 @@ class Leadership(Service):
             if heartbeat is None:
                 continue
             if heartbeat.has_left:
-                self._sessions.left(heartbeat.session)
+                self.sessions.left(heartbeat.session)
                 self.wake()
                 continue
-            if self._sessions.current(heartbeat.session.worker) != heartbeat.session:
+            if self.sessions.newest.get(heartbeat.session.worker) != heartbeat.session:
                 self.wake()
-            self._sessions.heard(heartbeat.session, now_s)
-            if heartbeat.is_draining and heartbeat.session.worker not in self.draining:
-                self._sessions.drain(heartbeat.session)
+            self.sessions.heard(heartbeat.session, now_s)
+            if heartbeat.is_draining and heartbeat.session.worker not in self.sessions.draining:
+                self.sessions.drain(heartbeat.session)
                 self.wake()
             # Only this process's own heartbeats tell how far it has caught up: the ``sent_s`` of
             # another process is a time of another clock.
             if heartbeat.sent_s is not None and heartbeat.session.session == self._own_session():
-                self._sessions.caught_up(min(heartbeat.sent_s, now_s))
-                if self._sessions.over():
+                self.sessions.caught_up(min(heartbeat.sent_s, now_s))
+                if self.sessions.over():
                     self.wake()
         if messages:
             consumer.ack_cumulative(messages[-1])
@@ -250,8 +242,8 @@ class Leadership(Service):
                     await self._functions.writer(stack, TAKE_TIMEOUT_S),
                     await self._assignments.writer(stack, TAKE_TIMEOUT_S),
                 )
-                self._sessions = WorkerSessions(self._lease_s)
-                self._sessions.suppose(
+                self.sessions = WorkerSessions(self._lease_s)
+                self.sessions.suppose(
                     {
                         Session(each.worker, each.session)
                         for each in self._assignments.records.values()
@@ -281,7 +273,7 @@ class Leadership(Service):
 
     async def _step(self, writer: LogWriter) -> float:
         """Decide and publish once; returns after how many seconds at most to do so again."""
-        for session in self._sessions.forget():
+        for session in self.sessions.forget():
             log.info("worker is gone", extra={"worker": session.worker})
         orders = self._decide({})
         is_asking = bool(orders.ask)
@@ -319,9 +311,9 @@ class Leadership(Service):
             Facts(
                 self._functions.records,
                 self._assignments.records,
-                self._sessions,
+                self.sessions,
                 ended,
-                self.draining,
+                self.sessions.draining,
                 self._balances,
             )
         )

@@ -36,7 +36,9 @@ class WorkerSessions:
         self._lease_s = lease_s * CLOCK_MARGIN
         # When the last heartbeat of each session was received.
         self._heard_s: dict[Session, float] = {}
-        self._newest: dict[str, Session] = {}
+        # By live worker: the session in which it takes instances. Heartbeats add it; it goes with
+        # the end of the session.
+        self.newest: dict[str, Session] = {}
         # Sessions whose worker asked for no instances.
         self._draining: set[Session] = set()
         self._caught_up_s = float("-inf")
@@ -49,8 +51,8 @@ class WorkerSessions:
 
     def heard(self, session: Session, now_s: float) -> None:
         """Note that a heartbeat of ``session`` was received."""
-        if session not in self._heard_s or session.worker not in self._newest:
-            self._newest[session.worker] = session
+        if session not in self._heard_s or session.worker not in self.newest:
+            self.newest[session.worker] = session
         self._heard_s[session] = now_s
 
     def drain(self, session: Session) -> None:
@@ -62,15 +64,15 @@ class WorkerSessions:
     def draining(self) -> frozenset[str]:
         """The live workers that ask for no instances."""
         return frozenset(
-            worker for worker, session in self._newest.items() if session in self._draining
+            worker for worker, session in self.newest.items() if session in self._draining
         )
 
     def left(self, session: Session) -> None:
         """Note that a worker has ended all instances of this session."""
         self._heard_s.pop(session, None)
         self._draining.discard(session)
-        if self._newest.get(session.worker) == session:
-            del self._newest[session.worker]
+        if self.newest.get(session.worker) == session:
+            del self.newest[session.worker]
 
     def caught_up(self, sent_s: float) -> None:
         """Note that the leader received its own heartbeat that it sent at ``sent_s``."""
@@ -94,11 +96,3 @@ class WorkerSessions:
     def may_run(self, session: Session) -> bool:
         """Whether instances that were assigned to this session may still run."""
         return session in self._heard_s
-
-    def current(self, worker: str) -> Session | None:
-        """The session in which the worker takes instances; None if the worker is not alive."""
-        return self._newest.get(worker)
-
-    def workers(self) -> list[str]:
-        """The live workers, sorted."""
-        return sorted(self._newest)

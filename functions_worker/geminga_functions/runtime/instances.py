@@ -13,24 +13,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
-from geminga import Tls
 from geminga_functions.errors import PackageError
-from geminga_functions.instance.messages import Start
 from geminga_functions.instance.worker_link import LEAVES_EARLIER_S
 from geminga_functions.names import InstanceName
 from geminga_functions.packages.cache import Prepared
+from geminga_functions.runtime.channel import RunningInstance
 from geminga_functions.runtime.config import RuntimeConfig
-from geminga_functions.runtime.reports import InstanceFailure, InstanceReport, InstanceState
-from geminga_functions.runtime.runner import Ending, InstanceRunner, Order, RunningInstance
+from geminga_functions.runtime.reports import (
+    SETTLED,
+    InstanceFailure,
+    InstanceReport,
+    InstanceState,
+)
+from geminga_functions.runtime.runner import Ending, Order, WorkerIdentity, order_of
 from geminga_functions.state.local_copy import LOCAL_COPY
 from geminga_protocol.functions.functions_pb2 import STOPPED, FunctionMetaData
 from geminga_runtime.backoff import Backoff
@@ -52,27 +54,11 @@ KILL_TIMEOUT_S = 5.0
 TRACE_CHARACTERS_MAX = 16 * 1024
 
 
-class Packages(Protocol):
-    """The packages that instances get their code from."""
-
-    def use(self, metadata: FunctionMetaData) -> AbstractAsyncContextManager[Prepared]:
-        """Prepare the package of a function; it stays on the disk until the block ends.
-
-        Raises ``PackageError``, ``ClientError``, ``OSError``.
-        """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerIdentity:
-    """The worker and its cluster, as instances see them in ``Start``."""
-
-    worker_id: str
-    cluster: str
-    service_url: str
-    web_url: str
-    functions_namespace: str = "public/functions"
-    tls: Tls = field(default_factory=Tls)
+# Starts an instance. Raises ``OSError`` if the machine cannot, and ``PackageError``.
+StartInstance = Callable[[Order], Awaitable[RunningInstance]]
+# Prepares the package of a function; it stays on the disk until the block ends. Raises
+# ``PackageError``, ``ClientError``, ``OSError``.
+UsePackage = Callable[[FunctionMetaData], AbstractAsyncContextManager[Prepared]]
 
 
 class Instances(Service):
@@ -85,16 +71,16 @@ class Instances(Service):
         self,
         identity: WorkerIdentity,
         config: RuntimeConfig,
-        runner: InstanceRunner,
-        packages: Packages,
+        start: StartInstance,
+        use_package: UsePackage,
         clock: Clock,
         random: Random,
     ) -> None:
         super().__init__()
         self.identity = identity
         self.config = config
-        self.runner = runner
-        self.packages = packages
+        self.start = start
+        self.use_package = use_package
         self.clock = clock
         self.random = random
         # Places for instances that load their function: each takes a processor meanwhile.
@@ -131,10 +117,6 @@ class Instances(Service):
             self._keepers[name] = new = Keeper(name, self)
             new.want(metadata)
             self.spawn(self._keep(new), name=f"keeper of {name}")
-
-    def present(self) -> frozenset[InstanceName]:
-        """The instances that may run here, including those that are being stopped."""
-        return frozenset(self._keepers)
 
     async def ended(self, name: InstanceName) -> None:
         """Return once this worker neither runs the instance nor has it assigned."""
@@ -185,7 +167,7 @@ class Instances(Service):
 
     async def _keep(self, keeper: Keeper) -> None:
         try:
-            while keeper.is_wanted:
+            while keeper.wanted is not None:
                 await keeper.keep()
                 # It runs elsewhere now, or no more, unless it comes back while this takes its time.
                 # The next run of a worker may go on with its copies.
@@ -226,7 +208,7 @@ class Instances(Service):
         async with asyncio.timeout(timeout_s):
             while True:
                 report = self.report(name)
-                if report is not None and report.version >= version and report.state.is_settled:
+                if report is not None and report.version >= version and report.state in SETTLED:
                     return report
                 await self._has_changed.wait()
 
@@ -265,7 +247,8 @@ class Keeper:
         self.running: RunningInstance | None = None
         self._instances = instances
         # The metadata of the version that is wanted; None: the instance is not assigned any more.
-        self._wanted: FunctionMetaData | None = None
+        # ``want`` sets it, while ``keep`` may be waiting for the end of an earlier version.
+        self.wanted: FunctionMetaData | None = None
         self._life: asyncio.Task[object] | None = None
         self._is_life_ending = False
         # What reports show: the version and state of the current life, how often the instance was
@@ -275,11 +258,6 @@ class Keeper:
         self._starts = 0
         self._failure: InstanceFailure | None = None
 
-    @property
-    def is_wanted(self) -> bool:
-        """Whether the instance is assigned to this worker."""
-        return self._wanted is not None
-
     def report(self) -> InstanceReport:
         """The report of the instance, at this moment."""
         pid = None if self.running is None else self.running.pid
@@ -288,7 +266,7 @@ class Keeper:
 
     def want(self, metadata: FunctionMetaData | None) -> None:
         """Run the version that ``metadata`` describe from now on; None: stop running."""
-        before, self._wanted = self._wanted, metadata
+        before, self.wanted = self.wanted, metadata
         if metadata is None or before is None or self._essence(before) != self._essence(metadata):
             self._cancel_life()
         elif not self._is_life_ending:
@@ -322,7 +300,7 @@ class Keeper:
 
     async def keep(self) -> None:
         """Live one life after the other, as long as the instance is wanted."""
-        while (wanted := self._wanted) is not None:
+        while (wanted := self.wanted) is not None:
             self._version = wanted.version
             self._is_life_ending = False
             self._life = self._instances.spawn(self._live(wanted), name=f"life of {self.name}")
@@ -377,7 +355,7 @@ class Keeper:
         """Prepare the package, start the instance, and wait for its end. Errors become endings."""
         self._change(InstanceState.PREPARING)
         try:
-            async with self._instances.packages.use(wanted) as prepared:
+            async with self._instances.use_package(wanted) as prepared:
                 return await self._run_once(wanted, prepared)
         except PackageError as error:
             return Ending(str(error), is_user_error=not error.retry)
@@ -397,8 +375,18 @@ class Keeper:
             self._change(InstanceState.STARTING)
             self._starts += 1
             began_s = instances.clock.monotonic()
-            order = self._order(wanted, prepared)
-            running = self.running = await instances.runner.start(order)
+            directory = instances.directory_of(self.name)
+            directory.mkdir(parents=True, exist_ok=True)
+            order = order_of(
+                self.name,
+                wanted,
+                prepared,
+                instances.identity,
+                config,
+                state_directory=directory,
+                lease_until_s=instances.lease_until_s,
+            )
+            running = self.running = await instances.start(order)
             try:
                 # While the process was created, ``self.running`` was None: the instance was neither
                 # killed at the end of the lease nor told of a new one.
@@ -428,34 +416,6 @@ class Keeper:
                 await running.stop(config.stop_timeout_s)
                 instances.stops.add((instances.clock.monotonic() - began_s) * 1000)
                 self.running = None
-
-    def _order(self, wanted: FunctionMetaData, prepared: Prepared) -> Order:
-        details, identity = wanted.functionDetails, self._instances.identity
-        config, tls = self._instances.config, identity.tls
-        state_directory = self._instances.directory_of(self.name)
-        state_directory.mkdir(parents=True, exist_ok=True)
-        start = Start(
-            details=details.SerializeToString(),
-            number=self.name.instance,
-            version=wanted.version,
-            worker_id=identity.worker_id,
-            cluster=identity.cluster,
-            service_url=identity.service_url,
-            web_url=identity.web_url,
-            package="" if prepared.package is None else str(prepared.package),
-            import_paths=":".join(map(str, prepared.import_paths)),
-            state_directory=str(state_directory),
-            lease_until_s=self._instances.lease_until_s,
-            functions_namespace=identity.functions_namespace,
-            async_messages_max=config.async_messages_max,
-            secrets_provider=config.secrets_provider_class_name,
-            secrets_config=config.secrets_provider_config,
-            tls_trust_file=os.fspath(tls.trust_file or ""),
-            tls_certificate_file=os.fspath(tls.certificate_file or ""),
-            tls_key_file=os.fspath(tls.key_file or ""),
-            tls_checks_hostname=tls.checks_hostname,
-        )
-        return Order(self.name, start, prepared.python, details.resources.ram)
 
     def _change(self, state: InstanceState) -> None:
         self._state = state

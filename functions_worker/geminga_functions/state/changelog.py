@@ -441,7 +441,7 @@ class ChangelogState(Service):
                         await writer.write({MARK: MARK_RECORD})
                         # What an earlier writer had in flight is stored by now, or never will be.
                         if await self._has_records(lane):
-                            raise StateChanged(topic)
+                            raise StateChanged(topic)  # noqa: TRY301 - closes the producer, too
                         self._made.add(lane)
                 except BaseException:
                     await writer.producer.close()
