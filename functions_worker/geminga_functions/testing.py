@@ -180,7 +180,7 @@ def _run_of(instance: Instance, topics: TestedTopics, loader: _Loader, state: Me
         topics.topics,
         sorted(topics.acknowledged),
         sorted(topics.refused),
-        instance.status(),
+        instance.counters.status(),
         state,
     )
 

@@ -45,7 +45,7 @@ from geminga_functions.instance.settlement import (
 )
 from geminga_functions.instance.spec import InstanceSpec
 from geminga_functions.instance.state import StateStore
-from geminga_functions.instance.status import Counters, InstanceStatus
+from geminga_functions.instance.status import Counters
 from geminga_functions.instance.user_code import Caller, OrderedTasks
 from geminga_functions.state.changes import Changes
 from geminga_protocol.functions.functions_pb2 import ATMOST_ONCE, EFFECTIVELY_ONCE, FunctionDetails
@@ -82,6 +82,7 @@ class Instance(Service):
     ) -> None:
         super().__init__()
         self.spec = spec
+        # Any thread may ask for their status.
         self.counters = Counters(clock)
         self.logger = logging.getLogger(f"function.{spec.name}")
         self._client = client
@@ -264,10 +265,6 @@ class Instance(Service):
         if self._sender is not None:
             await self._sender.finish()
 
-    def status(self) -> InstanceStatus:
-        """The counts of the instance; any thread may call this."""
-        return self.counters.status()
-
     # ---- consuming
 
     async def _pump(
@@ -365,7 +362,7 @@ class Instance(Service):
             ids |= {sequence_id_of(each.id): each for each in messages if each.topic == partition}
             left = [ids[each] for each in sorted(ids)]
             while left and not self._is_stopping and not self.failure.done():
-                if self._committer.is_lost(partition) and not consumer.is_active_in(partition):
+                if partition in self._committer.lost and not consumer.is_active_in(partition):
                     # The new owner of the partition is delivered these messages too. They are held
                     # back in case the partition returns: without them a later message would be
                     # committed before an earlier one.

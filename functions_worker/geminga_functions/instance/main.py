@@ -16,7 +16,7 @@ import sys
 from contextlib import suppress
 
 from geminga_functions.instance.messages import Stopped
-from geminga_functions.instance.worker_link import WorkerChannel, ignore_lease, loop_runner, run
+from geminga_functions.instance.worker_link import WorkerChannel, loop_runner, run
 from geminga_runtime.clock import SystemClock
 
 IS_LINUX = sys.platform == "linux"
@@ -33,7 +33,7 @@ def main() -> None:
     """Run one instance; exits with 1 if it failed."""
     # First of all: from here on the process cannot outlive its worker.
     end_with(int(sys.argv[2]))
-    arm = DeathTimer().arm if IS_LINUX else ignore_lease
+    arm = DeathTimer().arm if IS_LINUX else None
     sock = socket.socket(fileno=int(sys.argv[1]))
     channel = WorkerChannel(sock, SystemClock(), end_group, arm)
     try:

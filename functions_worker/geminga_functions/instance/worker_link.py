@@ -51,15 +51,12 @@ CLOSE_TIMEOUT_S = 2.0
 LEAVES_EARLIER_S = 0.05
 
 
-def ignore_lease(until_s: float) -> None:
-    """Arm no timer: an instance in a thread checks its lease before each message instead."""
-
-
 class WorkerChannel:
     """The instance's end of the channel to its worker, read by a thread of its own.
 
     The thread calls ``leave`` with the reason when the lease or the channel has ended, and ends.
-    ``on_lease`` is called with each new end of the lease, in seconds of the monotonic clock.
+    ``on_lease`` is called with each new end of the lease, in seconds of the monotonic clock; an
+    instance in a thread needs none, since it checks its lease before each message.
     """
 
     def __init__(
@@ -67,7 +64,7 @@ class WorkerChannel:
         sock: socket.socket,
         clock: Clock,
         leave: Callable[[str], None],
-        on_lease: Callable[[float], object] = ignore_lease,
+        on_lease: Callable[[float], object] | None = None,
     ) -> None:
         sock.setblocking(True)  # noqa: FBT003 - the standard library's
         self._socket = sock
@@ -92,7 +89,8 @@ class WorkerChannel:
 
     def _set_lease(self, until_s: float) -> None:
         self._lease_until_s = until_s - LEAVES_EARLIER_S
-        self._on_lease(until_s)
+        if self._on_lease is not None:
+            self._on_lease(until_s)
 
     def receive_start(self) -> Start:
         """Wait for the first message: what is to run. Blocks.
@@ -167,7 +165,7 @@ class WorkerChannel:
             case Lease(until_s):
                 self._set_lease(max(self._lease_until_s, until_s))
             case StatusRequest(request_id):
-                status = "" if self.instance is None else self.instance.status().to_json()
+                status = "" if self.instance is None else self.instance.counters.status().to_json()
                 self.send(StatusAnswer(request_id, status))
             case Stop(deadline_s):
                 assert self._loop is not None
