@@ -13,16 +13,14 @@ from geminga_functions.definitions.members import (
     GUARANTEES,
     Config,
     Members,
+    MemberType,
     check_topic,
     checked,
-    integer,
     is_topic,
-    mapping,
     producer_config,
     producer_of,
     resources_config,
     resources_of,
-    text,
 )
 from geminga_functions.errors import InvalidDefinition
 from geminga_functions.names import FunctionName
@@ -35,23 +33,23 @@ from geminga_protocol.functions.functions_pb2 import (
 
 # The members of upstream's SourceConfig.
 SOURCE: Members = {
-    "className": text,
-    "archive": text,
-    "sourceType": text,
-    "topicName": text,
-    "producerConfig": mapping,
-    "serdeClassName": text,
-    "schemaType": text,
-    "batchBuilder": text,
-    "configs": mapping,
-    "secrets": mapping,
-    "batchSourceConfig": mapping,
-    "parallelism": integer,
+    "className": MemberType.TEXT,
+    "archive": MemberType.TEXT,
+    "sourceType": MemberType.TEXT,
+    "topicName": MemberType.TEXT,
+    "producerConfig": MemberType.MAPPING,
+    "serdeClassName": MemberType.TEXT,
+    "schemaType": MemberType.TEXT,
+    "batchBuilder": MemberType.TEXT,
+    "configs": MemberType.MAPPING,
+    "secrets": MemberType.MAPPING,
+    "batchSourceConfig": MemberType.MAPPING,
+    "parallelism": MemberType.INTEGER,
     "processingGuarantees": GUARANTEES,
-    "resources": mapping,
-    "logTopic": text,
-    "runtimeFlags": text,
-    "customRuntimeOptions": text,
+    "resources": MemberType.MAPPING,
+    "logTopic": MemberType.TEXT,
+    "runtimeFlags": MemberType.TEXT,
+    "customRuntimeOptions": MemberType.TEXT,
 }
 # The function between a source and its topic, which upstream stores; instances here ignore it.
 IDENTITY = "org.apache.pulsar.functions.api.utils.IdentityFunction"
