@@ -7,6 +7,7 @@ and a scrape shows the last ones.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -89,7 +90,7 @@ class WorkerNumbers(Service):
         found = await asyncio.gather(*[ask(report.name) for report in instances.reports()])
         # An instance that does not answer is shown with its last status while it is on this worker.
         self._statuses = {
-            name: InstanceStatus.from_json(text) if text else self._statuses[name]
+            name: InstanceStatus.of(json.loads(text)) if text else self._statuses[name]
             for name, text in found
             if text or name in self._statuses
         }

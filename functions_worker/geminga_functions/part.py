@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
@@ -179,6 +179,7 @@ def rest_app(worker: Worker) -> AsgiApp:
     return worker_app(worker)
 
 
+@dataclass(slots=True, eq=False)
 class Front:
     """The application of the worker's port.
 
@@ -186,14 +187,15 @@ class Front:
     requests are answered with 503.
     """
 
-    def __init__(self, own: AsgiApp) -> None:
-        self.rest: AsgiApp | None = None
-        self._own = own
+    # Health and metrics.
+    own: AsgiApp
+    # REST; None until the worker serves.
+    rest: AsgiApp | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if not scope["path"].startswith("/admin/"):
-            await self._own(scope, receive, send)
+            await self.own(scope, receive, send)
         elif self.rest is not None:
             await self.rest(scope, receive, send)
         else:

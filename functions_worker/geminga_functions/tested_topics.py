@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, cast
 from uuid import uuid4
 
 import geminga
@@ -54,19 +53,13 @@ class TestedTopics:
         self.refused: set[int] = set()
         # Set once every message is acknowledged or refused.
         self.done = asyncio.Event()
-        self._check_done()
+        if not count:
+            self.done.set()
 
-    def note_ack(self, place: int) -> None:
-        """Record that a message is acknowledged."""
-        self.acknowledged.add(place)
-        self._check_done()
-
-    def note_nack(self, place: int) -> None:
-        """Record that a message is refused."""
-        self.refused.add(place)
-        self._check_done()
-
-    def _check_done(self) -> None:
+    def note(self, place: int, among: set[int]) -> None:
+        """Record that a message is ``acknowledged``, or ``refused``."""
+        among.add(place)
+        # A message may be both, one after the other: it counts once.
         if len(self.acknowledged | self.refused) == self._count:
             self.done.set()
 
@@ -81,23 +74,12 @@ class MemoryTopics(TestedTopics):
         self._waiting = messages[::-1]
 
     def consumer(self, *_: object, **__: object) -> AbstractAsyncContextManager[MemoryTopics]:
-        """The only consumer, which this object is itself."""
-        return self
+        """The only consumer, which this object is itself; nothing has to be closed."""
+        return nullcontext(self)
 
     async def producer(self, topic: str, **_: object) -> _Producer:
         """A producer of a topic in memory."""
         return _Producer(self.topics.setdefault(topic, []))
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        pass
 
     # ---- as a consumer
 
@@ -114,11 +96,11 @@ class MemoryTopics(TestedTopics):
 
     def ack(self, message: geminga.Message[bytes] | geminga.MessageId) -> None:
         """As ``Consumer.ack``."""
-        self.note_ack(message.position[1])
+        self.note(message.position[1], self.acknowledged)
 
     def nack(self, message: geminga.Message[bytes]) -> None:
         """As ``Consumer.nack``."""
-        self.note_nack(message.position[1])
+        self.note(message.position[1], self.refused)
 
 
 def _message(given: Input, place: int, serialize: Callable[[Any], bytes]) -> geminga.Message[bytes]:
@@ -133,11 +115,12 @@ def _message(given: Input, place: int, serialize: Callable[[Any], bytes]) -> gem
     return geminga.Message(serialize(given.value), delivery)
 
 
+@dataclass(frozen=True, slots=True)
 class _Producer:
     """The part of ``geminga.Producer`` that an instance uses."""
 
-    def __init__(self, stored: list[Stored]) -> None:
-        self._stored = stored
+    # What it appends to: the topic.
+    stored: list[Stored]
 
     async def ready(self) -> None:
         pass
@@ -157,8 +140,8 @@ class _Producer:
         pass
 
     def _store(self, value: bytes, options: Any) -> geminga.MessageId:  # noqa: ANN401
-        self._stored.append(Stored(value, cast(geminga.MessageOptions, options)))
-        return geminga.MessageId(2, len(self._stored) - 1)
+        self.stored.append(Stored(value, cast(geminga.MessageOptions, options)))
+        return geminga.MessageId(2, len(self.stored) - 1)
 
 
 class ClusterTopics(TestedTopics):
@@ -232,17 +215,15 @@ class _WatchedConsumer:
         self._consumer = consumer
         self._places = places
         self._watched = watched
+        # What an instance uses of it besides.
+        self.topics = consumer.topics
         self.receive = consumer.receive
         self.receive_many = consumer.receive_many
 
-    @property
-    def topics(self) -> list[str]:
-        return self._consumer.topics
-
     def ack(self, message: geminga.Message[Any] | geminga.MessageId) -> None:
         self._consumer.ack(message)
-        self._watched.note_ack(self._places[message.position])
+        self._watched.note(self._places[message.position], self._watched.acknowledged)
 
     def nack(self, message: geminga.Message[Any]) -> None:
         self._consumer.nack(message)
-        self._watched.note_nack(self._places[message.position])
+        self._watched.note(self._places[message.position], self._watched.refused)

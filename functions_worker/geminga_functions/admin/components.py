@@ -5,6 +5,7 @@ The three kinds have the same requests; ``kinds`` says in what they differ.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -95,16 +96,20 @@ async def _found(facade: FacadeArg, kind: KindArg, name: NameArg) -> FunctionMet
 FoundArg = Annotated[FunctionMetaData, Depends(_found)]
 
 
-async def _instance(
+async def _instances(
     request: Request, kind: KindArg, name: NameArg, found: FoundArg
-) -> InstanceName:
+) -> list[InstanceName]:
+    """The instance in the path, or all of the component. Raises ``RestError`` 400."""
+    count = found.functionDetails.parallelism
+    if "instance" not in request.path_params:
+        return [InstanceName(name, number) for number in range(count)]
     number = integer_in_path(request, "instance")
-    if not 0 <= number < found.functionDetails.parallelism:
+    if not 0 <= number < count:
         raise RestError(400, f"{kind.word} {name.name} doesn't have instance with id {number}")
-    return InstanceName(name, number)
+    return [InstanceName(name, number)]
 
 
-InstanceArg = Annotated[InstanceName, Depends(_instance)]
+InstancesArg = Annotated[list[InstanceName], Depends(_instances)]
 
 
 # --- create, update, delete
@@ -127,7 +132,7 @@ async def create(request: Request, facade: FacadeArg, kind: KindArg, name: NameA
         await upload.take(request, facade, kind, name)
         metadata = _created(kind, name, upload, facade.worker.clock.wall_ms())
         await _check_deduplication(facade, metadata)
-        await facade.submit(name, metadata)
+        await facade.change(name, metadata)
     except BaseException:
         await _discard_unused(facade, name, upload)
         raise
@@ -149,7 +154,7 @@ async def update(request: Request, facade: FacadeArg, kind: KindArg, name: NameA
         await upload.take(request, facade, kind, name)
         metadata = _changed(kind, name, upload, existing)
         await _check_deduplication(facade, metadata)
-        await facade.submit(name, metadata)
+        await facade.change(name, metadata)
     except BaseException:
         await _discard_unused(facade, name, upload)
         raise
@@ -292,7 +297,7 @@ async def _check_deduplication(facade: Facade, metadata: FunctionMetaData) -> No
 @router.delete(ONE, dependencies=CHANGES)
 async def delete(facade: FacadeArg, name: NameArg, existing: FoundArg) -> Response:
     """Delete a component with its package; its instances end."""
-    await facade.remove(name, _next_version(existing))
+    await facade.change(name, _next_version(existing), is_removal=True)
     await facade.discard(existing.packageLocation.packagePath)
     return no_content()
 
@@ -319,33 +324,26 @@ async def get(kind: KindArg, found: FoundArg) -> Response:
     return Json(kind.config_of(found.functionDetails))
 
 
-def _instances(name: FunctionName, found: FunctionMetaData) -> list[InstanceName]:
-    return [InstanceName(name, number) for number in range(found.functionDetails.parallelism)]
-
-
 @router.get(ONE + "/status", dependencies=READS)
-async def get_status(facade: FacadeArg, kind: KindArg, name: NameArg, found: FoundArg) -> Response:
-    """The status of a component: what its instances do, and their last errors."""
-    seen = await facade.seen_all(_instances(name, found))
+@router.get(ONE + "/{instance}/status", dependencies=READS)
+async def get_status(
+    request: Request, facade: FacadeArg, kind: KindArg, instances: InstancesArg
+) -> Response:
+    """The status of a component, or of one instance: what they do, and their last errors."""
+    seen = await asyncio.gather(*[facade.seen(each) for each in instances])
+    if "instance" in request.path_params:
+        return Json(kind.status_of(seen[0]))
     return Json(component_status(seen, kind.status_of))
 
 
 @router.get(ONE + "/stats", dependencies=READS)
-async def get_stats(facade: FacadeArg, name: NameArg, found: FoundArg) -> Response:
-    """The counts of all instances of a component."""
-    return Json(function_stats(await facade.seen_all(_instances(name, found))))
-
-
-@router.get(ONE + "/{instance}/status", dependencies=READS)
-async def get_instance_status(facade: FacadeArg, kind: KindArg, instance: InstanceArg) -> Response:
-    """The status of an instance."""
-    return Json(kind.status_of(await facade.seen(instance)))
-
-
 @router.get(ONE + "/{instance}/stats", dependencies=READS)
-async def get_instance_stats(facade: FacadeArg, instance: InstanceArg) -> Response:
-    """The counts of an instance."""
-    return Json(instance_stats(await facade.seen(instance)))
+async def get_stats(request: Request, facade: FacadeArg, instances: InstancesArg) -> Response:
+    """The counts of all instances of a component, or of one."""
+    seen = await asyncio.gather(*[facade.seen(each) for each in instances])
+    if "instance" in request.path_params:
+        return Json(instance_stats(seen[0]))
+    return Json(function_stats(seen))
 
 
 # --- start, stop, restart
@@ -363,46 +361,31 @@ async def _set_states(
         metadata.instanceStates.setdefault(number, RUNNING)
     for each in instances:
         metadata.instanceStates[each.instance] = state
-    await facade.submit(instances[0].function, metadata)
+    await facade.change(instances[0].function, metadata)
     return no_content()
 
 
 @router.post(ONE + "/stop", dependencies=CHANGES)
-async def stop(facade: FacadeArg, name: NameArg, found: FoundArg) -> Response:
-    """Stop all instances of a component."""
-    return await _set_states(facade, found, _instances(name, found), STOPPED)
+@router.post(ONE + "/{instance}/stop", dependencies=CHANGES)
+async def stop(facade: FacadeArg, found: FoundArg, instances: InstancesArg) -> Response:
+    """Stop all instances of a component, or one."""
+    return await _set_states(facade, found, instances, STOPPED)
 
 
 @router.post(ONE + "/start", dependencies=CHANGES)
-async def start(facade: FacadeArg, name: NameArg, found: FoundArg) -> Response:
-    """Start the stopped instances of a component."""
-    return await _set_states(facade, found, _instances(name, found), RUNNING)
+@router.post(ONE + "/{instance}/start", dependencies=CHANGES)
+async def start(facade: FacadeArg, found: FoundArg, instances: InstancesArg) -> Response:
+    """Start the stopped instances of a component, or one that is stopped."""
+    return await _set_states(facade, found, instances, RUNNING)
 
 
 @router.post(ONE + "/restart", dependencies=CHANGES)
-async def restart(facade: FacadeArg, name: NameArg, found: FoundArg) -> Response:
-    """End all instances of a component and start them anew."""
-    for each in _instances(name, found):
-        await facade.restart(each)
-    return no_content()
-
-
-@router.post(ONE + "/{instance}/stop", dependencies=CHANGES)
-async def stop_instance(facade: FacadeArg, found: FoundArg, instance: InstanceArg) -> Response:
-    """Stop an instance."""
-    return await _set_states(facade, found, [instance], STOPPED)
-
-
-@router.post(ONE + "/{instance}/start", dependencies=CHANGES)
-async def start_instance(facade: FacadeArg, found: FoundArg, instance: InstanceArg) -> Response:
-    """Start a stopped instance."""
-    return await _set_states(facade, found, [instance], RUNNING)
-
-
 @router.post(ONE + "/{instance}/restart", dependencies=CHANGES)
-async def restart_instance(facade: FacadeArg, instance: InstanceArg) -> Response:
-    """End an instance and start it anew."""
-    await facade.restart(instance)
+async def restart(facade: FacadeArg, instances: InstancesArg) -> Response:
+    """End all instances of a component, or one, and start them anew."""
+    # One after the other: the others go on processing messages meanwhile.
+    for each in instances:
+        await facade.restart(each)
     return no_content()
 
 

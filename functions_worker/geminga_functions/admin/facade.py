@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from uuid import uuid4
 
 from geminga_functions.admin.reports import Seen
@@ -33,11 +34,11 @@ LEADER_PATH = "/admin/v3/functions/leader"
 NO_LEADER = "Leader not yet ready. Please retry again"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Facade:
     """The functions and instances of the whole cluster, as ``worker`` reaches them."""
 
-    def __init__(self, worker: Worker) -> None:
-        self.worker = worker
+    worker: Worker
 
     def find(self, name: FunctionName) -> FunctionMetaData | None:
         """The current metadata of a function, None if it does not exist."""
@@ -45,20 +46,14 @@ class Facade:
 
     # --- changes
 
-    async def submit(self, name: FunctionName, metadata: FunctionMetaData) -> None:
-        """Let the leader store the metadata of a function; returns once this worker has read them.
-
-        Raises ``RestError``, ``NotLeader``, ``ClientError``, ``ServerUnreachable``.
-        """
-        await self._change(name, metadata, is_removal=False)
-
-    async def remove(self, name: FunctionName, metadata: FunctionMetaData) -> None:
-        """Let the leader remove a function. Raises as ``submit``."""
-        await self._change(name, metadata, is_removal=True)
-
-    async def _change(
-        self, name: FunctionName, metadata: FunctionMetaData, *, is_removal: bool
+    async def change(
+        self, name: FunctionName, metadata: FunctionMetaData, *, is_removal: bool = False
     ) -> None:
+        """Let the leader store the metadata of a function, or remove it.
+
+        Returns once this worker has read the change. Raises ``RestError``, ``NotLeader``,
+        ``ClientError``, ``ServerUnreachable``.
+        """
         if self.worker.leadership.is_leader:
             await self.lead(name, metadata, is_removal=is_removal)
             return
@@ -163,10 +158,6 @@ class Facade:
         except (ClusterUnknown, ServerUnreachable, KeyError, TypeError) as error:
             reason = str(error)
         return Seen(worker_id, error=f"the worker {worker_id} does not say: {reason}")
-
-    async def seen_all(self, instances: list[InstanceName]) -> list[Seen]:
-        """All of these instances, requested at the same time."""
-        return await asyncio.gather(*[self.seen(each) for each in instances])
 
     async def seen_here(self, instance: InstanceName, version: int, wait_s: float) -> Seen:
         """As ``seen``, of an instance of this worker."""

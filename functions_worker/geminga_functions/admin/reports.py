@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from geminga_functions.instance.status import ExceptionReport, InstanceStatus, Numbers
@@ -42,7 +43,7 @@ class Seen:
 
     @classmethod
     def of(cls, worker_id: str, report: InstanceReport, status: str | None) -> Seen:
-        """An instance as its worker sees it itself. Raises as ``InstanceStatus.from_json``."""
+        """An instance as its worker sees it itself. Raises as ``InstanceStatus.of``."""
         failure = report.failure
         return cls(
             worker_id,
@@ -50,28 +51,19 @@ class Seen:
             report.restarts,
             failure.trace if failure else "",
             failure.is_user_error if failure else False,
-            InstanceStatus.from_json(status) if status else None,
+            InstanceStatus.of(json.loads(status)) if status else None,
         )
-
-    def to_json(self) -> Document:
-        """Encode it for another worker."""
-        return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Seen:
-        """Decode what ``to_json`` made. Raises ``KeyError``, ``TypeError`` for anything else."""
+        """Decode what ``asdict`` made of one, for another worker.
+
+        Raises ``KeyError``, ``TypeError`` for anything else.
+        """
         fields: Document = dict(value)
         status = fields["status"]
         if status is not None:
-            fields["status"] = InstanceStatus(
-                Numbers(**status["total"]),
-                Numbers(**status["last_minute"]),
-                status["written"],
-                status["last_invocation_ms"],
-                tuple(ExceptionReport(**each) for each in status["latest_user_exceptions"]),
-                tuple(ExceptionReport(**each) for each in status["latest_system_exceptions"]),
-                status["user_metrics"],
-            )
+            fields["status"] = InstanceStatus.of(status)
         return cls(**fields)
 
 
@@ -95,8 +87,12 @@ def instance_status(seen: Seen) -> Document:
     }
 
 
-def _connector_status(seen: Seen, taken: str, given: str, failed: str) -> Document:
-    """The status of a source or a sink: the same numbers as a function's, under other names."""
+def connector_status(seen: Seen, *, taken: str, given: str, failed: str) -> Document:
+    """``SourceInstanceStatusData`` or ``SinkInstanceStatusData``.
+
+    They have the same numbers as that of a function; ``taken``, ``given`` and ``failed`` are the
+    names, or parts of names, in which the two differ.
+    """
     status = seen.status or InstanceStatus()
     total = status.total
     return {
@@ -113,16 +109,6 @@ def _connector_status(seen: Seen, taken: str, given: str, failed: str) -> Docume
         "lastReceivedTime": status.last_invocation_ms,
         "workerId": seen.worker_id,
     }
-
-
-def source_instance_status(seen: Seen) -> Document:
-    """``SourceInstanceStatusData``."""
-    return _connector_status(seen, "numReceivedFromSource", "numWritten", "Source")
-
-
-def sink_instance_status(seen: Seen) -> Document:
-    """``SinkInstanceStatusData``."""
-    return _connector_status(seen, "numReadFromPulsar", "numWrittenToSink", "Sink")
 
 
 def component_status(instances: Sequence[Seen], status_of: Callable[[Seen], Document]) -> Document:

@@ -12,6 +12,7 @@ import asyncio
 import re
 import urllib.request
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from http.client import HTTPMessage
 from typing import IO
 from urllib.error import HTTPError
@@ -37,15 +38,15 @@ FETCH_TIMEOUT_S = 30.0
 FETCH_BYTES = 256 * 1024
 
 
+@dataclass(slots=True)
 class Upload:
     """The content of a form that creates or updates a component."""
 
-    def __init__(self) -> None:
-        self.config: Config | None = None
-        # Of the package, which is stored as soon as it has been read; empty without one. The
-        # caller must remove it if the request is refused.
-        self.package_path = ""
-        self.file_name = ""
+    config: Config | None = None
+    # Of the package, which is stored as soon as it has been read; empty without one. The caller
+    # must remove it if the request is refused.
+    package_path: str = ""
+    file_name: str = ""
 
     async def take(self, request: Request, facade: Facade, kind: Kind, name: FunctionName) -> None:
         """Read the form, and store its package as it arrives. Raises ``RestError``."""

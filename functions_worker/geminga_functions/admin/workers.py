@@ -7,6 +7,7 @@ import resource
 import sys
 import threading
 from collections import defaultdict
+from dataclasses import asdict
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -220,7 +221,7 @@ async def get_instance(request: Request, facade: FacadeArg, name: NameArg) -> Re
         seen = await facade.seen_here(instance, version, wait_s)
     except TimeoutError:
         raise RestError(408, f"{instance} has not settled in {wait_s:g} s") from None
-    return Json(seen.to_json())
+    return Json(asdict(seen))
 
 
 @router.post(INSTANCE + "/restart", dependencies=CHANGES, include_in_schema=False)

@@ -90,9 +90,11 @@ class InstanceStatus:
         return text
 
     @classmethod
-    def from_json(cls, text: str) -> InstanceStatus:
-        """Decode what ``to_json`` made. Raises ``ValueError``, ``TypeError`` or ``KeyError``."""
-        fields: dict[str, Any] = json.loads(text)
+    def of(cls, fields: Mapping[str, Any]) -> InstanceStatus:
+        """The status with these fields, parsed from what ``to_json`` made.
+
+        Raises ``TypeError`` or ``KeyError`` for other fields.
+        """
         return cls(
             Numbers(**fields["total"]),
             Numbers(**fields["last_minute"]),

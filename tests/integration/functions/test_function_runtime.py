@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import io
+import json
 import os
 import signal
 import subprocess
@@ -98,7 +99,7 @@ class Worker:
     async def status(self, instance: InstanceName) -> InstanceStatus:
         status = await self.runtime.instances.status(instance, TIMEOUT_S)
         assert status is not None
-        return InstanceStatus.from_json(status)
+        return InstanceStatus.of(json.loads(status))
 
 
 @pytest.fixture
@@ -377,7 +378,7 @@ async def told_of(worker: Worker, instance: InstanceName) -> str:
     text = "" if report.failure is None else report.failure.trace
     status = await worker.runtime.instances.status(instance, TIMEOUT_S)
     if status:
-        counted = InstanceStatus.from_json(status)
+        counted = InstanceStatus.of(json.loads(status))
         text += "".join(each.text for each in counted.latest_user_exceptions)
         text += f"; received {counted.total.received} of {counted.total.processed} processed"
     return text
