@@ -43,6 +43,7 @@ from geminga_functions.tested_topics import (
 )
 from geminga_protocol.functions.functions_pb2 import EARLIEST, FunctionDetails
 from geminga_runtime.clock import SystemClock
+from geminga_runtime.threads import Threads
 from geminga_simulation.event_loop.clock import SimulatedClock
 from geminga_simulation.event_loop.loop import SimulatedLoop
 
@@ -132,7 +133,7 @@ async def _run_in_memory(
         SimulatedClock(),
         loader,
         state,
-        threads=_Here(),
+        threads=_Here(0, "tested"),
     )
     await _process(instance, topics)
     return _run_of(instance, topics, loader, state)
@@ -198,11 +199,8 @@ class _Loader(Loader):
         return self._known[name] if name in self._known else super().find(name)
 
 
-class _Here:
-    """A ``Caller`` that calls the user's code in the thread of the test."""
+class _Here(Threads):
+    """No threads: the user's code is called in the thread of the test."""
 
     async def run(self, call: Callable[[], ResultT]) -> ResultT:
         return call()
-
-    def close(self) -> None:
-        pass

@@ -32,10 +32,8 @@ RETRY_S = 1.0
 class Brokers(Protocol):
     """What knows the brokers: one of the two classes below."""
 
-    @property
-    def view(self) -> BrokerView:
-        """The brokers that are known now."""
-        ...
+    # The brokers that are known now. It is replaced as a whole, never changed.
+    view: BrokerView
 
 
 class ListedBrokers:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 log = logging.getLogger(__name__)
 
@@ -146,14 +146,15 @@ class Splice:
         self.client.transport.abort()
 
 
+@dataclass(slots=True, eq=False)
 class Splices:
     """All open splices of a proxy."""
 
-    def __init__(self, read_timeout_s: float) -> None:
-        # In the order in which they began.
-        self.open: dict[Splice, None] = {}
-        self.counts = SpliceCounts()
-        self._read_timeout_s = read_timeout_s
+    # A splice on whose broker's side nothing moves for so long is cut off.
+    read_timeout_s: float
+    # In the order in which they began. Each puts itself in, and takes itself out.
+    open: dict[Splice, None] = field(default_factory=dict["Splice", None])
+    counts: SpliceCounts = field(default_factory=SpliceCounts)
 
     def review(self, passed_s: float) -> None:
         """End the splices on whose brokers' sides nothing has moved for the read timeout.
@@ -164,6 +165,6 @@ class Splices:
             pieces = splice.broker.pieces
             splice.silent_s = splice.silent_s + passed_s if pieces == splice.pieces_seen else 0.0
             splice.pieces_seen = pieces
-            if splice.silent_s >= self._read_timeout_s:
+            if splice.silent_s >= self.read_timeout_s:
                 log.info("splice cut off: nothing came from the broker, or went to the client")
                 splice.abort()

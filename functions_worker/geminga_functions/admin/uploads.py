@@ -112,7 +112,8 @@ async def fetched(url: str, allowed: Sequence[str], word: str) -> AsyncIterator[
     Raises ``RestError`` 400.
     """
     try:
-        opened = await asyncio.to_thread(_open, url, allowed)
+        opener = urllib.request.build_opener(_Redirects(allowed))
+        opened = await asyncio.to_thread(opener.open, url, timeout=FETCH_TIMEOUT_S)
         try:
             while chunk := await asyncio.to_thread(opened.read, FETCH_BYTES):
                 yield chunk
@@ -147,10 +148,3 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
             reason = f"it redirects to {newurl}, which is not allowed"
             raise HTTPError(newurl, code, reason, headers, fp)
         return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-def _open(url: str, allowed: Sequence[str]) -> IO[bytes]:
-    """Request the URL. Blocks; raises ``OSError``, ``ValueError``."""
-    opener = urllib.request.build_opener(_Redirects(allowed))
-    opened: IO[bytes] = opener.open(url, timeout=FETCH_TIMEOUT_S)
-    return opened

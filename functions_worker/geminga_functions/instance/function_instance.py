@@ -46,7 +46,7 @@ from geminga_functions.instance.settlement import (
 from geminga_functions.instance.spec import InstanceSpec
 from geminga_functions.instance.state import StateStore
 from geminga_functions.instance.status import Counters
-from geminga_functions.instance.user_code import Caller, OrderedTasks
+from geminga_functions.instance.user_code import OrderedTasks
 from geminga_functions.state.changes import Changes
 from geminga_protocol.functions.functions_pb2 import ATMOST_ONCE, EFFECTIVELY_ONCE, FunctionDetails
 from geminga_runtime.clock import Clock
@@ -76,7 +76,7 @@ class Instance(Service):
         loader: Loader,
         state: StateStore,
         *,
-        threads: Caller | None = None,
+        threads: Threads | None = None,
         may_run: Callable[[], bool] = lambda: True,
         processor_class: type[Processor] = Processor,
     ) -> None:
@@ -111,7 +111,8 @@ class Instance(Service):
         )
         self.failure: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._committer = Committer(state, self._outputs, self.failure)
-        self._threads: Caller = threads or Threads(1, f"function {spec.name}")
+        # One thread, since code of users need not expect to be called twice at a time.
+        self._threads = threads or Threads(1, f"function {spec.name}")
         # The tasks that consume inputs, and those of them that only wait for a message or a record:
         # ``stop`` cancels the waiting ones and lets the others finish. (A dict keeps their order.)
         self._pumps: list[asyncio.Task[Any]] = []

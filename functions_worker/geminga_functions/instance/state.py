@@ -3,51 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from geminga_functions.state.changes import Changes, State
+from geminga_functions.state.changelog import ChangelogState
+from geminga_functions.state.changes import Changes
 from geminga_functions.state.table import Commit
-
-
-class StateStore(State, Protocol):
-    """The state of a function as one instance sees it.
-
-    Reading and applying changes do not wait for a broker; both may be done in the thread of the
-    user's code.
-    """
-
-    async def begin_use(self) -> None:
-        """Read what all instances have stored by now, and follow what they store from now on.
-
-        The first use in the thread of the user's code does that by itself. Code on the loop cannot
-        wait for it, so this must be called before. Raises ``GemingaError``.
-        """
-        ...
-
-    async def commit(self) -> None:
-        """Store all applied changes: all of them or none. Raises ``GemingaError``."""
-        ...
-
-    async def claim(self, partition: str) -> Commit | None:
-        """Become the only instance that commits inputs of a partition.
-
-        Returns the last commit of its inputs, whichever instance made it, None if there is none.
-        After that the state has all that any instance had stored. Raises ``GemingaError``.
-        """
-        ...
-
-    async def commit_inputs(self, partition: str, changes: Changes, commit: Commit) -> None:
-        """Store and apply the changes of inputs of a partition, together with ``commit``.
-
-        Raises ``GemingaError``: ``ProducerFenced`` where another instance has claimed the
-        partition; then nothing is changed.
-        """
-        ...
 
 
 @dataclass(slots=True, eq=False)
 class MemoryState:
-    """A ``StateStore`` that ends with its process: for tests of functions."""
+    """A state that ends with its process, and has one user: for tests of functions."""
 
     # ``apply`` alone changes them.
     values: dict[str, bytes] = field(default_factory=dict[str, bytes])
@@ -85,10 +49,15 @@ class MemoryState:
     async def commit(self) -> None:
         """Do nothing: the state is in memory alone."""
 
-    async def claim(self, partition: str) -> Commit | None:  # noqa: ARG002 - as StateStore
-        """As ``StateStore.claim``: no other run has committed anything."""
+    async def claim(self, partition: str) -> Commit | None:  # noqa: ARG002 - as there
+        """As ``ChangelogState.claim``: no other run has committed anything."""
         return None
 
     async def commit_inputs(self, partition: str, changes: Changes, commit: Commit) -> None:  # noqa: ARG002
-        """As ``StateStore.commit_inputs``, without storing."""
+        """As ``ChangelogState.commit_inputs``, without storing."""
         self.apply(changes)
+
+
+# The state of a function as one instance sees it. Reading it and applying changes do not wait for a
+# broker; both may be done in the thread of the user's code.
+StateStore = ChangelogState | MemoryState

@@ -1,4 +1,4 @@
-"""The state of a function, kept in topics: the ``StateStore`` of instances, and what REST reads.
+"""The state of a function, kept in topics: what instances use, and what REST reads.
 
 Lanes are topics in the namespace of the workers' own topics. A lane is created by its first change,
 has one writer, and is followed by all others. The state is what all lanes together say (``table``).
@@ -111,7 +111,7 @@ class ChangelogState(Service):
         self._is_used = False
         self._loop_thread = threading.get_ident()
 
-    # --- StateStore
+    # --- what instances and REST do with it
 
     def sum_of(self, key: str) -> int | None:
         """As ``StateView.sum_of``."""
@@ -152,7 +152,11 @@ class ChangelogState(Service):
             self._is_used = True
 
     async def begin_use(self) -> None:
-        """As ``StateStore.begin_use``."""
+        """Read what all instances have stored by now, and follow what they store from now on.
+
+        The first use in the thread of the user's code does that by itself. Code on the loop cannot
+        wait for it, so this must be called before. Raises ``GemingaError``.
+        """
         await self.refresh()
         self._is_used = True
 
@@ -168,9 +172,9 @@ class ChangelogState(Service):
             raise
 
     async def commit(self) -> None:
-        """As ``StateStore.commit``: after a crash all of the changes are there, or none.
+        """Store all applied changes: after a crash all of them are there, or none.
 
-        Raises ``ProducerFenced`` if another instance has taken the lane.
+        Raises ``GemingaError``: ``ProducerFenced`` if another instance has taken the lane.
         """
         # Even if nothing was changed: results may rest on something that was read wrong.
         self._check()
@@ -181,7 +185,11 @@ class ChangelogState(Service):
         await self._store(self._lane, lambda: dict(self._table.staged))
 
     async def claim(self, partition: str) -> Commit | None:
-        """As ``StateStore.claim``."""
+        """Become the only instance that commits inputs of a partition.
+
+        Returns the last commit of its inputs, whichever instance made it, None if there is none.
+        After that the state has all that any instance had stored. Raises ``GemingaError``.
+        """
         lane = lane_of_partition(partition)
         async with self._moving:
             self._check()
@@ -194,7 +202,11 @@ class ChangelogState(Service):
             return self._table.commit_of(lane)
 
     async def commit_inputs(self, partition: str, changes: Changes, commit: Commit) -> None:
-        """As ``StateStore.commit_inputs``."""
+        """Store and apply the changes of inputs of a partition, together with ``commit``.
+
+        Raises ``GemingaError``: ``ProducerFenced`` where another instance has claimed the
+        partition; then nothing is changed.
+        """
         lane = lane_of_partition(partition)
         if not self._is_used and (changes.values or changes.counters):
             await self.begin_use()
