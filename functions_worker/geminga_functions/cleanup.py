@@ -90,7 +90,16 @@ class Cleanup(Service):
         left = deletions(details, self._web_url) if details.source.cleanupSubscription else []
         for _ in range(TRIES_MAX):
             left = [each for each in left if not await self._has_done(each)]
-            if await self._has_no_state(name) and not left:
+            try:
+                topics = await self._state_topics(name)
+            except geminga.ClientError:
+                has_state = True  # for all that is known
+            else:
+                calls = [RestCall("DELETE", topic_url(self._web_url, each, "")) for each in topics]
+                # Brokers refuse to delete a topic that an instance still has open. A list, not a
+                # generator: every topic is tried, even after one that could not be deleted.
+                has_state = not all([await self._has_done(each) for each in calls])
+            if not has_state and not left:
                 return
             await asyncio.sleep(RETRY_S)
             if name in self._functions.records:
@@ -99,19 +108,6 @@ class Cleanup(Service):
             "subscriptions or topics of state of a deleted function are left",
             extra={"function": str(name), "urls": [each.url for each in left]},
         )
-
-    async def _has_no_state(self, name: FunctionName) -> bool:
-        """Delete the topics of the function's state; returns whether none is left.
-
-        Brokers refuse to delete a topic that an instance still has open.
-        """
-        try:
-            topics = await self._state_topics(name)
-        except geminga.ClientError:
-            return False
-        calls = [RestCall("DELETE", topic_url(self._web_url, each, "")) for each in topics]
-        # A list, not a generator: every topic is tried, even after one that could not be deleted.
-        return all([await self._has_done(each) for each in calls])
 
     async def _has_done(self, call: RestCall) -> bool:
         try:

@@ -69,7 +69,17 @@ class MemoryTopics(TestedTopics):
 
     def __init__(self, inputs: Sequence[Input], serialize: Callable[[Any], bytes]) -> None:
         super().__init__(len(inputs))
-        messages = [_message(each, place, serialize) for place, each in enumerate(inputs)]
+        messages: list[geminga.Message[bytes]] = []
+        for place, given in enumerate(inputs):
+            metadata = MessageMetadata(producer_name="test", sequence_id=place, publish_time=0)
+            if given.key is not None:
+                metadata.partition_key = given.key
+            for name, value in given.properties.items():
+                metadata.properties.add(key=name, value=value)
+            metadata.event_time = given.event_time_ms
+            # The entry id is the place of the message, by which its acknowledgement is recorded.
+            delivery = Delivery(given.topic, (1, place), -1, metadata)
+            messages.append(geminga.Message(serialize(given.value), delivery))
         # The messages that are not received yet, the next one last.
         self._waiting = messages[::-1]
 
@@ -101,18 +111,6 @@ class MemoryTopics(TestedTopics):
     def nack(self, message: geminga.Message[bytes]) -> None:
         """As ``Consumer.nack``."""
         self.note(message.position[1], self.refused)
-
-
-def _message(given: Input, place: int, serialize: Callable[[Any], bytes]) -> geminga.Message[bytes]:
-    metadata = MessageMetadata(producer_name="test", sequence_id=place, publish_time=0)
-    if given.key is not None:
-        metadata.partition_key = given.key
-    for name, value in given.properties.items():
-        metadata.properties.add(key=name, value=value)
-    metadata.event_time = given.event_time_ms
-    # The entry id is the place of the message, by which its acknowledgement is recorded.
-    delivery = Delivery(given.topic, (1, place), -1, metadata)
-    return geminga.Message(serialize(given.value), delivery)
 
 
 @dataclass(frozen=True, slots=True)

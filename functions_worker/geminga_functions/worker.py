@@ -141,7 +141,7 @@ class Worker(Service):
             self.spawn_every(self.config.topic_compaction_s, self._compact, name="compaction")
 
     def _close_states(self) -> None:
-        if self.states.states.keys() - self.functions.records.keys():
+        if self.states.open.keys() - self.functions.records.keys():
             work = self.states.close_but(self.functions.records)
             self.spawn(work, name="states of deleted functions")
 

@@ -145,10 +145,10 @@ class Facade:
         worker_id = assigned.worker
         if worker_id == self.worker.me.worker_id:
             return await self.seen_here(instance, version, wait_s)
-        path = f"{instance_path(instance)}?version={version}&wait_s={wait_s}"
+        query = f"?version={version}&wait_s={wait_s}"
         timeout_s = STATUS_TIMEOUT_S + wait_s + CALL_SLACK_S
         try:
-            answer = await self._ask(worker_id, "GET", path, timeout_s)
+            answer = await self._ask(worker_id, "GET", instance, query, timeout_s)
             if answer.status == 408:
                 raise TimeoutError
             value = answer.json()
@@ -183,19 +183,23 @@ class Facade:
         if assigned.worker == self.worker.me.worker_id:
             await self.worker.runtime.instances.restart(instance)
             return
-        path = f"{instance_path(instance)}/restart"
-        answer = await self._ask(assigned.worker, "POST", path, LEADER_TIMEOUT_S)
+        answer = await self._ask(assigned.worker, "POST", instance, "/restart", LEADER_TIMEOUT_S)
         if not answer.is_success:
             raise RestError(answer.status, answer.reason)
 
-    async def _ask(self, worker_id: str, method: str, path: str, timeout_s: float) -> RestAnswer:
-        """Send a request to another worker. Raises ``ClusterUnknown``, ``ServerUnreachable``."""
+    async def _ask(
+        self, worker_id: str, method: str, instance: InstanceName, rest: str, timeout_s: float
+    ) -> RestAnswer:
+        """Send another worker a request about an instance of it; ``rest`` ends the path.
+
+        Raises ``ClusterUnknown``, ``ServerUnreachable``.
+        """
         worker = (await self.worker.membership.members()).find(worker_id)
         if worker is None:
             raise ClusterUnknown(f"{worker_id} is gone")
-        return await self.worker.calls.call(
-            RestCall(method, f"{worker.url}{path}", timeout_s=timeout_s)
-        )
+        path = f"{INSTANCES_PATH}/{instance.function.url_path}/{instance.instance}"
+        call = RestCall(method, f"{worker.url}{path}{rest}", timeout_s=timeout_s)
+        return await self.worker.calls.call(call)
 
     async def leader(self) -> WorkerInfo:
         """The worker that leads. Raises ``RestError`` 503, ``ClusterUnknown``."""
@@ -203,11 +207,6 @@ class Facade:
         if leader is None:
             raise RestError(503, NO_LEADER)
         return leader
-
-
-def instance_path(instance: InstanceName) -> str:
-    """The path at which a worker reports on an instance that it runs."""
-    return f"{INSTANCES_PATH}/{instance.function.url_path}/{instance.instance}"
 
 
 def _form(metadata: bytes, *, is_removal: bool) -> tuple[str, bytes]:

@@ -67,11 +67,6 @@ class Heartbeats(Service):
         self._session = ""
         self._lease_until_s = 0.0
 
-    @property
-    def session(self) -> str:
-        """The session that has a lease at this moment; empty if none has."""
-        return self._session if self._clock.monotonic() < self._lease_until_s else ""
-
     def drain(self) -> None:
         """Ask the leader, from now on, to leave this worker without instances."""
         self.is_draining = True

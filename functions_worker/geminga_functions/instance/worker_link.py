@@ -215,7 +215,7 @@ async def serve(sock: socket.socket) -> None:
     # no message comes.
     start = channel.receive_start()
     try:
-        await run(start, channel, ended, is_alone=False)
+        await run(start, channel, is_alone=False, stop=ended)
     except Exception as error:  # noqa: BLE001 - reported, whatever it is
         channel.fail(error)
     else:
@@ -223,13 +223,20 @@ async def serve(sock: socket.socket) -> None:
 
 
 async def run(
-    start: Start, channel: WorkerChannel, stop: asyncio.Future[Any], *, is_alone: bool
+    start: Start,
+    channel: WorkerChannel,
+    *,
+    is_alone: bool,
+    stop: asyncio.Future[Any] | None = None,
 ) -> None:
-    """Run the instance until ``stop`` is done, with the time-out for the messages in progress.
+    """Run the instance until its worker stops it, with a time-out for the messages in progress.
 
-    ``is_alone`` says that the instance has a process of its own. Raises what it fails with.
+    ``is_alone`` says that the instance has a process of its own. ``stop`` gets the time-out; the
+    caller may end the instance by an error in it. Raises what the instance fails with.
     """
     loop = asyncio.get_running_loop()
+    if stop is None:
+        stop = loop.create_future()
     channel.serve(loop, stop)
     spec = spec_of(start)
     loader = Loader(spec.import_paths, is_alone=is_alone)

@@ -105,7 +105,8 @@ class Environments:
         paths = {"base": str(place), "platbase": str(place)}
         modules = Path(sysconfig.get_path("purelib", "venv", vars=paths))
         # ``addsitedir``, not a bare path: the worker's folders may have .pth files, too.
-        lines = [f"import site; site.addsitedir({folder!r})\n" for folder in own_modules()]
+        own = [path for path in sys.path if Path(path).name in {"site-packages", "dist-packages"}]
+        lines = [f"import site; site.addsitedir({folder!r})\n" for folder in own]
         (modules / "geminga_worker.pth").write_text("".join(lines), encoding="utf-8")
         options: list[str] = []
         if package.wheels:
@@ -158,8 +159,3 @@ def digest_of(package: Unpacked) -> str:
         with wheel.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()[:32]
-
-
-def own_modules() -> list[str]:
-    """The folders of the distributions that the worker runs with."""
-    return [path for path in sys.path if Path(path).name in {"site-packages", "dist-packages"}]

@@ -131,8 +131,7 @@ class Instances(Service):
             return
         self.lease_until_s = until_s
         self.lease.set()
-        if self._lease_timer is not None:
-            self._lease_timer.cancel()
+        self._cancel_timer()
         self._lease_timer = asyncio.get_running_loop().call_later(left_s, self._lease_ended)
         for keeper in self._keepers.values():
             if keeper.running is not None:
@@ -148,11 +147,11 @@ class Instances(Service):
             log.error("lease ended: instances are killed", extra={"instances": len(killed)})
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        def cancel_timer() -> None:
-            if self._lease_timer is not None:
-                self._lease_timer.cancel()
+        stack.callback(self._cancel_timer)
 
-        stack.callback(cancel_timer)
+    def _cancel_timer(self) -> None:
+        if self._lease_timer is not None:
+            self._lease_timer.cancel()
 
     async def _end_tasks(self) -> None:
         # The instances are stopped in order before the tasks are cancelled: a task that is

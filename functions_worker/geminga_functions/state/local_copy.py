@@ -171,7 +171,6 @@ class LocalCopy(Records):
         """Open the copy, or begin an empty one if it is damaged."""
         try:
             self._open_database()
-            self._load_summaries()
         except LocalCopyFailed as error:
             if IN_USE_WORDS in str(error):
                 raise
@@ -189,6 +188,7 @@ class LocalCopy(Records):
             self._open_database()
 
     def _open_database(self) -> None:
+        """Open the database, and load the summaries of lanes. Raises ``LocalCopyFailed``."""
         import rocksdict  # noqa: PLC0415 - 10 MB, which functions without state do not need
 
         # Raw mode: keys and values are bytes, without a type that rocksdict would add.
@@ -204,12 +204,6 @@ class LocalCopy(Records):
         with self._failures():
             self._directory.mkdir(parents=True, exist_ok=True)
             self._database = rocksdict.Rdict(str(self._directory), options)
-
-    def _apply(self, batch: Any) -> None:  # noqa: ANN401 - rocksdict is imported late
-        with self._failures():
-            self._database.write(batch, self._write_options)
-
-    def _load_summaries(self) -> None:
         for lane, value in self._scan(LANE):
             try:
                 fields: object = msgpack.unpackb(value)
@@ -222,6 +216,10 @@ class LocalCopy(Records):
                     self.summaries[str(lane, "utf-8")] = LaneSummary(keys, digest, position)
                 case other:
                     raise LocalCopyFailed(self._directory, f"{other!r} is no summary of a lane")
+
+    def _apply(self, batch: Any) -> None:  # noqa: ANN401 - rocksdict is imported late
+        with self._failures():
+            self._database.write(batch, self._write_options)
 
     def _scan(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The entries whose keys begin with ``start``: the rest of the key, and the value."""

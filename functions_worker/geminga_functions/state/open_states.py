@@ -55,7 +55,7 @@ class OpenStates(Service):
         self._directory = directory
         self._clock = clock
         # Those that are open, or about to be; requests add them, ``close_but`` takes them out.
-        self.states: dict[FunctionName, OpenState] = {}
+        self.open: dict[FunctionName, OpenState] = {}
 
     @asynccontextmanager
     async def use(self, name: FunctionName) -> AsyncGenerator[ChangelogState]:
@@ -63,7 +63,7 @@ class OpenStates(Service):
 
         Raises ``ClientError``, ``StateDamaged``, ``LocalCopyFailed``.
         """
-        found = self.states.setdefault(name, OpenState())
+        found = self.open.setdefault(name, OpenState())
         found.users += 1
         try:
             async with found.turn:
@@ -92,22 +92,22 @@ class OpenStates(Service):
             found.users -= 1
             found.used_s = self._clock.monotonic()
             if found.state is None and not found.users and not found.turn.locked():
-                self.states.pop(name, None)
+                self.open.pop(name, None)
 
     async def close_but(self, known: Container[FunctionName]) -> None:
         """Close the states of functions that are not ``known``.
 
         The topics of their lanes cannot be deleted while a state is open here.
         """
-        for name in [name for name in self.states if name not in known]:
-            found = self.states.get(name)
+        for name in [name for name in self.open if name not in known]:
+            found = self.open.get(name)
             if found is None:
                 continue  # a request that failed has taken it out meanwhile
             async with found.turn:
                 await self._end(found)
             # A request that waited for the turn meanwhile opens the state again.
             if not found.users:
-                self.states.pop(name, None)
+                self.open.pop(name, None)
 
     async def _open(self, stack: AsyncExitStack) -> None:
         self._remove_copies()
@@ -127,9 +127,5 @@ class OpenStates(Service):
     async def _close_idle(self) -> None:
         now_s = self._clock.monotonic()
         await self.close_but(
-            {
-                name
-                for name, each in self.states.items()
-                if each.users or now_s - each.used_s < IDLE_S
-            }
+            {name for name, each in self.open.items() if each.users or now_s - each.used_s < IDLE_S}
         )
