@@ -73,6 +73,7 @@ class Cleanup(Service):
 
     def _changed(self) -> None:
         before, self._known = self._known, dict(self._functions.records)
+        # ``_known`` is kept up to date all the same: this worker may lead at the next change.
         if not self._is_leader():
             return
         for name, metadata in before.items():
@@ -87,6 +88,7 @@ class Cleanup(Service):
                 self.spawn(work, name=f"what {name} leaves")
 
     async def _clean(self, name: FunctionName, details: FunctionDetails) -> None:
+        # The topics of state are deleted in any case; only subscriptions can be kept.
         left = deletions(details, self._web_url) if details.source.cleanupSubscription else []
         for _ in range(TRIES_MAX):
             left = [each for each in left if not await self._has_done(each)]
@@ -101,6 +103,8 @@ class Cleanup(Service):
                 has_state = not all([await self._has_done(each) for each in calls])
             if not has_state and not left:
                 return
+            # Brokers refuse it as long as instances are connected, which have only just been told
+            # to stop.
             await asyncio.sleep(RETRY_S)
             if name in self._functions.records:
                 return  # it was created again, and continues with the subscriptions and the state
@@ -123,6 +127,7 @@ def deletions(details: FunctionDetails, web_url: str) -> list[RestCall]:
 
     For a pattern, one request deletes the subscription of all topics in a namespace.
     """
+    # The name may contain slashes, which are one part of the path here.
     subscription = quote(subscription_of(details), safe="")
     calls: list[RestCall] = []
     for topic, spec in sorted(details.source.inputSpecs.items()):

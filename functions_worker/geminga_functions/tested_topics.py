@@ -129,6 +129,7 @@ class _Producer:
         callback: geminga.SendCallback,
         **options: Any,  # noqa: ANN401
     ) -> None:
+        # At once, before this returns: an instance has to cope with a receipt that comes so early.
         callback(self._store(value, options), None)
 
     async def send(self, value: bytes, **options: Any) -> geminga.MessageId:  # noqa: ANN401
@@ -149,6 +150,7 @@ class ClusterTopics(TestedTopics):
         super().__init__(len(inputs))
         self._client = client
         self._inputs = inputs
+        # Two runs at the same time, or one after a run that was killed, do not meet.
         self._suffix = f"-{uuid4().hex[:12]}"
         # The places of inputs, by (ledger id, entry id).
         self._places: dict[tuple[int, int], int] = {}
@@ -176,6 +178,7 @@ class ClusterTopics(TestedTopics):
         topics = sorted({each.topic + self._suffix for each in self._inputs} or {INPUT})
         async with self._client.consumer(topics, subscription, **options) as consumer:
             yield _WatchedConsumer(consumer, self._places, self)
+            # Topics that are left behind have no subscription: brokers delete inactive ones.
             await consumer.unsubscribe()
 
     async def producer(self, topic: str, **options: Any) -> geminga.Producer[Any]:  # noqa: ANN401

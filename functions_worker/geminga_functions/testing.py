@@ -101,6 +101,7 @@ def run(
         className=TESTED,
         userConfig=json.dumps(dict(user_config or {})),
         secretsMap=json.dumps(dict(secrets or {})),
+        # Messages are settled as with ATLEAST_ONCE, the default.
         autoAck=True,
         parallelism=1,
     )
@@ -116,6 +117,7 @@ def run(
         details.source.subscriptionPosition = EARLIEST
         with loop_runner() as runner:
             return runner.run(_run_on_cluster(loader, inputs, details, state, url, timeout_s))
+    # A loop of its own, in virtual time: nothing of it outlives the run.
     loop = SimulatedLoop()
     try:
         return loop.run_until_complete(_run_in_memory(loader, inputs, details, state))
@@ -133,6 +135,7 @@ async def _run_in_memory(
         SimulatedClock(),
         loader,
         state,
+        # So the debugger of a test stops in the function, too.
         threads=_Here(0, "tested"),
     )
     await _process(instance, topics)
@@ -156,6 +159,7 @@ async def _run_on_cluster(
             loader,
             state=state,
         )
+        # For publishing and reading back, too: any of it may wait for a broker.
         async with asyncio.timeout(timeout_s):
             await topics.publish(loader.serde.serialize)
             await _process(instance, topics)
@@ -171,6 +175,7 @@ async def _process(instance: Instance, topics: TestedTopics) -> None:
         done.cancel()
         if instance.failure.done():
             await instance.failure
+        # The messages are done, but receipts of what was published may be on their way.
         await instance.stop()
 
 
@@ -192,6 +197,7 @@ class _Loader(Loader):
     def __init__(self, tested: Callable[..., Any], serde: SerDe | None) -> None:
         super().__init__((), is_alone=False)
         self.serde = serde or IdentitySerDe()
+        # A serde is loaded as a class, which is called: so the object stands behind a function.
         self._known: dict[str, Any] = {TESTED: tested, SERDE: lambda: self.serde}
 
     def find(self, name: str) -> Any:  # noqa: ANN401 - as Loader.find

@@ -87,6 +87,7 @@ class Worker(Service):
         self._removed_kept_s = removed_kept_s
         coordination = config.topic(config.cluster_coordination_topic_name)
         web_url = self.web_url = urls_in(config.pulsar_web_service_url)[0]
+        # What should run, and what runs where: every worker reads both from their beginning.
         self.functions = function_log(client, config)
         self.assignments = assignment_log(client, config)
         self.heartbeats = Heartbeats(
@@ -95,7 +96,10 @@ class Worker(Service):
             me.worker_id,
             lease_s=config.lease_s,
             clock=clock,
+            # Called for each stored heartbeat: without them the instances end by themselves.
             on_lease=self._extend_lease,
+            # Never the same twice, not even after a restart of the worker: what was assigned to an
+            # earlier session must not run in this one.
             make_session=lambda: f"{random.getrandbits(128):032x}",
         )
         stats_url = topic_url(web_url, coordination, "/stats")
@@ -106,7 +110,9 @@ class Worker(Service):
             me,
             self.functions,
             self.assignments,
+            # The leader asks this worker, too, and then needs no request.
             ask=self._ask,
+            # Of the last heartbeat that was stored, not of one that is on its way.
             own_session=lambda: self._session,
             lease_s=config.lease_s,
             balances=config.rebalances,
@@ -122,6 +128,7 @@ class Worker(Service):
         # the leader gives its instances to others at once.
         await stack.enter_async_context(self.functions)
         await stack.enter_async_context(self.assignments)
+        # Before the first heartbeat: no assignment to this session is missed.
         self.assignments.listeners.append(self._assign)
         stack.push_async_callback(self.heartbeats.leave)
         await stack.enter_async_context(self.heartbeats)
@@ -141,6 +148,7 @@ class Worker(Service):
             self.spawn_every(self.config.topic_compaction_s, self._compact, name="compaction")
 
     def _close_states(self) -> None:
+        # Spawned, since a listener of the log cannot wait.
         if self.states.open.keys() - self.functions.records.keys():
             work = self.states.close_but(self.functions.records)
             self.spawn(work, name="states of deleted functions")
@@ -175,6 +183,7 @@ class Worker(Service):
     def present(self) -> WorkerInstances:
         """The instances that may still run here, and how far the assignments have been read."""
         reports = self.runtime.instances.reports()
+        # An instance that failed counts as running: it may be started again at any moment.
         running = (each.name for each in reports if each.state is not InstanceState.STOPPED)
         return WorkerInstances(self.assignments.position, frozenset(running))
 
@@ -191,6 +200,7 @@ class Worker(Service):
                 answer = await self.calls.call(RestCall("GET", f"{worker.url}{INSTANCES_PATH}"))
                 return parse_instances(answer.json()) if answer.is_success else None
         except (ClusterUnknown, ServerUnreachable, TimeoutError, ValueError, InvalidName) as error:
+            # The leader asks again, or waits for the end of the worker's lease.
             extra = {"worker": worker_id, "reason": str(error)}
             log.warning("worker does not say what runs there", extra=extra)
             return None
@@ -198,6 +208,7 @@ class Worker(Service):
     async def _compact(self) -> None:
         """Have the topics of functions, assignments and state compacted, if this worker leads."""
         try:
+            # First, so that this compaction erases what was dropped.
             kept_ms = int(self._removed_kept_s * 1000)
             await self.leadership.drop_removed(self.clock.wall_ms() - kept_ms)
         except NotLeader:
@@ -213,6 +224,7 @@ class Worker(Service):
         # There may be thousands of lanes. They are compacted one after the other, so that brokers
         # have time for other work.
         for topic in (self.functions.topic, self.assignments.topic, *filter(is_lane, topics)):
+            # The next leader compacts all of them; two at a time would do the work twice.
             if not self.leadership.is_leader:
                 return
             try:
@@ -233,6 +245,8 @@ class Worker(Service):
             return answer.reason
         for _ in range(COMPACTION_POLLS_MAX):
             answer = await self.calls.call(RestCall("GET", url))
+            # A broker that does not answer any more may have given the topic away: it is left as it
+            # is.
             match answer.json() if answer.is_success else None:
                 case {"status": "RUNNING"}:
                     await asyncio.sleep(COMPACTION_POLL_S)
@@ -289,6 +303,7 @@ def parse_instances(value: object) -> WorkerInstances:
     """Parse what ``instances_json`` made. Raises ``ValueError`` and ``InvalidName``."""
     match value:
         case {"position": [int(ledger), int(entry)], "present": [*names]}:
+            # Written by another worker, perhaps of another version: each name is checked.
             present = frozenset(InstanceName.parse(str(name)) for name in names)
             return WorkerInstances((ledger, entry), present)
         case _:

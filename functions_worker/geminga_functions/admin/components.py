@@ -48,8 +48,10 @@ class _Kind(Word):
     regex = "functions|sources?|sinks?"
 
 
+# Before any route uses it: a path of another kind then matches no route here, and is a 404.
 register_url_convertor("component", _Kind())
 
+# By the words that paths have for them.
 KINDS = {
     **{each.path: each for each in (FUNCTIONS, SOURCES, SINKS)},
     "source": SOURCES,
@@ -69,6 +71,7 @@ async def _facade(request: Request) -> Facade:
 
 
 async def _name(request: Request) -> FunctionName:
+    # An escaped slash in one of them makes a fourth part, which ``parse`` refuses.
     parts = (path_value(request, each) for each in ("tenant", "namespace", "name"))
     return FunctionName.parse("/".join(parts))
 
@@ -88,6 +91,7 @@ KindArg = Annotated[Kind, Depends(_kind)]
 async def _found(facade: FacadeArg, kind: KindArg, name: NameArg) -> FunctionMetaData:
     """The component in the path. Raises ``RestError`` 404 if it does not exist."""
     metadata = facade.find(name)
+    # Names are shared by all three kinds: a function is not found as a sink of its name.
     if metadata is None or metadata.functionDetails.componentType != kind.type_:
         raise RestError(404, f"{kind.word} {name.name} doesn't exist")
     return metadata
@@ -100,6 +104,7 @@ async def _instances(
     request: Request, kind: KindArg, name: NameArg, found: FoundArg
 ) -> list[InstanceName]:
     """The instance in the path, or all of the component. Raises ``RestError`` 400."""
+    # In the order of their numbers, by which answers list them.
     count = found.functionDetails.parallelism
     if "instance" not in request.path_params:
         return [InstanceName(name, number) for number in range(count)]
@@ -165,6 +170,7 @@ async def update(request: Request, facade: FacadeArg, kind: KindArg, name: NameA
 
 
 def _created(kind: Kind, name: FunctionName, upload: Upload, created_ms: int) -> FunctionMetaData:
+    # Only now: the config may be any part of the form, even the last.
     if upload.config is None:
         raise RestError(400, f"{kind.word} config is not provided")
     details = kind.details_of(name, upload.config)
@@ -181,10 +187,12 @@ def _set_package(kind: Kind, metadata: FunctionMetaData, upload: Upload) -> None
     Raises ``RestError`` 400.
     """
     details, location = metadata.functionDetails, metadata.packageLocation
+    # Either is empty in a function, and at most one of them is set in a connector.
     built_in = details.source.builtin or details.sink.builtin
     if built_in:
         if upload.package_path:
             raise RestError(400, f"{built_in} is built in and takes no package")
+        # Checked here, not only by the instance: its error would come too late for the user.
         if built_in not in BUILTIN:
             raise RestError(400, f"Built-in {kind.word.lower()} is not available")
         location.packagePath = f"{BUILT_IN}{built_in}"
@@ -192,6 +200,7 @@ def _set_package(kind: Kind, metadata: FunctionMetaData, upload: Upload) -> None
     elif upload.package_path:
         location.packagePath = upload.package_path
         location.originalFileName = upload.file_name
+    # An update without a package keeps the one before, unless that was a built-in connector.
     elif not location.packagePath or location.packagePath.startswith(BUILT_IN):
         raise RestError(400, f"{kind.word} Package is not provided")
 
@@ -215,6 +224,8 @@ def _changed(
 def _next_version(existing: FunctionMetaData) -> FunctionMetaData:
     metadata = FunctionMetaData()
     metadata.CopyFrom(existing)
+    # The leader refuses a version that is not higher than what it has: of two changes at the same
+    # time, one is refused.
     metadata.version = existing.version + 1
     return metadata
 
@@ -232,6 +243,7 @@ async def _discard_unused(facade: Facade, name: FunctionName, upload: Upload) ->
 async def _answer_once_settled(
     request: Request, facade: Facade, kind: Kind, name: FunctionName, version: int
 ) -> Response:
+    # The change is stored: neither answer undoes it.
     if not flag(request, "wait", default=True):
         return no_content()
     seen = await facade.settled(name, version)
@@ -257,6 +269,7 @@ async def _check_namespace(facade: Facade, name: FunctionName) -> None:
     namespaces = answer.json()
     if not answer.is_success or not isinstance(namespaces, list):
         raise RestError(503, f"A broker does not say which namespaces there are: {answer.reason}")
+    # Upstream's check, with its text.
     if f"{name.tenant}/{name.namespace}" not in namespaces:
         raise RestError(400, "Namespace does not exist")
 
@@ -282,8 +295,10 @@ async def _check_deduplication(facade: Facade, metadata: FunctionMetaData) -> No
             policy: Any = answer.json() if answer.is_success else None
         except (ServerUnreachable, ValueError):
             continue
+        # The last URL answers with all settings of the broker, of which values are texts.
         if isinstance(policy, dict):
             policy = policy.get("brokerDeduplicationEnabled") == "true"
+        # None: nothing is set on this level, and the next one decides.
         if policy is True:
             return
         if policy is False:
@@ -308,6 +323,7 @@ async def delete(facade: FacadeArg, name: NameArg, existing: FoundArg) -> Respon
 @router.get(ROOT, dependencies=READS)
 async def list_all(request: Request, facade: FacadeArg, kind: KindArg) -> Response:
     """The names of the components of a kind in a namespace."""
+    # Read from this worker's own copy of the log: the answer may be a moment behind the leader.
     place = path_value(request, "tenant"), path_value(request, "namespace")
     names = [
         name.name
@@ -396,6 +412,7 @@ async def restart(facade: FacadeArg, instances: InstancesArg) -> Response:
 )
 async def change_as_leader(request: Request, facade: FacadeArg, name: NameArg) -> Response:
     """Store a change that another worker has prepared; only the leader is sent such requests."""
+    # The form is that of upstream's workers.
     metadata, is_removal = FunctionMetaData(), False
     async for part in parts_of(request.headers.get("content-type", ""), request.stream()):
         if part.name == "functionMetaData":

@@ -54,6 +54,7 @@ class Facade:
         Returns once this worker has read the change. Raises ``RestError``, ``NotLeader``,
         ``ClientError``, ``ServerUnreachable``.
         """
+        # No request to itself: the leader stores the change, and has read it when this returns.
         if self.worker.leadership.is_leader:
             await self.lead(name, metadata, is_removal=is_removal)
             return
@@ -101,12 +102,14 @@ class Facade:
                 "date. Please try again.",
             )
         if is_removal:
+            # It marks the function as removed; the log is erased of it an hour later.
             await self.worker.leadership.remove(name)
         else:
             await self.worker.leadership.put(name, metadata)
 
     async def discard(self, path: str) -> None:
         """Remove a package that no function uses any more. If that fails, it only takes space."""
+        # Built-in connectors have no package that could be removed.
         if not path or path.startswith(BUILT_IN):
             return
         try:
@@ -126,6 +129,7 @@ class Facade:
             async with asyncio.timeout(SETTLE_TIMEOUT_S):
                 while True:
                     assigned = self.worker.assignments.records.get(instance)
+                    # An assignment of an older version is about to be replaced by the leader.
                     if assigned is not None and assigned.metadata.version >= version:
                         break
                     await asyncio.sleep(POLL_S)
@@ -141,6 +145,7 @@ class Facade:
         """
         assigned = self.worker.assignments.records.get(instance)
         if assigned is None:
+            # No worker lives that could run it, or the leader is about to decide.
             return Seen(error="the leader has not scheduled it yet")
         worker_id = assigned.worker
         if worker_id == self.worker.me.worker_id:
@@ -149,6 +154,7 @@ class Facade:
         timeout_s = STATUS_TIMEOUT_S + wait_s + CALL_SLACK_S
         try:
             answer = await self._ask(worker_id, "GET", instance, query, timeout_s)
+            # The other worker has waited as long as it was asked to.
             if answer.status == 408:
                 raise TimeoutError
             value = answer.json()
@@ -163,6 +169,7 @@ class Facade:
         """As ``seen``, of an instance of this worker."""
         me, instances = self.worker.me.worker_id, self.worker.runtime.instances
         if wait_s:
+            # An instance that this worker has not begun yet counts as not settled.
             report = await instances.settled(instance, version, wait_s)
         else:
             found = instances.report(instance)
@@ -173,6 +180,7 @@ class Facade:
             return Seen.of(me, report, await instances.status(instance, STATUS_TIMEOUT_S))
         except (ValueError, TypeError, KeyError) as error:
             log.warning("status cannot be read", extra={"instance": str(instance)}, exc_info=error)
+            # The report is shown all the same: only the counts are missing.
             return Seen.of(me, report, None)
 
     async def restart(self, instance: InstanceName) -> None:

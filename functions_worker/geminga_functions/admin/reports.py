@@ -39,6 +39,7 @@ class Seen:
         """Why the instance does not run; empty if it does."""
         if self.is_running:
             return ""
+        # The last failure says more than the state that followed it.
         return self.error or self.failure or (f"it is {self.state}" if self.state else "")
 
     @classmethod
@@ -137,10 +138,12 @@ def instance_stats(seen: Seen) -> Document:
 
 def function_stats(instances: Sequence[Seen]) -> Document:
     """``FunctionStats``: the sums over all instances, and the numbers of each."""
+    # An instance that does not answer counts as nothing: the sums go down for that moment.
     statuses = [each.status or InstanceStatus() for each in instances]
     total = _sum([each.total for each in statuses])
     last_minute = _sum([each.last_minute for each in statuses])
     last_ms = max((each.last_invocation_ms for each in statuses), default=0)
+    # Upstream has no user metrics in the sums: their names may mean anything.
     return _stats(total, last_minute, last_ms) | {
         "instances": [
             {"instanceId": number, "metrics": instance_stats(each)}
@@ -162,6 +165,7 @@ def _sum(numbers: Sequence[Numbers]) -> Numbers:
 def _stats(total: Numbers, last_minute: Numbers, last_invocation_ms: int) -> Document:
     return _numbers(total) | {
         "1min": _numbers(last_minute),
+        # None where there is no number, as upstream has it; statuses have 0 there.
         "lastInvocation": last_invocation_ms or None,
     }
 

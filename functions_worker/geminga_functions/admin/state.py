@@ -33,6 +33,7 @@ async def get_state(
     key = path_value(request, "key")
     async with facade.worker.states.use(name) as state:
         value, version, number = state.get(key), state.version(key), state.sum_of(key)
+        # A key may have both; then the value is shown.
         if value is None and number is None:
             raise RestError(404, f"key '{key}' doesn't exist.")
         answer: dict[str, Any] = {"key": key}
@@ -42,6 +43,7 @@ async def get_state(
             try:
                 answer |= {"stringValue": value.decode(), "version": version}
             except UnicodeDecodeError:
+                # JSON has no bytes. Text is shown as text, whichever way it was put.
                 encoded = base64.b64encode(value).decode()
                 answer |= {"byteValue": encoded, "version": version}
         return Json(answer)
@@ -64,12 +66,15 @@ async def put_state(
                 raise RestError(400, f"The state is no JSON: {error}") from None
     if not isinstance(given, dict):
         raise RestError(400, "The form should have a part 'state', a JSON object")
+    # It may be missing: the path names the key in any case.
     if given.get("key") not in (None, key):
         raise RestError(400, "The key in the path is another one than that of the state")
     async with facade.worker.states.use(name) as state:
+        # On top of the state as it was refreshed for this request.
         changes = Changes(state)
         _set(changes, key, given)
         state.apply(changes)
+        # The answer comes once the change is stored; instances see it a moment later.
         await state.commit()
     return no_content()
 

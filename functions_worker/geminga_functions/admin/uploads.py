@@ -72,8 +72,10 @@ class Upload:
     async def _store(
         self, facade: Facade, name: FunctionName, file_name: str, chunks: AsyncIterator[bytes]
     ) -> None:
+        # The first one is stored already; the caller removes it when this is raised.
         if self.package_path:
             raise RestError(400, "The form has more than one package")
+        # Before the content is read, which may be large.
         check_file_name(file_name)
         # A new path for each upload: instances of the old version may still read the old package.
         path = f"{name}/{uuid4()}-{file_name}"
@@ -91,6 +93,7 @@ def check_url(url: str, allowed: Sequence[str], word: str) -> None:
 
     Raises ``RestError`` 400, with upstream's text if upstream refuses the URL, too.
     """
+    # Before the general refusal, whose advice would not help here.
     if url.startswith(MANAGED):
         raise RestError(
             400,
@@ -124,6 +127,7 @@ async def fetched(url: str, allowed: Sequence[str], word: str) -> AsyncIterator[
 
 
 def _is_allowed(url: str, allowed: Sequence[str]) -> bool:
+    # urllib knows more schemes than these, such as ftp, and a pattern may be as wide as '.*'.
     is_known = urlsplit(url).scheme in SCHEMES
     return is_known and any(re.fullmatch(pattern, url) for pattern in allowed)
 
@@ -144,6 +148,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         newurl: str,
     ) -> urllib.request.Request | None:
         """As ``HTTPRedirectHandler``, which urllib calls. Raises ``HTTPError``."""
+        # urllib follows redirects before anything of the answer is seen here.
         if not _is_allowed(newurl, self._allowed):
             reason = f"it redirects to {newurl}, which is not allowed"
             raise HTTPError(newurl, code, reason, headers, fp)

@@ -93,12 +93,15 @@ def function_details(name: FunctionName, given: Config) -> FunctionDetails:
     config = checked(given, FUNCTION)
     _check(config)
     details = FunctionDetails(
+        # The name comes from the path of the request: members of the config that name it are
+        # ignored.
         tenant=name.tenant,
         namespace=name.namespace,
         name=name.name,
         className=config["className"],
         runtime=FunctionDetails.PYTHON,
         componentType=FunctionDetails.FUNCTION,
+        # Empty: what the function logs goes to the output of its instance alone.
         logTopic=config.get("logTopic", ""),
         processingGuarantees=ProcessingGuarantees.Value(
             config.get("processingGuarantees", "ATLEAST_ONCE")
@@ -107,12 +110,15 @@ def function_details(name: FunctionName, given: Config) -> FunctionDetails:
         retainKeyOrdering=config.get("retainKeyOrdering", False),
         userConfig=_json(config.get("userConfig")),
         secretsMap=_json(config.get("secrets")),
+        # Without it the code acknowledges: instances then treat ATLEAST_ONCE as MANUAL.
         autoAck=config.get("autoAck", True),
+        # How many instances there are; they are numbered from 0.
         parallelism=config.get("parallelism", 1),
         resources=resources_of(config.get("resources", {})),
         runtimeFlags=config.get("runtimeFlags", ""),
         customRuntimeOptions=config.get("customRuntimeOptions", ""),
     )
+    # After the guarantee is set: EFFECTIVELY_ONCE allows no retries.
     set_retries(details, config)
     details.source.CopyFrom(_source_of(config))
     _set_sink(details, config)
@@ -133,6 +139,7 @@ def _json(values: Any) -> str:  # noqa: ANN401 - JSON
 def _source_of(config: Config) -> SourceSpec:
     source = SourceSpec(
         subscriptionType=subscription_type(config),
+        # Empty: instances make one of the full name of the function, so that they share it.
         subscriptionName=config.get("subName", "").strip(),
         subscriptionPosition=EARLIEST
         if config.get("subscriptionPosition") == "Earliest"
@@ -153,6 +160,7 @@ def inputs_of(config: Config) -> dict[str, ConsumerSpec]:
     """All inputs, which several members of a config can name. Raises ``InvalidDefinition``."""
     # Later members override earlier ones for the same topic, as upstream's do.
     inputs = {topic: ConsumerSpec() for topic in config.get("inputs", ())}
+    # A pattern is one input, whose consumer follows the topics that match it.
     if config.get("topicsPattern"):
         inputs[config["topicsPattern"]] = ConsumerSpec(isRegexPattern=True)
     for topic, serde in config.get("customSerdeInputs", {}).items():
@@ -164,6 +172,7 @@ def inputs_of(config: Config) -> dict[str, ConsumerSpec]:
     for topic, spec in inputs.items():
         if not spec.isRegexPattern and not is_topic(topic):
             raise InvalidDefinition(f"Input topic {topic} is invalid")
+    # A function without inputs would never be called; what produces by itself is a source.
     if not inputs:
         raise InvalidDefinition("No input topic(s) specified for the function")
     return inputs
@@ -198,6 +207,7 @@ def _set_sink(details: FunctionDetails, config: Config) -> None:
     sink.schemaType = config.get("outputSchemaType", "").strip()
     sink.typeClassName = config.get("outputTypeClassName", "")
     sink.forwardSourceMessageProperty = config.get("forwardSourceMessageProperty", True)
+    # Upstream's table has schemas of any topic; only that of the output counts.
     described = config.get("customSchemaOutputs", {}).get(sink.topic)
     if described:
         schema = _schema(described, f"outputs,Topic {sink.topic}")
@@ -218,6 +228,7 @@ def _check(config: Config) -> None:
         )
     if not config.get("className"):
         raise InvalidDefinition("Function classname cannot be null")
+    # Before anything is stored: instances import whatever this names.
     if not CLASS_NAME.fullmatch(config["className"]):
         raise InvalidDefinition(f"{config['className']!r} is no name of a class or function")
     check_topic(config, "output", "Output")
@@ -235,6 +246,7 @@ def _check(config: Config) -> None:
         raise InvalidDefinition(
             "Message timeout can only be specified with processing guarantee is ATLEAST_ONCE"
         )
+    # The two orders need different subscriptions: Key_Shared, and Failover.
     if config.get("retainKeyOrdering") and guarantees == "EFFECTIVELY_ONCE":
         raise InvalidDefinition(
             "When effectively once processing guarantee is specified, retain Key ordering "
@@ -242,6 +254,7 @@ def _check(config: Config) -> None:
         )
     if config.get("retainKeyOrdering") and config.get("retainOrdering"):
         raise InvalidDefinition("Only one of retain ordering or retain key ordering can be set")
+    # Both would encode a result, and the second could not read what the first has made.
     if config.get("outputSchemaType") and config.get("outputSerdeClassName"):
         raise InvalidDefinition(
             "Only one of outputSchemaType or outputSerdeClassName should be set"
@@ -285,6 +298,7 @@ def function_config(details: FunctionDetails) -> Config:
     config["outputTypeClassName"] = sink.typeClassName
     # An empty text is what protobuf has for a field that is not set.
     config = {name: value for name, value in config.items() if value != ""}
+    # As upstream does, these are shown only where they differ from the default.
     if source.skipToLatest:
         config["skipToLatest"] = True
     if sink.forwardSourceMessageProperty:
@@ -295,6 +309,8 @@ def function_config(details: FunctionDetails) -> Config:
         config["secrets"] = json.loads(details.secretsMap)
     if details.HasField("resources"):
         config["resources"] = resources_config(details.resources)
+    # Messages of protobuf that are not set differ from those with zeros in them: REST must show
+    # what was given, or an update would change it.
     if details.HasField("retryDetails"):
         config["maxMessageRetries"] = details.retryDetails.maxMessageRetries
         if details.retryDetails.deadLetterTopic:
@@ -338,6 +354,7 @@ def updated_config(existing: Config, given: Config) -> Config:
     # As upstream does, an empty text leaves a member as it is.
     merged = dict(existing)
     merged |= {name: change[name] for name in REPLACED if change.get(name, "") != ""}
+    # Of resources, only those that the update mentions are replaced.
     if "resources" in change:
         merged["resources"] = existing.get("resources", {}) | change["resources"]
     # However the update names inputs, they are merged into ``inputSpecs``, where all of them are.
@@ -355,6 +372,7 @@ def changed_inputs(existing: Config, inputs: Config) -> Config:
     for topic, spec in inputs.items():
         if topic not in existing:
             raise InvalidDefinition("Input Topics cannot be altered")
+        # The same text would name other topics.
         if spec["isRegexPattern"] != existing[topic]["isRegexPattern"]:
             raise InvalidDefinition(f"isRegexPattern for input topic {topic} cannot be altered")
     return existing | inputs

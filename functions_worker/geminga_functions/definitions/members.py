@@ -28,6 +28,7 @@ from geminga_protocol.pulsar.topics.topic_names import TopicName
 Config = dict[str, Any]
 
 # The resources of an instance, as upstream's defaults.
+# In cores and bytes. Workers enforce the limit of memory only; the others are kept for REST.
 CPU_DEFAULT = 1.0
 RAM_BYTES_DEFAULT = 1024**3
 DISK_BYTES_DEFAULT = 10 * 1024**3
@@ -141,6 +142,7 @@ def checked(config: Config, members: Members, within: str = "") -> Config:
             is_word = isinstance(allowed, tuple)
             wanted = f"one of {', '.join(allowed)}" if is_word else allowed
             raise InvalidDefinition(f"{within}{name} should be {wanted}, not {json.dumps(value)}")
+        # A value that is false or empty is set, and overrides the default.
         kept[name] = value
     return kept
 
@@ -149,6 +151,7 @@ def is_topic(name: str) -> bool:
     """Whether this is a valid name of a topic."""
     try:
         TopicName.parse(name)
+    # A short name is valid, too: it stands for a topic in ``public/default``.
     except InvalidTopicName:
         return False
     return True
@@ -166,6 +169,7 @@ def check_acknowledging(config: Config) -> None:
 
     ATMOST_ONCE acknowledges them before the code is called; without ``autoAck`` the code does.
     """
+    # The default of ``autoAck`` is true, so only an explicit false clashes.
     is_first = config.get("processingGuarantees") == "ATMOST_ONCE"
     if is_first and not config.get("autoAck", True):
         raise InvalidDefinition("When Guarantees == ATMOST_ONCE, autoAck must be equal to true")
@@ -210,6 +214,7 @@ def consumer_config(spec: ConsumerSpec) -> Config:
         config["schemaType"] = spec.schemaType
     if spec.serdeClassName:
         config["serdeClassName"] = spec.serdeClassName
+    # These are shown with their defaults, too, as upstream does.
     config["isRegexPattern"] = spec.isRegexPattern
     config["schemaProperties"] = dict(spec.schemaProperties)
     config["consumerProperties"] = dict(spec.consumerProperties)
@@ -232,10 +237,12 @@ def producer_of(config: Config) -> ProducerSpec:
         maxPendingMessagesAcrossPartitions=given.get("maxPendingMessagesAcrossPartitions", 0),
         useThreadLocalProducers=given.get("useThreadLocalProducers", False),
         batchBuilder=given.get("batchBuilder", ""),
+        # LZ4 is the default of upstream's functions; a producer of its own has none.
         compressionType=CompressionType.Value(given.get("compressionType", "LZ4")),
     )
     if "cryptoConfig" in given:
         spec.cryptoSpec.CopyFrom(crypto_of(given["cryptoConfig"]))
+        # A consumer finds the key by its name in each message; a producer has to be told.
         if not spec.cryptoSpec.producerEncryptionKeyName:
             raise InvalidDefinition("Must provide encryption key name for crypto key reader")
     return spec
@@ -263,6 +270,7 @@ def crypto_of(config: Config) -> CryptoSpec:
         raise InvalidDefinition("CryptoKeyReader class name required")
     spec = CryptoSpec(
         cryptoKeyReaderClassName=given["cryptoKeyReaderClassName"],
+        # JSON within JSON: protobuf has no type for any object.
         cryptoKeyReaderConfig=json.dumps(given.get("cryptoKeyReaderConfig", {})),
         producerEncryptionKeyName=given.get("encryptionKeys", []),
     )
@@ -293,6 +301,7 @@ def crypto_config(spec: CryptoSpec) -> Config:
 def resources_of(config: Config) -> Resources:
     """The resources that each instance may use. Raises ``InvalidDefinition``."""
     given = checked(config, RESOURCES, "resources: ")
+    # As upstream does: 0, which in details means no limit, cannot be given.
     for name, value in given.items():
         if value <= 0:
             raise InvalidDefinition(f"The {name} allocation for the function must be positive")
@@ -316,10 +325,12 @@ def set_retries(details: FunctionDetails, config: Config) -> None:
     retries = config.get("maxMessageRetries")
     # A negative number means no limit.
     if retries is not None and retries >= 0:
+        # A message that gives up on its retries would be missing between its neighbours.
         if config.get("processingGuarantees") == "EFFECTIVELY_ONCE":
             raise InvalidDefinition("MaxMessageRetries and Effectively once don't gel well")
         details.retryDetails.maxMessageRetries = retries
         details.retryDetails.deadLetterTopic = config.get("deadLetterTopic", "")
+    # No message would ever get there.
     elif config.get("deadLetterTopic"):
         raise InvalidDefinition(
             "Dead Letter Topic specified, however max retries is set to infinity"

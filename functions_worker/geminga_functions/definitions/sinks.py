@@ -86,13 +86,16 @@ def sink_details(name: FunctionName, given: Config) -> FunctionDetails:
     """The details of a new sink with this config. Raises ``InvalidDefinition``."""
     config = checked(given, SINK)
     set_built_in(config, "sinkType")
+    # After the built-in name has moved to ``archive``: a built-in sink needs no class.
     check_common(config, "Sink")
     _check(config)
     details = connector_details(name, config, FunctionDetails.SINK)
     details.retainOrdering = config.get("retainOrdering", False)
     details.retainKeyOrdering = config.get("retainKeyOrdering", False)
+    # After the guarantee is set: EFFECTIVELY_ONCE allows no retries.
     set_retries(details, config)
     source = SourceSpec(
+        # Inputs of a sink are consumed exactly as those of a function are.
         subscriptionType=subscription_type(config),
         subscriptionName=config.get("sourceSubscriptionName", "").strip(),
         subscriptionPosition=EARLIEST
@@ -105,11 +108,13 @@ def sink_details(name: FunctionName, given: Config) -> FunctionDetails:
     for topic, spec in inputs_of(config).items():
         source.inputSpecs[topic].CopyFrom(spec)
     details.source.CopyFrom(source)
+    # In details, the sink has the class of the user's, and the source its inputs.
     set_class(details.sink, config)
     return details
 
 
 def _check(config: Config) -> None:
+    # 0 is allowed, other than for functions: it means that there is no time-out.
     if config.get("timeoutMs", 0) < 0:
         raise InvalidDefinition("Sink timeout must be a positive number")
     if config.get("negativeAckRedeliveryDelayMs", 0) < 0:
@@ -126,6 +131,7 @@ def _check(config: Config) -> None:
             "When effectively once processing guarantee is specified, retain Key ordering "
             "cannot be set"
         )
+    # The two orders need different subscriptions: Key_Shared, and Failover.
     if config.get("retainKeyOrdering") and config.get("retainOrdering"):
         raise InvalidDefinition("Only one of retain ordering or retain key ordering can be set")
 
@@ -135,6 +141,7 @@ def inputs_of(config: Config) -> dict[str, ConsumerSpec]:
     inputs = {topic: ConsumerSpec() for topic in config.get("inputs", ())}
     if config.get("topicsPattern"):
         inputs[config["topicsPattern"]] = ConsumerSpec(isRegexPattern=True)
+    # Later members override earlier ones for the same topic, as upstream's do.
     for topic, serde in config.get("topicToSerdeClassName", {}).items():
         inputs[topic] = ConsumerSpec(serdeClassName=serde)
     for topic, schema in config.get("topicToSchemaType", {}).items():
@@ -181,6 +188,7 @@ def sink_config(details: FunctionDetails) -> Config:
     if details.HasField("retryDetails"):
         config["maxMessageRetries"] = details.retryDetails.maxMessageRetries
         config["deadLetterTopic"] = details.retryDetails.deadLetterTopic
+    # An empty text is what protobuf has for a field that is not set.
     return {name: value for name, value in config.items() if value != ""}
 
 
@@ -192,6 +200,7 @@ def updated_sink(existing: Config, given: Config) -> Config:
     """
     change = checked(given, SINK)
     set_built_in(change, "sinkType")
+    # However the update names inputs, they are merged into ``inputSpecs``, where all of them are.
     if any(change.get(member) for member in INPUTS):
         specs = {topic: consumer_config(spec) for topic, spec in inputs_of(change).items()}
         change = {name: value for name, value in change.items() if name not in INPUTS}

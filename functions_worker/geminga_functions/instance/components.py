@@ -55,6 +55,7 @@ class Component:
     @property
     def runs_on_loop(self) -> bool:
         """Whether one of its methods is a coroutine function, which is called on the loop."""
+        # A source may lack ``write``, and a sink ``read``.
         methods = (getattr(self.made, name, None) for name in ("open", "read", "write", "close"))
         return any(map(inspect.iscoroutinefunction, methods))
 
@@ -74,6 +75,7 @@ class Component:
 
     async def invoke(self, method: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
         """Call one of its methods: on the loop, or in the thread of the user's code."""
+        # It must not block: all that the instance does waits for the loop.
         if inspect.iscoroutinefunction(method):
             return await method(*arguments)
         return await self.call(lambda: method(*arguments))
@@ -122,6 +124,7 @@ class SourceSender:
         if record.event_time_ms is not None:
             options["event_time"] = record.event_time_ms
         value = record.value if self.serialize is None else bytes(self.serialize(record.value))
+        # After encoding: a record that cannot be encoded opens no producer.
         producer = await self.outputs.of_results()
         await producer.ready()
 

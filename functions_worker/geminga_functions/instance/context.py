@@ -108,6 +108,7 @@ class Context:
 
     def get_message_sequence_id(self) -> int:
         """A number made of the ledger and entry of the message, as upstream makes it."""
+        # Messages of one batch have the same number, as upstream's have.
         ledger_id, entry_id = self.current.position
         return ledger_id << ENTRY_BITS | entry_id
 
@@ -214,6 +215,7 @@ class Context:
         compression = str(getattr(compression_type, "name", compression_type) or "none").lower()
         payload = bytes(serde.serialize(message))
         self.published.append(
+            # In the end the message that is being processed waits for this future.
             self._publisher.publish(str(topic_name), payload, options, compression, callback)
         )
 

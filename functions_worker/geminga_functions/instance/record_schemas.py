@@ -27,6 +27,7 @@ class JsonRecords:
 
     def encode(self, value: Any, /) -> bytes:  # noqa: ANN401 - a record
         """Encode a record. Raises ``TypeError`` for a value of another class."""
+        # Another record with the same fields could be encoded, and would be a mistake.
         if not isinstance(value, self._record):
             raise TypeError(f"the value is a {self._record.__name__}, not {type(value).__name__}")
         encoded: bytes = self._inner.encode(plain(value))

@@ -117,6 +117,7 @@ class Publisher:
         self._publishes.add(future)
 
         def report(future: Future[geminga.MessageId]) -> None:
+            # In the thread of the loop, or in that of the code if the future is done already.
             self._publishes.discard(future)
             if is_bounded:
                 self._room.release()
@@ -132,6 +133,7 @@ class Publisher:
             else:
                 callback(Result.UnknownError, None)
 
+        # Last: the callback may come at once, in this thread.
         future.add_done_callback(report)
         return future
 
@@ -170,6 +172,7 @@ class Publisher:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self.finish()
         if self._sync is not None:
+            # It has a loop and a thread of its own, and waits for them.
             await asyncio.to_thread(self._sync.close)
 
 

@@ -126,6 +126,7 @@ class Settler:
             for future in published:
                 # The callback may come in the thread of the user's code.
                 future.add_done_callback(partial(self._published, done))
+            # Nothing is awaited, and no callback would end it.
             if not results and not published:
                 done.end()
             elif self._guarantee == EFFECTIVELY_ONCE:
@@ -151,6 +152,7 @@ class Settler:
         result: Any,  # noqa: ANN401 - the user's
         options: geminga.MessageOptions,
     ) -> None:
+        # By them ``trigger`` finds the result, and users the input of a result.
         options["properties"] = properties_of_result(done.message)
         try:
             producer.send_nowait(result, done.stored, **options)
@@ -158,6 +160,7 @@ class Settler:
             if self._guarantee == EFFECTIVELY_ONCE:
                 # Without this result no later one may be stored.
                 raise InstanceFailed(str(error), is_user_error=True) from error
+            # As if the broker had refused it: the message is delivered again.
             done.stored(None, error)
 
     def _published(self, done: PendingMessage, future: Future[geminga.MessageId]) -> None:

@@ -101,6 +101,7 @@ class WorkerChannel:
             chunk = self._socket.recv(RECEIVED_BYTES_MAX)
             if not chunk:
                 raise InstanceFailed("the worker is gone")
+            # Several messages may arrive as one chunk, and one as several.
             self._early += self._reader.feed(chunk)
         start = self._early.pop(0)
         assert isinstance(start, Start), f"a worker begins with Start, and not with {start!r}"
@@ -253,8 +254,10 @@ async def run(
         ) as state,
         Instance(spec, client, SystemClock(), loader, state, may_run=channel.may_run) as instance,
     ):
+        # Before ``Started``, after which the worker may ask for the status at once.
         channel.instance = instance
         channel.send(Started())
+        # A state that cannot be relied on ends the instance, even one that does nothing now.
         failures = (instance.failure, state.failure)
         await asyncio.wait([stop, *failures], return_when=asyncio.FIRST_COMPLETED)
         for failure in failures:
@@ -264,6 +267,7 @@ async def run(
                     # process from ending.
                     closing.reschedule(loop.time() + CLOSE_TIMEOUT_S)
                 await failure
+        # The worker kills a process a moment later; a thread it can only leave alone.
         async with asyncio.timeout(stop.result()):
             await instance.stop()
 

@@ -89,6 +89,7 @@ class PackageCache(Service):
             work = self._outcome(path, location.originalFileName, folder)
             shared = _Shared(folder, self.spawn(work, name=f"package {path}"))
             self._shared[path] = shared
+        # Counted before the wait: a user that ends meanwhile must not remove the folder.
         shared.users += 1
         try:
             # Shielded: if this instance is stopped meanwhile, others still wait for the package.
@@ -117,6 +118,7 @@ class PackageCache(Service):
     async def _outcome(self, path: str, file_name: str, folder: Path) -> Prepared | Exception:
         """Prepare a package; an error is returned, for all instances that wait for the package."""
         try:
+            # Again, though uploads check it: the metadata may come from another worker.
             check_file_name(file_name)
             (folder / "file").mkdir(parents=True)
             file = folder / "file" / file_name

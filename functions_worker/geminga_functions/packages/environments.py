@@ -88,6 +88,7 @@ class Environments:
         digest = python.parent.parent.name
         self._used[digest] -= 1
         if self._used[digest] <= 0:
+            # An environment without users stays on the disk until room is needed.
             del self._used[digest]
 
     def _make_room(self, place: Path, kept: Collection[str]) -> None:
@@ -95,6 +96,7 @@ class Environments:
         shutil.rmtree(place, ignore_errors=True)
         self._directory.mkdir(parents=True, exist_ok=True)
         unused = [each for each in self._directory.iterdir() if each.name not in kept]
+        # By when they were built, the newest last.
         unused.sort(key=lambda each: each.stat().st_mtime)
         for each in unused[:-UNUSED_MAX]:
             shutil.rmtree(each, ignore_errors=True)
@@ -112,6 +114,8 @@ class Environments:
         if package.wheels:
             # All wheels are in one folder; those that requirements name are found there.
             options += ["--find-links", str(package.wheels[0].parent)]
+        # Without requirements pip needs no index, and must not look for one: the machine may be cut
+        # off.
         if package.requirements.strip():
             file = place / "requirements.txt"
             file.write_text(package.requirements, encoding="utf-8")

@@ -103,6 +103,8 @@ class PackageStore:
                 if size_bytes > self.bytes_max:
                     raise PackageTooLarge(file_name, size_bytes, self.bytes_max)
                 digest.update(part)
+                # Waits while ``PARTS_AHEAD`` parts have no receipt: so an upload is as fast as the
+                # broker stores.
                 await producer.ready()
                 producer.send_nowait(part)
             package = StoredPackage(path, file_name, size_bytes, digest.hexdigest())
@@ -134,6 +136,7 @@ class PackageStore:
                     continue
                 file_name = message.properties.get("file", "")
                 found = StoredPackage(path, file_name, size_bytes, digest.hexdigest())
+                # Number, size and digest at once: what differs is of no use to the reader.
                 if dict(message.properties) != _properties(found, parts):
                     raise PackageDamaged(path, "its parts are not those that were stored")
                 return

@@ -137,6 +137,7 @@ class ChangelogState(Service):
             # an unknown lane would never count.
             self._use()
         with self._reading():
+            # From now on code of this instance reads them; others do so once they are stored.
             self._table.staged |= self._table.records_of(self._lane, changes)
 
     def _use(self) -> None:
@@ -147,6 +148,7 @@ class ChangelogState(Service):
         it sees them a moment later.
         """
         if not self._is_used:
+            # On the loop, to wait for the loop would never end.
             if threading.get_ident() != self._loop_thread:
                 asyncio.run_coroutine_threadsafe(self.begin_use(), self._loop).result()
             self._is_used = True
@@ -223,6 +225,7 @@ class ChangelogState(Service):
                 # First of all, since a writer that cannot be closed must not be used again either.
                 writers = [self._writers.pop(each) for each in partitions]
                 self._behind.difference_update(partitions)
+                # What another instance adds to them from now on has to be read.
                 self._made.difference_update(partitions)
                 await _all(writer.producer.close() for writer in writers)
                 await _all(map(self._catch_up, partitions))
@@ -395,6 +398,7 @@ class ChangelogState(Service):
         """Read to the end. Raises ``StateDamaged``, ``ClientError``."""
         messages: list[geminga.Message[bytes]] = []
         while await reader.has_message_available():
+            # A counted lane is taken in as it is read: none is held in memory as a whole.
             messages += await reader.read_many(READ_AT_ONCE)
             if lane != REST_LANE:
                 self._take(lane, messages)
@@ -486,6 +490,7 @@ class ChangelogState(Service):
 
 async def _all(works: Iterable[Coroutine[Any, Any, object]]) -> None:
     """Run all coroutines side by side; raises the first error once all of them have ended."""
+    # Not one error at once: what the others open or close must not be left halfway.
     for result in await asyncio.gather(*works, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result

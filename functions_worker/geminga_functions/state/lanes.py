@@ -45,6 +45,7 @@ async def lanes_of(
     """The lanes of a function that exist, and their topics. Raises ``ClientError``."""
     prefix = lane_prefix(namespace, function)
     topics = await client.topics(namespace)
+    # The prefix ends with a digest and a dash: it is that of no other function.
     return {topic.removeprefix(prefix): topic for topic in topics if topic.startswith(prefix)}
 
 
@@ -67,6 +68,7 @@ class LaneWriter:
     async def open(cls, client: geminga.Client, lane: str, topic: str) -> LaneWriter:
         """Become the writer of a lane, which need not exist. Raises ``ClientError``."""
         mode = geminga.AccessMode.EXCLUSIVE_WITH_FENCING
+        # Every worker may write it at any time, and none may fence another.
         if lane == REST_LANE:
             mode = geminga.AccessMode.SHARED
         # No time-out: after one it would be unknown whether a commit is stored.

@@ -147,6 +147,7 @@ class LocalCopy(Records):
         self._is_closed = True
         if self._database is None:
             return
+        # Whatever happens below, it is not closed a second time.
         database, self._database = self._database, None
         if not self._has_failed:
             try:
@@ -172,6 +173,7 @@ class LocalCopy(Records):
         try:
             self._open_database()
         except LocalCopyFailed as error:
+            # Another process has it open: it must not be removed.
             if IN_USE_WORDS in str(error):
                 raise
             log.warning(
@@ -196,6 +198,7 @@ class LocalCopy(Records):
         options = rocksdict.Options(raw_mode=True)
         options.create_if_missing(create_if_missing=True)
         options.set_write_buffer_size(WRITE_BUFFER_BYTES)
+        # RocksDB keeps a thousand of its own logs by default.
         options.set_keep_log_file_num(LOG_FILES_KEPT)
         options.set_max_open_files(OPEN_FILES_MAX)
         self._write_options = rocksdict.WriteOptions()

@@ -64,6 +64,7 @@ class OpenStates(Service):
         Raises ``ClientError``, ``StateDamaged``, ``LocalCopyFailed``.
         """
         found = self.open.setdefault(name, OpenState())
+        # Before any wait: a state with users is not closed for being idle.
         found.users += 1
         try:
             async with found.turn:
@@ -77,6 +78,7 @@ class OpenStates(Service):
                     state = ChangelogState(
                         self._client, self._namespace, name, REST_LANE, directory=copy
                     )
+                    # Not ``async with``: it stays open beyond this request.
                     await state.__aenter__()
                     found.state = state
                 else:
@@ -112,6 +114,7 @@ class OpenStates(Service):
     async def _open(self, stack: AsyncExitStack) -> None:
         self._remove_copies()
         stack.callback(self._remove_copies)
+        # Closed before the copies are removed, which they write to while they close.
         stack.push_async_callback(self.close_but, ())
         self.spawn_every(IDLE_CHECK_S, self._close_idle, name="idle states")
 

@@ -132,6 +132,7 @@ class StateTable:
 
     def _added(self, key: str) -> tuple[int, dict[str, int | None]]:
         """The newest epoch of a counter, and by lane what was added in it."""
+        # Epochs begin with 0, as a counter that was never removed has it.
         newest, by_lane = 0, dict[str, int | None]()
         for lane, record in self._of(COUNTER + key).items():
             epoch, added = cast("tuple[int, int | None]", _decoded(lane, COUNTER + key, record))
@@ -160,11 +161,14 @@ class StateTable:
             version, before = self.value(key)
             # To remove what does not exist needs no record.
             if data is not None or before is not None:
+                # Higher than every version that this table has read, so that it counts everywhere.
                 records[VALUE + key] = FORMAT, version + 1, data
         for key, change in changes.counters.items():
             epoch, by_lane = self._added(key)
             # A record has the whole sum of its lane in the epoch, not only what is added now.
             added = by_lane.get(lane)
+            # All lanes begin anew with a higher epoch: their sums of earlier ones do not count any
+            # more.
             if change.is_removed:
                 epoch, added = epoch + 1, None
             if change.added is not None:
@@ -237,6 +241,7 @@ class StateTable:
         position: tuple[int, int] | None = None
         for key, record, at in read:
             fields = _decoded(lane, key, record)
+            # It says only that a writer came.
             if key == MARK:
                 continue
             if key == COUNT:
@@ -245,6 +250,7 @@ class StateTable:
                 self._unfinished.discard(lane)
             else:
                 new[key] = record
+                # Until the count that ends its entry is read.
                 self._unfinished.add(lane)
         if lane == REST_LANE:
             self._uncounted.write(lane, new, LaneSummary())
