@@ -13,7 +13,7 @@ from typing import Protocol
 from geminga import Client, ClientError, Message
 from geminga_functions.broker_calls import topic_url
 from geminga_functions.cleanup import Cleanup
-from geminga_functions.cluster.assignment import SESSION_PROPERTY, Assigned
+from geminga_functions.cluster.assignment import Assigned
 from geminga_functions.cluster.heartbeats import Heartbeats
 from geminga_functions.cluster.keyed_log import REMOVED_KEPT_S, KeyedLog
 from geminga_functions.cluster.leadership import SUBSCRIPTION, Leadership, WorkerInstances
@@ -326,10 +326,5 @@ def assignment_log(
     client: Client, config: FunctionsWorkerConfig
 ) -> KeyedLog[InstanceName, Assigned]:
     """The topic of assignments, to be opened."""
-
-    def decode(name: InstanceName, message: Message[bytes]) -> Assigned:
-        session = message.properties.get(SESSION_PROPERTY, "")
-        return Assigned.decode(name, message.data, session, message.id.position)
-
     topic = config.topic(config.function_assignment_topic_name)
-    return KeyedLog(client, topic, InstanceName.parse, decode)
+    return KeyedLog(client, topic, InstanceName.parse, Assigned.decode)

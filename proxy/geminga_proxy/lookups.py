@@ -103,7 +103,6 @@ class Lookups(Service):
             counts.rejected += 1
             answer(_refused(command, api.ServiceNotReady, TOO_MANY))
             return None
-        # Before the task runs: requests of the same moment are counted, too.
         self._open_requests += 1
         task = self.spawn(self._answer(command, answer), name="ask a broker")
         # Not in the task itself: one that is cancelled before it begins never runs.

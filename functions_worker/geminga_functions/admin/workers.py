@@ -81,7 +81,7 @@ async def rebalance(request: Request, facade: FacadeArg) -> Response:
     await _at_leader(request, facade)
     await _several_members(facade)
     # Every decision balances, if the settings say so: there is nothing more to ask for.
-    facade.worker.leadership.wake()
+    facade.worker.leadership.changed.set()
     return no_content()
 
 

@@ -105,18 +105,15 @@ class Leadership(Service):
         self._lead: asyncio.Task[object] | None = None
         # How many times the consumer had become active when this worker began to lead.
         self._turn = 0
-        self._changed = asyncio.Event()
-        functions.listeners.append(self.wake)
-        assignments.listeners.append(self.wake)
+        # Set to have the leader decide again, because a fact has changed.
+        self.changed = asyncio.Event()
+        functions.listeners.append(self.changed.set)
+        assignments.listeners.append(self.changed.set)
 
     @property
     def is_leader(self) -> bool:
         """Whether this worker leads: its consumer is active, and it has the topics for itself."""
         return self._writers is not None
-
-    def wake(self) -> None:
-        """Have the leader decide again, because a fact has changed."""
-        self._changed.set()
 
     async def put(self, name: FunctionName, metadata: FunctionMetaData) -> None:
         """Store the metadata of a function; returns once this worker has read them back.
@@ -196,20 +193,20 @@ class Leadership(Service):
                 continue
             if heartbeat.has_left:
                 self.sessions.left(heartbeat.session)
-                self.wake()
+                self.changed.set()
                 continue
             if self.sessions.newest.get(heartbeat.session.worker) != heartbeat.session:
-                self.wake()
+                self.changed.set()
             self.sessions.heard(heartbeat.session, now_s)
             if heartbeat.is_draining and heartbeat.session.worker not in self.sessions.draining:
                 self.sessions.drain(heartbeat.session)
-                self.wake()
+                self.changed.set()
             # Only this process's own heartbeats tell how far it has caught up: the ``sent_s`` of
             # another process is a time of another clock.
             if heartbeat.sent_s is not None and heartbeat.session.session == self._own_session():
                 self.sessions.caught_up(min(heartbeat.sent_s, now_s))
                 if self.sessions.over():
-                    self.wake()
+                    self.changed.set()
         if messages:
             consumer.ack_cumulative(messages[-1])
 
@@ -257,11 +254,11 @@ class Leadership(Service):
                 await asyncio.sleep(self._lease_s / BEATS_A_LEASE)
                 while True:
                     # Cleared before the step: what changes during it causes another one at once.
-                    self._changed.clear()
+                    self.changed.clear()
                     next_s = await self._step(writers[1])
                     with suppress(TimeoutError):
                         async with asyncio.timeout(next_s):
-                            await self._changed.wait()
+                            await self.changed.wait()
         except (ClientError, TimeoutError) as error:
             log.warning("worker leads no more", extra={"reason": str(error) or "timeout"})
             await asyncio.sleep(RETAKE_S)

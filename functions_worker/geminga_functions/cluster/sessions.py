@@ -12,7 +12,7 @@ for the leader is over for good, even if the worker returns at the same moment.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 # The monotonic clocks of two machines differ in speed by less than this factor.
 CLOCK_MARGIN = 1.1
@@ -26,22 +26,23 @@ class Session:
     session: str
 
 
+@dataclass(slots=True, eq=False)
 class WorkerSessions:
     """The sessions that may hold a lease, as the leader sees them.
 
     Times are seconds of the leader's monotonic clock.
     """
 
-    def __init__(self, lease_s: float) -> None:
-        self._lease_s = lease_s * CLOCK_MARGIN
-        # When the last heartbeat of each session was received.
-        self._heard_s: dict[Session, float] = {}
-        # By live worker: the session in which it takes instances. Heartbeats add it; it goes with
-        # the end of the session.
-        self.newest: dict[str, Session] = {}
-        # Sessions whose worker asked for no instances.
-        self._draining: set[Session] = set()
-        self._caught_up_s = float("-inf")
+    # The duration of a lease by the worker's own clock.
+    lease_s: float
+    # By live worker: the session in which it takes instances. Heartbeats add it; it goes with the
+    # end of the session.
+    newest: dict[str, Session] = field(default_factory=dict, init=False)
+    # When the last heartbeat of each session was received.
+    _heard_s: dict[Session, float] = field(default_factory=dict, init=False)
+    # Sessions whose worker asked for no instances.
+    _draining: set[Session] = field(default_factory=set, init=False)
+    _caught_up_s: float = field(default=float("-inf"), init=False)
 
     def suppose(self, sessions: Iterable[Session], now_s: float) -> None:
         """Assume that these sessions hold a lease although no heartbeat of them was received: a new
@@ -83,7 +84,7 @@ class WorkerSessions:
         return [
             session
             for session, heard_s in self._heard_s.items()
-            if heard_s + self._lease_s < self._caught_up_s
+            if heard_s + self.lease_s * CLOCK_MARGIN < self._caught_up_s
         ]
 
     def forget(self) -> list[Session]:

@@ -16,6 +16,7 @@ import logging
 import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -233,6 +234,7 @@ class Instances(Service):
         return True
 
 
+@dataclass(slots=True, eq=False)
 class Keeper:
     """Runs one assigned instance, in the version that is wanted.
 
@@ -240,22 +242,21 @@ class Keeper:
     When another version is wanted, the life ends and the next one begins.
     """
 
-    def __init__(self, name: InstanceName, instances: Instances) -> None:
-        self.name = name
-        # From its start to its end; None in between.
-        self.running: RunningInstance | None = None
-        self._instances = instances
-        # The metadata of the version that is wanted; None: the instance is not assigned any more.
-        # ``want`` sets it, while ``keep`` may be waiting for the end of an earlier version.
-        self.wanted: FunctionMetaData | None = None
-        self._life: asyncio.Task[object] | None = None
-        self._is_life_ending = False
-        # What reports show: the version and state of the current life, how often the instance was
-        # started, and its last failure.
-        self._version = -1
-        self._state = InstanceState.PREPARING
-        self._starts = 0
-        self._failure: InstanceFailure | None = None
+    name: InstanceName
+    instances: Instances
+    # From its start to its end; None in between.
+    running: RunningInstance | None = field(default=None, init=False)
+    # The metadata of the version that is wanted; None: the instance is not assigned any more.
+    # ``want`` sets it, while ``keep`` may be waiting for the end of an earlier version.
+    wanted: FunctionMetaData | None = field(default=None, init=False)
+    _life: asyncio.Task[object] | None = field(default=None, init=False)
+    _is_life_ending: bool = field(default=False, init=False)
+    # What reports show: the version and state of the current life, how often the instance was
+    # started, and its last failure.
+    _version: int = field(default=-1, init=False)
+    _state: InstanceState = field(default=InstanceState.PREPARING, init=False)
+    _starts: int = field(default=0, init=False)
+    _failure: InstanceFailure | None = field(default=None, init=False)
 
     def report(self) -> InstanceReport:
         """The report of the instance, at this moment."""
@@ -272,7 +273,7 @@ class Keeper:
             # A higher version that changes nothing here, for example because another instance of
             # the function was stopped.
             self._version = metadata.version
-            self._instances.changed()
+            self.instances.changed()
 
     def _essence(self, metadata: FunctionMetaData) -> tuple[object, ...]:
         """The parts of the metadata that make the instance start anew when they change."""
@@ -302,7 +303,7 @@ class Keeper:
         while (wanted := self.wanted) is not None:
             self._version = wanted.version
             self._is_life_ending = False
-            self._life = self._instances.spawn(self._live(wanted), name=f"life of {self.name}")
+            self._life = self.instances.spawn(self._live(wanted), name=f"life of {self.name}")
             await asyncio.wait([self._life])
             self._life = None
 
@@ -314,7 +315,7 @@ class Keeper:
         if self._wants_stop(wanted):
             self._change(InstanceState.STOPPED)
             await asyncio.Event().wait()  # nothing sets it: only cancellation ends this life, too
-        instances = self._instances
+        instances = self.instances
         config = instances.config
         backoff = Backoff(config.restart_first_s, config.restart_limit_s, instances.random)
         while True:
@@ -354,7 +355,7 @@ class Keeper:
         """Prepare the package, start the instance, and wait for its end. Errors become endings."""
         self._change(InstanceState.PREPARING)
         try:
-            async with self._instances.use_package(wanted) as prepared:
+            async with self.instances.use_package(wanted) as prepared:
                 return await self._run_once(wanted, prepared)
         except PackageError as error:
             return Ending(str(error), is_user_error=not error.retry)
@@ -367,7 +368,7 @@ class Keeper:
 
     async def _run_once(self, wanted: FunctionMetaData, prepared: Prepared) -> Ending:
         """Start the instance when it is its turn, and wait for its end."""
-        instances, config = self._instances, self._instances.config
+        instances, config = self.instances, self.instances.config
         async with AsyncExitStack() as turn:
             await turn.enter_async_context(instances.starting)
             await instances.lease.wait()
@@ -418,7 +419,7 @@ class Keeper:
 
     def _change(self, state: InstanceState) -> None:
         self._state = state
-        self._instances.changed()
+        self.instances.changed()
 
 
 async def settled(running: RunningInstance, timeout_s: float) -> bool:

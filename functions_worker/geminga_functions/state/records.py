@@ -7,7 +7,7 @@ are larger, and so that an instance which is started again does not read all of 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 
 # Enough to notice damage. The digests are no protection against an attacker, who could choose
@@ -31,18 +31,18 @@ class LaneSummary:
 NO_RECORDS = LaneSummary()
 
 
+@dataclass(eq=False)
 class Records:
     """The records of some lanes, in memory.
 
     A subclass may hold them elsewhere: its methods raise ``LocalCopyFailed`` if a disk fails.
     """
 
-    def __init__(self) -> None:
-        # By lane: the summary that came with its last ``write``. A lane that no record is held of
-        # has none.
-        self.summaries: dict[str, LaneSummary] = {}
-        # By key and lane: a value is merged from the records of one key in all lanes.
-        self._by_key: dict[str, dict[str, bytes]] = {}
+    # By lane: the summary that came with its last ``write``. A lane that no record is held of has
+    # none.
+    summaries: dict[str, LaneSummary] = field(default_factory=dict, init=False)
+    # By key and lane: a value is merged from the records of one key in all lanes.
+    _by_key: dict[str, dict[str, bytes]] = field(default_factory=dict, init=False)
 
     def of(self, key: str) -> Mapping[str, bytes]:
         """The records of a key, by lane. Callers must not change what is returned."""

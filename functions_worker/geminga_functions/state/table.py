@@ -29,7 +29,7 @@ writers, and therefore no count.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import msgpack
@@ -80,26 +80,26 @@ class Entry:
     after: LaneSummary
 
 
+@dataclass(slots=True, eq=False)
 class StateTable:
     """The state as far as its lanes have been read, together with changes that are not stored yet.
 
     ``lane`` is the lane of the writer that uses this table. ``records`` holds the records of lanes.
     """
 
-    def __init__(self, lane: str, records: Records | None = None) -> None:
-        self._lane = lane
-        # Of all lanes but REST's.
-        self.records = Records() if records is None else records
-        # The records of REST's lane. They are always held in memory: without a count, a local copy
-        # could not be compared with the lane.
-        self._uncounted = Records()
-        # Records of the writer's lane that apply here already, and are not stored yet. The writer
-        # adds them; ``keep`` takes them out.
-        self.staged: dict[str, bytes] = {}
-        # By lane: the keys and the digest of the newest count that was read or written.
-        self._counts: dict[str, tuple[int, int]] = {}
-        # Lanes whose last entry has not been read to its end.
-        self._unfinished: set[str] = set()
+    lane: str
+    # Of all lanes but REST's.
+    records: Records = field(default_factory=Records)
+    # Records of the writer's lane that apply here already, and are not stored yet. The writer adds
+    # them; ``keep`` takes them out.
+    staged: dict[str, bytes] = field(default_factory=dict, init=False)
+    # The records of REST's lane. They are always held in memory: without a count, a local copy
+    # could not be compared with the lane.
+    _uncounted: Records = field(default_factory=Records, init=False)
+    # By lane: the keys and the digest of the newest count that was read or written.
+    _counts: dict[str, tuple[int, int]] = field(default_factory=dict, init=False)
+    # Lanes whose last entry has not been read to its end.
+    _unfinished: set[str] = field(default_factory=set, init=False)
 
     # --- reading
 
@@ -150,7 +150,7 @@ class StateTable:
         staged = self.staged.get(record_key)
         if uncounted:
             found = {**found, **uncounted}
-        return found if staged is None else {**found, self._lane: staged}
+        return found if staged is None else {**found, self.lane: staged}
 
     # --- changing
 
@@ -200,7 +200,7 @@ class StateTable:
                 position = self.records.summaries.get(lane, NO_RECORDS).position
             self.records.write(lane, records, replace(after, position=position))
             self._counts[lane] = after.keys, after.digest
-        if lane == self._lane:
+        if lane == self.lane:
             # A key that was changed again since the entry was made stays staged.
             for key, record in records.items():
                 if self.staged.get(key) is record:
