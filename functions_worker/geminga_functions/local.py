@@ -110,6 +110,7 @@ async def _run(local: LocalRun) -> None:
         instances: list[Instance] = []
         failures: list[asyncio.Future[Any]] = []
         for number in range(local.first_instance, local.first_instance + details.parallelism):
+            # As a worker would describe it; but there is no lease, which nothing asks for.
             spec = InstanceSpec(
                 details,
                 number,

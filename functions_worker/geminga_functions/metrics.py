@@ -134,6 +134,7 @@ class WorkerNumbers(Service):
             metadata = self._worker.functions.records.get(name.function)
             if metadata is None:
                 continue  # the function was deleted, and its instance has not ended yet
+            # Those of upstream's workers, by which its dashboards select.
             labels = {
                 "tenant": name.function.tenant,
                 "namespace": f"{name.function.tenant}/{name.function.namespace}",

@@ -195,6 +195,8 @@ class Worker(Service):
         try:
             async with asyncio.timeout(ASK_TIMEOUT_S):
                 worker = (await self.membership.members()).find(worker_id)
+                # Without a consumer it is no member: the end of its lease says when its instances
+                # have ended.
                 if worker is None:
                     return None
                 answer = await self.calls.call(RestCall("GET", f"{worker.url}{INSTANCES_PATH}"))

@@ -92,6 +92,8 @@ class Heartbeats(Service):
         """Send a heartbeat, then wait until the next one is due."""
         sent_s = self._clock.monotonic()
         if sent_s >= self._lease_until_s:
+            # Also where the last heartbeat was stored too late: nothing may run in that session any
+            # more.
             self._session = self._make_session()
         properties = {
             WORKER_PROPERTY: self._worker,
@@ -152,6 +154,7 @@ class Heartbeat:
     def of(cls, message: Message[bytes]) -> Heartbeat | None:
         """The heartbeat in ``message``; None if the message is none."""
         properties = message.properties
+        # Another program may publish to this topic.
         worker, session = properties.get(WORKER_PROPERTY), properties.get(SESSION_PROPERTY)
         if worker is None or session is None:
             return None

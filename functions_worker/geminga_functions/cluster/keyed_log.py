@@ -77,6 +77,7 @@ class KeyedLog(Service, Generic[KeyT, RecordT]):
 
     async def _open(self, stack: AsyncExitStack) -> None:  # noqa: ARG002 - nothing stays open
         self.spawn_lasting(self._follow, name=f"reader of {self.topic}")
+        # However long that takes: the task logs what fails, and tries it again.
         while self.position == (-1, -1):
             await self._has_moved.wait()
 
@@ -109,6 +110,8 @@ class KeyedLog(Service, Generic[KeyT, RecordT]):
                 for message in await reader.read_many(READ_AT_ONCE):
                     self._apply(records, removed, message)
                     position = max(position, message.id.position)
+            # The connection was lost while reading: a compaction may have dropped marks that were
+            # not read.
             if reader.attachments != attachments:
                 return
             self.records, self.removed = records, removed
@@ -137,11 +140,13 @@ class KeyedLog(Service, Generic[KeyT, RecordT]):
                 removed[key] = message.publish_time_ms
             else:
                 records[key] = self._decode(key, message)
+        # One record that cannot be read must not keep all others from being read.
         except (InvalidName, DecodeError) as error:
             extra = {"topic": self.topic, "id": str(message.id), "reason": str(error)}
             log.error("a record cannot be read and is left out", extra=extra)  # noqa: TRY400
 
     def _moved(self, position: tuple[int, int]) -> None:
+        # It never goes back, even where the topic is read anew from its beginning.
         self.position = max(self.position, position)
         self._has_moved.set()
         self._has_moved = asyncio.Event()

@@ -191,6 +191,7 @@ class Leadership(Service):
             heartbeat = Heartbeat.of(message)
             if heartbeat is None:
                 continue
+            # Its instances have ended: they can be given away without waiting for the lease.
             if heartbeat.has_left:
                 self.sessions.left(heartbeat.session)
                 self.changed.set()
@@ -208,6 +209,8 @@ class Leadership(Service):
                 if self.sessions.over():
                     self.changed.set()
         if messages:
+            # They are never needed again: a new leader supposes what it must, and waits for new
+            # ones.
             consumer.ack_cumulative(messages[-1])
 
     def _follow_election(self, consumer: Consumer[bytes]) -> None:
@@ -284,6 +287,7 @@ class Leadership(Service):
             writer.put(each.instance, each.encode(), {SESSION_PROPERTY: each.session})
             for each in orders.assign
         ]
+        # All at once: the order of different keys does not matter.
         sends += [writer.remove(name) for name in orders.remove]
         if not sends:
             return ASK_S if is_asking else IDLE_S
@@ -302,6 +306,8 @@ class Leadership(Service):
             # A worker that has not read the stop yet may not have begun to end the instance.
             if answer is None or answer.position < each.position:
                 continue
+            # Only what is stopped in the log: an instance that ended by itself is started again
+            # there.
             if each.is_stopped and name not in answer.present:
                 ended.add(name)
         orders = decide(

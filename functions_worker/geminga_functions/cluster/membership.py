@@ -74,6 +74,8 @@ class Membership:
             raise ClusterUnknown(answer.reason)
         subscription = stats.get("subscriptions", {}).get(self.subscription, {})
         names = [each.get("consumerName", "") for each in subscription.get("consumers", [])]
+        # A set: a worker that reconnects may have two consumers for a moment.
         workers = {worker for name in names if (worker := WorkerInfo.parse(name)) is not None}
+        # Empty between two consumers; and the stats may be older than the end of the active one.
         leader = WorkerInfo.parse(subscription.get("activeConsumerName") or "")
         return Members(tuple(sorted(workers)), leader if leader in workers else None)

@@ -67,6 +67,7 @@ def decide(facts: Facts) -> Orders:
         and each.worker not in sessions.newest
         and sessions.may_run(Session(each.worker, each.session))
     }
+    # Of the places, not of the sessions: a worker in a new session gets its instances back.
     targets = schedule(wanted, places, workers, kept=kept, balances=facts.balances)
     # Then: which step towards that is safe?
     assign: list[Assigned] = []
@@ -90,6 +91,7 @@ def decide(facts: Facts) -> Orders:
                 remove.append(name)
         elif new is not None and holder == session:
             # It stays, perhaps with a changed config.
+            # Published only if something differs: each record wakes every worker.
             if old.metadata != new.metadata:
                 assign.append(new)
         elif (new is not None or metadata is None) and sessions.newest.get(old.worker) == holder:

@@ -240,6 +240,8 @@ class Instance(Service):
                 )
             )
             if details.source.skipToLatest:
+                # Before the first message is received, and with each start: ``skipToLatest`` asks
+                # for that.
                 await consumer.seek(geminga.LATEST)
             self._consumers.append(consumer)
             running = OrderedTasks(self.spec.async_messages_max)
@@ -257,6 +259,7 @@ class Instance(Service):
         self._is_stopping = True
         for task in list(self._idle):
             task.cancel()
+        # Their errors are in ``failure`` already.
         await asyncio.gather(*self._pumps, return_exceptions=True)
         # Only now, since a pump may have begun one more call: then all of them are settled.
         for running, settling in self._running.items():
@@ -395,6 +398,7 @@ class Instance(Service):
             try:
                 await self._committer.commit(messages[0].topic, outcomes, changes)
             except geminga.ProducerFenced:
+                # No error: brokers distribute partitions anew whenever an instance comes or goes.
                 log.info("partition has moved", extra={"topic": messages[0].topic})
                 return 0
         await self._settler.settle(consumer, outcomes)

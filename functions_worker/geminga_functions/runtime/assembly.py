@@ -60,6 +60,7 @@ class Runtime(Service):
             client, calls, identity.web_url, namespace, config.package_bytes_max
         )
         self._cache = PackageCache(directory / "packages", self.packages.read, environments)
+        # One way for all instances of a worker: its settings choose.
         self._runner = (
             ThreadRunner(serve)
             if config.function_runtime == "thread"
@@ -73,6 +74,7 @@ class Runtime(Service):
         lock = await asyncio.to_thread(self._take_directory)
         stack.callback(lock.close)
         if isinstance(self._runner, ProcessRunner):
+            # Instances hold the lock, too: see ``end_orphans``.
             self._runner.inherited = (lock.descriptor,)
         # Opened last, instances are closed first: until they have ended they need their packages,
         # and the runner, which waits for their processes.

@@ -267,6 +267,7 @@ class Keeper:
     def want(self, metadata: FunctionMetaData | None) -> None:
         """Run the version that ``metadata`` describe from now on; None: stop running."""
         before, self.wanted = self.wanted, metadata
+        # Also where it was not wanted for a moment: another worker may have run it meanwhile.
         if metadata is None or before is None or self._essence(before) != self._essence(metadata):
             self._cancel_life()
         elif not self._is_life_ending:
@@ -301,6 +302,8 @@ class Keeper:
     async def keep(self) -> None:
         """Live one life after the other, as long as the instance is wanted."""
         while (wanted := self.wanted) is not None:
+            # Read anew for each life: ``want`` may have been called several times during the last
+            # one.
             self._version = wanted.version
             self._is_life_ending = False
             self._life = self.instances.spawn(self._live(wanted), name=f"life of {self.name}")
@@ -355,6 +358,7 @@ class Keeper:
         """Prepare the package, start the instance, and wait for its end. Errors become endings."""
         self._change(InstanceState.PREPARING)
         try:
+            # Until the instance has ended: its process reads modules whenever it imports one.
             async with self.instances.use_package(wanted) as prepared:
                 return await self._run_once(wanted, prepared)
         except PackageError as error:
@@ -413,6 +417,8 @@ class Keeper:
                 began_s = instances.clock.monotonic()
                 if not running.ended.done():
                     self._change(InstanceState.STOPPING)
+                # It returns only when nothing of the instance runs any more, so that no second one
+                # begins beside it.
                 await running.stop(config.stop_timeout_s)
                 instances.stops.add((instances.clock.monotonic() - began_s) * 1000)
                 self.running = None

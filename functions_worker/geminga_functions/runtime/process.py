@@ -73,6 +73,8 @@ class ProcessRunner(Service):
 
     async def start(self, order: Order) -> ProcessInstance:
         """Start an instance. Raises ``OSError`` if the machine cannot."""
+        # The instance inherits its end, so there is no address that other programs could connect
+        # to.
         ours, theirs = socket.socketpair()
         read_end, write_end = os.pipe()
         try:
@@ -245,6 +247,7 @@ def end_orphans(lock: Path) -> int:
         with suppress(OSError):  # it has ended meanwhile, or belongs to another user
             # Only instances: another holder of the file may be a worker that waits for the lock.
             if INSTANCE.encode() in (each / "cmdline").read_bytes().split(b"\0"):
+                # Counted before: one that ends at this moment was an orphan, too.
                 orphans += 1
                 os.kill(int(each.name), signal.SIGKILL)
     return orphans

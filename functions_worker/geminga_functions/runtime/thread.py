@@ -51,6 +51,7 @@ class ThreadRunner(Service):
             raise PackageRefused(
                 "the package requires distributions, which instances in threads cannot have"
             )
+        # The same channel as that of a process, so that an instance is the same in both.
         ours, theirs = socket.socketpair()
         instance = ThreadInstance(order.name, self._serve, theirs)
         self.spawn(instance.follow(), name=f"thread of {order.name}")

@@ -75,6 +75,7 @@ class OpenStates(Service):
                     copy = (
                         None if self._directory is None else self._directory / digest_of(str(name))
                     )
+                    # As a writer of REST's lane, which fences no instance.
                     state = ChangelogState(
                         self._client, self._namespace, name, REST_LANE, directory=copy
                     )
