@@ -104,7 +104,6 @@ async def _instances(
     request: Request, kind: KindArg, name: NameArg, found: FoundArg
 ) -> list[InstanceName]:
     """The instance in the path, or all of the component. Raises ``RestError`` 400."""
-    # In the order of their numbers, by which answers list them.
     count = found.functionDetails.parallelism
     if "instance" not in request.path_params:
         return [InstanceName(name, number) for number in range(count)]

@@ -102,7 +102,7 @@ class Facade:
                 "date. Please try again.",
             )
         if is_removal:
-            # It marks the function as removed; the log is erased of it an hour later.
+            # It marks the function as removed; a compaction erases it an hour later.
             await self.worker.leadership.remove(name)
         else:
             await self.worker.leadership.put(name, metadata)

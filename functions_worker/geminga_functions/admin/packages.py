@@ -93,7 +93,6 @@ async def download(
     request: Request, facade: FacadeArg, kind: KindArg, name: NameArg, found: FoundArg
 ) -> Response:
     """Download the package of a component, as it was uploaded."""
-    # The path was made here, not given by the user.
     path = found.packageLocation.packagePath
     if flag(request, "transform-function"):
         raise RestError(404, f"{kind.word} {name.name} has no transform function")

@@ -108,8 +108,8 @@ def function_details(name: FunctionName, given: Config) -> FunctionDetails:
         ),
         retainOrdering=config.get("retainOrdering", False),
         retainKeyOrdering=config.get("retainKeyOrdering", False),
-        userConfig=_json(config.get("userConfig")),
-        secretsMap=_json(config.get("secrets")),
+        userConfig=json.dumps(config["userConfig"]) if config.get("userConfig") else "",
+        secretsMap=json.dumps(config["secrets"]) if config.get("secrets") else "",
         # Without it the code acknowledges: instances then treat ATLEAST_ONCE as MANUAL.
         autoAck=config.get("autoAck", True),
         # How many instances there are; they are numbered from 0.
@@ -118,7 +118,7 @@ def function_details(name: FunctionName, given: Config) -> FunctionDetails:
         runtimeFlags=config.get("runtimeFlags", ""),
         customRuntimeOptions=config.get("customRuntimeOptions", ""),
     )
-    # After the guarantee is set: EFFECTIVELY_ONCE allows no retries.
+    # With EFFECTIVELY_ONCE it refuses retries.
     set_retries(details, config)
     details.source.CopyFrom(_source_of(config))
     _set_sink(details, config)
@@ -130,10 +130,6 @@ def function_details(name: FunctionName, given: Config) -> FunctionDetails:
             "(topics must be one or the other)"
         )
     return details
-
-
-def _json(values: Any) -> str:  # noqa: ANN401 - JSON
-    return json.dumps(values) if values else ""
 
 
 def _source_of(config: Config) -> SourceSpec:

@@ -92,7 +92,7 @@ def sink_details(name: FunctionName, given: Config) -> FunctionDetails:
     details = connector_details(name, config, FunctionDetails.SINK)
     details.retainOrdering = config.get("retainOrdering", False)
     details.retainKeyOrdering = config.get("retainKeyOrdering", False)
-    # After the guarantee is set: EFFECTIVELY_ONCE allows no retries.
+    # With EFFECTIVELY_ONCE it refuses retries.
     set_retries(details, config)
     source = SourceSpec(
         # Inputs of a sink are consumed exactly as those of a function are.
