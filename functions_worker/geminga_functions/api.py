@@ -49,6 +49,7 @@ def function(
     generator yields is a result. The function itself is not changed, so tests can call it. Raises
     ``TypeError`` for wrong arguments.
     """
+    # ``@function`` without parentheses would take the function for an input.
     if misplaced:
         raise TypeError(
             "write @geminga_functions.function(inputs=..., output=...): with parentheses, and with "
@@ -125,6 +126,7 @@ class IdentitySerDe(SerDe):
 
     def serialize(self, input: Any) -> bytes:  # noqa: A002, ANN401 - upstream's names
         """As ``SerDe.serialize``. Raises ``TypeError`` except for numbers, text and bytes."""
+        # Exactly these types, as upstream: a subclass may have another text of its own.
         if type(input) is bytes:
             return input
         if type(input) in (str, int, float, complex):
@@ -142,6 +144,7 @@ class IdentitySerDe(SerDe):
             return input_bytes
         if text[-1:] in NO_NUMBERS_END:
             return text
+        # From the narrowest on: every int is a float, too.
         for number in (int, float, complex):
             try:
                 return number(text)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
 from typing import Protocol
 from urllib.parse import quote
 
@@ -35,19 +36,12 @@ RETRY_S = 1.0
 class Functions(Protocol):
     """The log of the functions of a cluster of workers; ``KeyedLog`` is one."""
 
-    @property
-    def records(self) -> Mapping[FunctionName, FunctionMetaData]:
-        """The functions that exist."""
-        ...
-
-    @property
-    def removed(self) -> Mapping[FunctionName, int]:
-        """The functions that were removed within the last hour, and when."""
-        ...
-
-    def listen(self, on_change: Callable[[], None]) -> None:
-        """Call ``on_change`` after every change from now on."""
-        ...
+    # The functions that exist.
+    records: Mapping[FunctionName, FunctionMetaData]
+    # The functions that were removed within the last hour, and when.
+    removed: Mapping[FunctionName, int]
+    # Called after every change.
+    listeners: list[Callable[[], None]]
 
 
 class Cleanup(Service):
@@ -73,13 +67,13 @@ class Cleanup(Service):
         # The functions before the last change: the metadata of removed ones are found here.
         self._known: Mapping[FunctionName, FunctionMetaData] = {}
 
-    async def _open_parts(self) -> None:
-        await super()._open_parts()
+    async def _open(self, stack: AsyncExitStack) -> None:  # noqa: ARG002 - nothing stays open
         self._known = dict(self._functions.records)
-        self._functions.listen(self._changed)
+        self._functions.listeners.append(self._changed)
 
     def _changed(self) -> None:
         before, self._known = self._known, dict(self._functions.records)
+        # ``_known`` is kept up to date all the same: this worker may lead at the next change.
         if not self._is_leader():
             return
         for name, metadata in before.items():
@@ -94,11 +88,23 @@ class Cleanup(Service):
                 self.spawn(work, name=f"what {name} leaves")
 
     async def _clean(self, name: FunctionName, details: FunctionDetails) -> None:
+        # The topics of state are deleted in any case; only subscriptions can be kept.
         left = deletions(details, self._web_url) if details.source.cleanupSubscription else []
         for _ in range(TRIES_MAX):
             left = [each for each in left if not await self._has_done(each)]
-            if await self._has_no_state(name) and not left:
+            try:
+                topics = await self._state_topics(name)
+            except geminga.ClientError:
+                has_state = True  # for all that is known
+            else:
+                calls = [RestCall("DELETE", topic_url(self._web_url, each, "")) for each in topics]
+                # Brokers refuse to delete a topic that an instance still has open. A list, not a
+                # generator: every topic is tried, even after one that could not be deleted.
+                has_state = not all([await self._has_done(each) for each in calls])
+            if not has_state and not left:
                 return
+            # Brokers refuse it as long as instances are connected, which have only just been told
+            # to stop.
             await asyncio.sleep(RETRY_S)
             if name in self._functions.records:
                 return  # it was created again, and continues with the subscriptions and the state
@@ -106,19 +112,6 @@ class Cleanup(Service):
             "subscriptions or topics of state of a deleted function are left",
             extra={"function": str(name), "urls": [each.url for each in left]},
         )
-
-    async def _has_no_state(self, name: FunctionName) -> bool:
-        """Delete the topics of the function's state; returns whether none is left.
-
-        Brokers refuse to delete a topic that an instance still has open.
-        """
-        try:
-            topics = await self._state_topics(name)
-        except geminga.ClientError:
-            return False
-        calls = [RestCall("DELETE", topic_url(self._web_url, each, "")) for each in topics]
-        # A list, not a generator: every topic is tried, even after one that could not be deleted.
-        return all([await self._has_done(each) for each in calls])
 
     async def _has_done(self, call: RestCall) -> bool:
         try:
@@ -134,6 +127,7 @@ def deletions(details: FunctionDetails, web_url: str) -> list[RestCall]:
 
     For a pattern, one request deletes the subscription of all topics in a namespace.
     """
+    # The name may contain slashes, which are one part of the path here.
     subscription = quote(subscription_of(details), safe="")
     calls: list[RestCall] = []
     for topic, spec in sorted(details.source.inputSpecs.items()):

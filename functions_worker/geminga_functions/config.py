@@ -51,6 +51,7 @@ class BrokerTlsConfig:
         """
         from geminga import Tls  # noqa: PLC0415 - not for --help
 
+        # An empty setting stays empty: it stands for the default of the client.
         names = (self.trust_file, self.certificate_file, self.key_file)
         trust, certificate, key = (str(Path(each).absolute()) if each else None for each in names)
         return Tls(trust, certificate, key, checks_hostname=self.check_hostname)
@@ -140,6 +141,8 @@ class FunctionsWorkerConfig:
     @property
     def service_url(self) -> str:
         """The URL of the brokers, with the scheme for TLS if ``broker_tls`` is enabled."""
+        # ``useTls`` is a setting of its own upstream: the URL in the file may say ``pulsar://`` all
+        # the same.
         scheme, _, rest = self.pulsar_service_url.partition("://")
         is_secured = self.broker_tls.enabled and scheme == "pulsar"
         return f"pulsar+ssl://{rest}" if is_secured else self.pulsar_service_url

@@ -49,6 +49,7 @@ class DataGenerator(Source):
     async def read(self) -> Record | None:
         """The next record, after a pause."""
         number = next(self._numbers)
+        # None as the count: without end.
         if number == self._count:
             return None
         if number:
@@ -89,6 +90,7 @@ class FileSource(Source):
     async def read(self) -> Record:
         """The next line, with the properties ``file`` and ``line`` (from 1)."""
         while True:
+            # A file is read further only when its next line is wanted.
             record = next(self._records, None)
             if record is not None:
                 return record
@@ -122,6 +124,8 @@ class FileSource(Source):
 
     def _done(self, path: Path) -> None:
         if not self._keep:
+            # Only now are all of its lines stored. After a crash before that they are read, and
+            # stored, again.
             path.unlink(missing_ok=True)
             self._begun.discard(path)
 
@@ -153,12 +157,14 @@ class HttpSink(Sink):
         if isinstance(value, (dict, list)):
             headers["Content-Type"] = "application/json"
             value = json.dumps(value)
+        # The names are those of upstream's sink.
         headers["PulsarTopic"] = record.topic or ""
         if record.key is not None:
             headers["PulsarKey"] = record.key
         headers |= {f"PulsarProperties-{name}": text for name, text in record.properties.items()}
         body = value if isinstance(value, bytes) else str(value).encode()
         request = urllib.request.Request(self._url, body, headers, method="POST")  # noqa: S310
+        # It raises for any answer that is no success, and the message is delivered again.
         with urllib.request.urlopen(request, timeout=HTTP_TIMEOUT_S):  # noqa: S310 - checked above
             pass
 

@@ -77,6 +77,7 @@ class LocalRun:
 
 def main() -> None:
     """Run what standard input describes; exits with 1 if it fails."""
+    # One line: what follows it on standard input is only waited for.
     local = LocalRun(**json.loads(sys.stdin.buffer.readline()))
     try:
         asyncio.run(_run(local))
@@ -95,10 +96,13 @@ async def _run(local: LocalRun) -> None:
     stop: asyncio.Future[None] = loop.create_future()
 
     def follow() -> None:
+        # In a thread of its own: reading a pipe this way blocks, and works for files and terminals,
+        # too.
         sys.stdin.buffer.read()
         loop.call_soon_threadsafe(stop.set_result, None)
 
     threading.Thread(target=follow, name="end of standard input", daemon=True).start()
+    # The process is this function's alone, so its modules are imported like any others.
     loader = Loader([Path(path) for path in local.import_paths], is_alone=True)
     details = details_of(local, loader)
     async with AsyncExitStack() as stack:
@@ -106,6 +110,7 @@ async def _run(local: LocalRun) -> None:
         instances: list[Instance] = []
         failures: list[asyncio.Future[Any]] = []
         for number in range(local.first_instance, local.first_instance + details.parallelism):
+            # As a worker would describe it; but there is no lease, which nothing asks for.
             spec = InstanceSpec(
                 details,
                 number,
@@ -132,6 +137,7 @@ async def _run(local: LocalRun) -> None:
                 processor_class=ShownProcessor if local.is_shown else Processor,
             )
             instances.append(await stack.enter_async_context(instance))
+            # The first failure of any instance ends all of them: nothing here starts one again.
             failures += [instance.failure, state.failure]
         inputs = ", ".join(sorted(details.source.inputSpecs)) or "a source"
         print(f"{details.name} runs: {inputs} -> {details.sink.topic or 'nowhere'}", flush=True)
@@ -139,6 +145,7 @@ async def _run(local: LocalRun) -> None:
         for failure in failures:
             if failure.done():
                 await failure
+        # All at once: each has the whole time.
         async with asyncio.timeout(STOP_TIMEOUT_S):
             await asyncio.gather(*[each.stop() for each in instances])
 
@@ -155,6 +162,7 @@ def details_of(local: LocalRun, loader: Loader) -> FunctionDetails:
         definition = definition_of(
             found if not isinstance(found, ModuleType) else getattr(found, "process", None)
         )
+        # What the command was given takes precedence over the decorator.
         if definition is not None:
             config = with_definition(config, definition)
         config["className"] = name
@@ -175,6 +183,7 @@ def _defined_in(loader: Loader, module_name: str) -> str:
         for name, value in vars(module).items()
         if definition_of(value) is not None and value.__module__ == module.__name__
     ]
+    # None, or several of which none can be preferred.
     if len(defined) != 1:
         raise FunctionNotLoaded(
             f"{module_name}.py has no function 'process' and {len(defined)} that are decorated by "
@@ -191,6 +200,7 @@ class ShownProcessor(Processor):
     ) -> Outcome:
         """As ``Processor.succeeded``; prints the input and the results."""
         outcome = super().succeeded(outcome, context, results, state)
+        # ``super`` may have found a result that cannot be serialized; ``failed`` has printed that.
         if outcome.error is None:
             _show("<-", outcome.message.data)
             for each in results:

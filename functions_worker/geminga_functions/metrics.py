@@ -7,9 +7,11 @@ and a scrape shows the last ones.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from geminga_functions.cluster.orders import instances_of
@@ -56,8 +58,8 @@ class WorkerNumbers(Service):
         # The last status that each instance of this worker has sent.
         self._statuses: dict[InstanceName, InstanceStatus] = {}
 
-    async def _open_parts(self) -> None:
-        await super()._open_parts()
+    async def _open(self, stack: AsyncExitStack) -> None:  # noqa: ARG002 - nothing stays open
+        # Not at a scrape: an instance that does not answer would hold it up for its time-out.
         self.spawn_every(ASK_PERIOD_S, self._ask_all, name="numbers of instances")
         self.spawn_every(PERIOD_S, self._renew, name="periods of durations")
 
@@ -76,6 +78,7 @@ class WorkerNumbers(Service):
 
     async def _renew(self) -> None:
         for durations in self._durations().values():
+            # Quantiles are those of the last whole period and of the present one.
             durations.renew()
 
     async def _ask_all(self) -> None:
@@ -89,7 +92,7 @@ class WorkerNumbers(Service):
         found = await asyncio.gather(*[ask(report.name) for report in instances.reports()])
         # An instance that does not answer is shown with its last status while it is on this worker.
         self._statuses = {
-            name: InstanceStatus.from_json(text) if text else self._statuses[name]
+            name: InstanceStatus.of(json.loads(text)) if text else self._statuses[name]
             for name, text in found
             if text or name in self._statuses
         }
@@ -99,6 +102,7 @@ class WorkerNumbers(Service):
         worker = self._worker
         cluster = {"cluster": worker.config.pulsar_functions_cluster}
         functions = worker.functions.records
+        # Read once: it may change while the families are collected, and they should agree.
         leads = worker.leadership.is_leader
         gauges: dict[str, float] = {
             "start_up_time_ms": self._start_up_ms,
@@ -130,6 +134,7 @@ class WorkerNumbers(Service):
             metadata = self._worker.functions.records.get(name.function)
             if metadata is None:
                 continue  # the function was deleted, and its instance has not ended yet
+            # Those of upstream's workers, by which its dashboards select.
             labels = {
                 "tenant": name.function.tenant,
                 "namespace": f"{name.function.tenant}/{name.function.namespace}",
@@ -140,6 +145,7 @@ class WorkerNumbers(Service):
             }
             kind = metadata.functionDetails.componentType
             for shown, value in numbers_of(kind, status).items():
+                # As upstream names them; its counts of a minute end in ``_total``, too.
                 family = shown, "counter" if shown.endswith("_total") else "gauge"
                 samples[family].append((shown, labels, value))
             for family, shown, more, value in labelled_of(kind, status):
@@ -180,6 +186,7 @@ def numbers_of(kind: int, status: InstanceStatus) -> dict[str, float]:
         f"{prefix}system_exceptions_1min_total": minute.system_exceptions,
         f"{prefix}last_invocation": status.last_invocation_ms,
     }
+    # What a kind counts as its success has a name of its own.
     numbers |= {f"{prefix}{name}_total": value for name, value in counted.items()}
     if prefix == "pulsar_function_":
         numbers[f"{prefix}processed_successfully_1min_total"] = minute.processed
@@ -203,6 +210,7 @@ def labelled_of(kind: int, status: InstanceStatus) -> Iterable[tuple[Family, str
         for sum_name, sum_ in status.user_metrics.items():
             name = sum_name.removesuffix("_sum")
             count = status.user_metrics.get(f"{name}_count")
+            # The two come as one map: a name of the user's may end in ``_count`` itself.
             if count is not None and name != sum_name:
                 yield family, f"{family[0]}_sum", {"metric": name}, sum_
                 yield family, f"{family[0]}_count", {"metric": name}, count

@@ -28,6 +28,7 @@ class FunctionName:
     def parse(cls, text: str) -> FunctionName:
         """Parse ``tenant/namespace/name``. Raises ``InvalidName``."""
         parts = text.split("/")
+        # An empty part would be an empty part of a path, too, which some servers drop.
         if len(parts) != 3 or not all(parts):
             raise InvalidName(text, "tenant/namespace/name")
         return cls(*parts)
@@ -37,6 +38,7 @@ class FunctionName:
 
         Folders and files of its instances are named after it, and log lines contain it.
         """
+        # Names of functions that exist are not checked: upstream's workers may have stored others.
         is_folder = self.name not in {".", ".."} and not {"/", "\\"} & set(self.name)
         is_short = len(self.name.encode(errors="replace")) <= NAME_BYTES_MAX
         if not (is_folder and is_short and self.name.isprintable()):
@@ -65,6 +67,7 @@ class InstanceName:
     @classmethod
     def parse(cls, text: str) -> InstanceName:
         """Parse ``tenant/namespace/name:number``. Raises ``InvalidName``."""
+        # From the right: names may contain colons.
         function, _, number = text.rpartition(":")
         # Digits of other scripts would give a second text for the same name.
         if not number.isascii() or not number.isdecimal():

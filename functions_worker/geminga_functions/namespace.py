@@ -30,9 +30,11 @@ async def keep_for_ever(calls: RestCalls, web_url: str, namespace: str) -> None:
     url = f"{web_url.rstrip('/')}/admin/v2/namespaces/{namespace}"
     headers = {"Content-Type": "application/json"}
     found = await _answer(calls, RestCall("GET", f"{url}/retention"))
+    # A worker may be the first to use a namespace of its own in this cluster.
     if found.status == 404:
         await _answer(calls, RestCall("PUT", url, headers))
         found = await _answer(calls, RestCall("GET", f"{url}/retention"))
+    # None is set. A retention that an operator has chosen is respected, even a short one.
     if found.is_success and found.json() is None:
         call = RestCall("POST", f"{url}/retention", headers, json.dumps(FOR_EVER).encode())
         found = await _answer(calls, call)
@@ -52,6 +54,7 @@ async def _answer(calls: RestCalls, call: RestCall) -> RestAnswer:
         except ServerUnreachable as error:
             log.warning("no broker says what it keeps", extra={"reason": str(error)})
         else:
+            # Every other answer is final, a refusal among them.
             if answer.status < 500:
                 return answer
             log.warning("no broker says what it keeps", extra={"reason": answer.reason})

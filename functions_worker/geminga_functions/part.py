@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
@@ -67,7 +67,9 @@ async def serve(config: FunctionsWorkerConfig, stop: StopRequest) -> None:
     me = identity(config)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(LoopLag(metrics))
+        # Opened first and closed last: everything below talks to brokers by it.
         client = await stack.enter_async_context(brokers_client(config))
+        # The id may be made of the port, which is known only now.
         config = replace(config, worker_id=me.worker_id)
         calls, random = HttpCalls(tls=config.broker_tls.context), Random()  # noqa: S311  # jitter
         runtime = runtime_of(
@@ -97,6 +99,7 @@ async def serve(config: FunctionsWorkerConfig, stop: StopRequest) -> None:
         await serve_tls(config, http, app, stack)
         # Before the worker publishes anything that brokers might trim. Waits for brokers.
         await keep_for_ever(worker.calls, worker.web_url, config.pulsar_functions_namespace)
+        # Returns once it has read the functions and assignments.
         await stack.enter_async_context(worker)
         # The import takes a third of a second: in a thread, since the worker may lead by now, and
         # runs instances.
@@ -110,6 +113,7 @@ async def serve(config: FunctionsWorkerConfig, stop: StopRequest) -> None:
         await stack.enter_async_context(
             obeying_supervisor(PART, SERVER_VERSION, commands, addresses)
         )
+        # Last: a broker that has ended meanwhile is noticed all the same, by the end of the input.
         if config.stop_with_input:
             worker.spawn(stop_at_end_of_input(stop), name="wait for the end of standard input")
         await stop.wait()
@@ -122,6 +126,7 @@ async def stop_at_end_of_input(stop: StopRequest) -> None:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while await reader.read(INPUT_BYTES):
         pass
+    # It is not read for its content: only its end has a meaning.
     stop.ask("standard input ended")
 
 
@@ -179,6 +184,7 @@ def rest_app(worker: Worker) -> AsgiApp:
     return worker_app(worker)
 
 
+@dataclass(slots=True, eq=False)
 class Front:
     """The application of the worker's port.
 
@@ -186,14 +192,15 @@ class Front:
     requests are answered with 503.
     """
 
-    def __init__(self, own: AsgiApp) -> None:
-        self.rest: AsgiApp | None = None
-        self._own = own
+    # Health and metrics.
+    own: AsgiApp
+    # REST; None until the worker serves.
+    rest: AsgiApp | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if not scope["path"].startswith("/admin/"):
-            await self._own(scope, receive, send)
+            await self.own(scope, receive, send)
         elif self.rest is not None:
             await self.rest(scope, receive, send)
         else:

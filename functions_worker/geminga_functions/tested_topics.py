@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, cast
 from uuid import uuid4
 
 import geminga
@@ -54,19 +53,13 @@ class TestedTopics:
         self.refused: set[int] = set()
         # Set once every message is acknowledged or refused.
         self.done = asyncio.Event()
-        self._check_done()
+        if not count:
+            self.done.set()
 
-    def note_ack(self, place: int) -> None:
-        """Record that a message is acknowledged."""
-        self.acknowledged.add(place)
-        self._check_done()
-
-    def note_nack(self, place: int) -> None:
-        """Record that a message is refused."""
-        self.refused.add(place)
-        self._check_done()
-
-    def _check_done(self) -> None:
+    def note(self, place: int, among: set[int]) -> None:
+        """Record that a message is ``acknowledged``, or ``refused``."""
+        among.add(place)
+        # A message may be both, one after the other: it counts once.
         if len(self.acknowledged | self.refused) == self._count:
             self.done.set()
 
@@ -76,28 +69,27 @@ class MemoryTopics(TestedTopics):
 
     def __init__(self, inputs: Sequence[Input], serialize: Callable[[Any], bytes]) -> None:
         super().__init__(len(inputs))
-        messages = [_message(each, place, serialize) for place, each in enumerate(inputs)]
+        messages: list[geminga.Message[bytes]] = []
+        for place, given in enumerate(inputs):
+            metadata = MessageMetadata(producer_name="test", sequence_id=place, publish_time=0)
+            if given.key is not None:
+                metadata.partition_key = given.key
+            for name, value in given.properties.items():
+                metadata.properties.add(key=name, value=value)
+            metadata.event_time = given.event_time_ms
+            # The entry id is the place of the message, by which its acknowledgement is recorded.
+            delivery = Delivery(given.topic, (1, place), -1, metadata)
+            messages.append(geminga.Message(serialize(given.value), delivery))
         # The messages that are not received yet, the next one last.
         self._waiting = messages[::-1]
 
     def consumer(self, *_: object, **__: object) -> AbstractAsyncContextManager[MemoryTopics]:
-        """The only consumer, which this object is itself."""
-        return self
+        """The only consumer, which this object is itself; nothing has to be closed."""
+        return nullcontext(self)
 
     async def producer(self, topic: str, **_: object) -> _Producer:
         """A producer of a topic in memory."""
         return _Producer(self.topics.setdefault(topic, []))
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        pass
 
     # ---- as a consumer
 
@@ -114,30 +106,19 @@ class MemoryTopics(TestedTopics):
 
     def ack(self, message: geminga.Message[bytes] | geminga.MessageId) -> None:
         """As ``Consumer.ack``."""
-        self.note_ack(message.position[1])
+        self.note(message.position[1], self.acknowledged)
 
     def nack(self, message: geminga.Message[bytes]) -> None:
         """As ``Consumer.nack``."""
-        self.note_nack(message.position[1])
+        self.note(message.position[1], self.refused)
 
 
-def _message(given: Input, place: int, serialize: Callable[[Any], bytes]) -> geminga.Message[bytes]:
-    metadata = MessageMetadata(producer_name="test", sequence_id=place, publish_time=0)
-    if given.key is not None:
-        metadata.partition_key = given.key
-    for name, value in given.properties.items():
-        metadata.properties.add(key=name, value=value)
-    metadata.event_time = given.event_time_ms
-    # The entry id is the place of the message, by which its acknowledgement is recorded.
-    delivery = Delivery(given.topic, (1, place), -1, metadata)
-    return geminga.Message(serialize(given.value), delivery)
-
-
+@dataclass(frozen=True, slots=True)
 class _Producer:
     """The part of ``geminga.Producer`` that an instance uses."""
 
-    def __init__(self, stored: list[Stored]) -> None:
-        self._stored = stored
+    # What it appends to: the topic.
+    stored: list[Stored]
 
     async def ready(self) -> None:
         pass
@@ -148,6 +129,7 @@ class _Producer:
         callback: geminga.SendCallback,
         **options: Any,  # noqa: ANN401
     ) -> None:
+        # At once, before this returns: an instance has to cope with a receipt that comes so early.
         callback(self._store(value, options), None)
 
     async def send(self, value: bytes, **options: Any) -> geminga.MessageId:  # noqa: ANN401
@@ -157,8 +139,8 @@ class _Producer:
         pass
 
     def _store(self, value: bytes, options: Any) -> geminga.MessageId:  # noqa: ANN401
-        self._stored.append(Stored(value, cast(geminga.MessageOptions, options)))
-        return geminga.MessageId(2, len(self._stored) - 1)
+        self.stored.append(Stored(value, cast(geminga.MessageOptions, options)))
+        return geminga.MessageId(2, len(self.stored) - 1)
 
 
 class ClusterTopics(TestedTopics):
@@ -168,6 +150,7 @@ class ClusterTopics(TestedTopics):
         super().__init__(len(inputs))
         self._client = client
         self._inputs = inputs
+        # Two runs at the same time, or one after a run that was killed, do not meet.
         self._suffix = f"-{uuid4().hex[:12]}"
         # The places of inputs, by (ledger id, entry id).
         self._places: dict[tuple[int, int], int] = {}
@@ -195,6 +178,7 @@ class ClusterTopics(TestedTopics):
         topics = sorted({each.topic + self._suffix for each in self._inputs} or {INPUT})
         async with self._client.consumer(topics, subscription, **options) as consumer:
             yield _WatchedConsumer(consumer, self._places, self)
+            # Topics that are left behind have no subscription: brokers delete inactive ones.
             await consumer.unsubscribe()
 
     async def producer(self, topic: str, **options: Any) -> geminga.Producer[Any]:  # noqa: ANN401
@@ -232,17 +216,15 @@ class _WatchedConsumer:
         self._consumer = consumer
         self._places = places
         self._watched = watched
+        # What an instance uses of it besides.
+        self.topics = consumer.topics
         self.receive = consumer.receive
         self.receive_many = consumer.receive_many
 
-    @property
-    def topics(self) -> list[str]:
-        return self._consumer.topics
-
     def ack(self, message: geminga.Message[Any] | geminga.MessageId) -> None:
         self._consumer.ack(message)
-        self._watched.note_ack(self._places[message.position])
+        self._watched.note(self._places[message.position], self._watched.acknowledged)
 
     def nack(self, message: geminga.Message[Any]) -> None:
         self._consumer.nack(message)
-        self._watched.note_nack(self._places[message.position])
+        self._watched.note(self._places[message.position], self._watched.refused)

@@ -43,6 +43,7 @@ from geminga_functions.tested_topics import (
 )
 from geminga_protocol.functions.functions_pb2 import EARLIEST, FunctionDetails
 from geminga_runtime.clock import SystemClock
+from geminga_runtime.threads import Threads
 from geminga_simulation.event_loop.clock import SimulatedClock
 from geminga_simulation.event_loop.loop import SimulatedLoop
 
@@ -100,6 +101,7 @@ def run(
         className=TESTED,
         userConfig=json.dumps(dict(user_config or {})),
         secretsMap=json.dumps(dict(secrets or {})),
+        # Messages are settled as with ATLEAST_ONCE, the default.
         autoAck=True,
         parallelism=1,
     )
@@ -115,6 +117,7 @@ def run(
         details.source.subscriptionPosition = EARLIEST
         with loop_runner() as runner:
             return runner.run(_run_on_cluster(loader, inputs, details, state, url, timeout_s))
+    # A loop of its own, in virtual time: nothing of it outlives the run.
     loop = SimulatedLoop()
     try:
         return loop.run_until_complete(_run_in_memory(loader, inputs, details, state))
@@ -132,7 +135,8 @@ async def _run_in_memory(
         SimulatedClock(),
         loader,
         state,
-        threads=_Here(),
+        # So the debugger of a test stops in the function, too.
+        threads=_Here(0, "tested"),
     )
     await _process(instance, topics)
     return _run_of(instance, topics, loader, state)
@@ -155,6 +159,7 @@ async def _run_on_cluster(
             loader,
             state=state,
         )
+        # For publishing and reading back, too: any of it may wait for a broker.
         async with asyncio.timeout(timeout_s):
             await topics.publish(loader.serde.serialize)
             await _process(instance, topics)
@@ -170,6 +175,7 @@ async def _process(instance: Instance, topics: TestedTopics) -> None:
         done.cancel()
         if instance.failure.done():
             await instance.failure
+        # The messages are done, but receipts of what was published may be on their way.
         await instance.stop()
 
 
@@ -180,7 +186,7 @@ def _run_of(instance: Instance, topics: TestedTopics, loader: _Loader, state: Me
         topics.topics,
         sorted(topics.acknowledged),
         sorted(topics.refused),
-        instance.status(),
+        instance.counters.status(),
         state,
     )
 
@@ -191,6 +197,7 @@ class _Loader(Loader):
     def __init__(self, tested: Callable[..., Any], serde: SerDe | None) -> None:
         super().__init__((), is_alone=False)
         self.serde = serde or IdentitySerDe()
+        # A serde is loaded as a class, which is called: so the object stands behind a function.
         self._known: dict[str, Any] = {TESTED: tested, SERDE: lambda: self.serde}
 
     def find(self, name: str) -> Any:  # noqa: ANN401 - as Loader.find
@@ -198,11 +205,8 @@ class _Loader(Loader):
         return self._known[name] if name in self._known else super().find(name)
 
 
-class _Here:
-    """A ``Caller`` that calls the user's code in the thread of the test."""
+class _Here(Threads):
+    """No threads: the user's code is called in the thread of the test."""
 
     async def run(self, call: Callable[[], ResultT]) -> ResultT:
         return call()
-
-    def close(self) -> None:
-        pass

@@ -13,7 +13,7 @@ from typing import Protocol
 from geminga import Client, ClientError, Message
 from geminga_functions.broker_calls import topic_url
 from geminga_functions.cleanup import Cleanup
-from geminga_functions.cluster.assignment import SESSION_PROPERTY, Assigned
+from geminga_functions.cluster.assignment import Assigned
 from geminga_functions.cluster.heartbeats import Heartbeats
 from geminga_functions.cluster.keyed_log import REMOVED_KEPT_S, KeyedLog
 from geminga_functions.cluster.leadership import SUBSCRIPTION, Leadership, WorkerInstances
@@ -23,8 +23,9 @@ from geminga_functions.errors import ClusterUnknown, InvalidName, NoLease, NotLe
 from geminga_functions.names import FunctionName, InstanceName
 from geminga_functions.packages.store import PackageStore
 from geminga_functions.runtime.assembly import Runtime
-from geminga_functions.runtime.instances import Instances, WorkerIdentity
+from geminga_functions.runtime.instances import Instances
 from geminga_functions.runtime.reports import InstanceState
+from geminga_functions.runtime.runner import WorkerIdentity
 from geminga_functions.state.lanes import is_lane, lanes_of
 from geminga_functions.state.open_states import OpenStates
 from geminga_protocol.functions.functions_pb2 import FunctionMetaData
@@ -48,15 +49,10 @@ COMPACTION_POLLS_MAX = 600
 class WorkerRuntime(AbstractAsyncContextManager[object], Protocol):
     """Runs the instances of a worker while it is open: a ``Runtime``, except in simulations."""
 
-    @property
-    def packages(self) -> PackageStore:
-        """The packages of all workers."""
-        ...
-
-    @property
-    def instances(self) -> Instances:
-        """The instances of this worker."""
-        ...
+    # The packages of all workers.
+    packages: PackageStore
+    # The instances of this worker.
+    instances: Instances
 
 
 class Worker(Service):
@@ -91,6 +87,7 @@ class Worker(Service):
         self._removed_kept_s = removed_kept_s
         coordination = config.topic(config.cluster_coordination_topic_name)
         web_url = self.web_url = urls_in(config.pulsar_web_service_url)[0]
+        # What should run, and what runs where: every worker reads both from their beginning.
         self.functions = function_log(client, config)
         self.assignments = assignment_log(client, config)
         self.heartbeats = Heartbeats(
@@ -99,17 +96,23 @@ class Worker(Service):
             me.worker_id,
             lease_s=config.lease_s,
             clock=clock,
+            # Called for each stored heartbeat: without them the instances end by themselves.
             on_lease=self._extend_lease,
+            # Never the same twice, not even after a restart of the worker: what was assigned to an
+            # earlier session must not run in this one.
             make_session=lambda: f"{random.getrandbits(128):032x}",
         )
-        self.membership = Membership(calls, web_url, coordination, SUBSCRIPTION)
+        stats_url = topic_url(web_url, coordination, "/stats")
+        self.membership = Membership(calls, stats_url, SUBSCRIPTION)
         self.leadership = Leadership(
             client,
             coordination,
             me,
             self.functions,
             self.assignments,
+            # The leader asks this worker, too, and then needs no request.
             ask=self._ask,
+            # Of the last heartbeat that was stored, not of one that is on its way.
             own_session=lambda: self._session,
             lease_s=config.lease_s,
             balances=config.rebalances,
@@ -125,7 +128,8 @@ class Worker(Service):
         # the leader gives its instances to others at once.
         await stack.enter_async_context(self.functions)
         await stack.enter_async_context(self.assignments)
-        self.assignments.listen(self._assign)
+        # Before the first heartbeat: no assignment to this session is missed.
+        self.assignments.listeners.append(self._assign)
         stack.push_async_callback(self.heartbeats.leave)
         await stack.enter_async_context(self.heartbeats)
         await stack.enter_async_context(self.runtime)
@@ -139,12 +143,13 @@ class Worker(Service):
         )
         await stack.enter_async_context(cleanup)
         await stack.enter_async_context(self.states)
-        self.functions.listen(self._close_states)
+        self.functions.listeners.append(self._close_states)
         if self.config.topic_compaction_s:
             self.spawn_every(self.config.topic_compaction_s, self._compact, name="compaction")
 
     def _close_states(self) -> None:
-        if self.states.names - self.functions.records.keys():
+        # Spawned, since a listener of the log cannot wait.
+        if self.states.open.keys() - self.functions.records.keys():
             work = self.states.close_but(self.functions.records)
             self.spawn(work, name="states of deleted functions")
 
@@ -178,6 +183,7 @@ class Worker(Service):
     def present(self) -> WorkerInstances:
         """The instances that may still run here, and how far the assignments have been read."""
         reports = self.runtime.instances.reports()
+        # An instance that failed counts as running: it may be started again at any moment.
         running = (each.name for each in reports if each.state is not InstanceState.STOPPED)
         return WorkerInstances(self.assignments.position, frozenset(running))
 
@@ -189,11 +195,14 @@ class Worker(Service):
         try:
             async with asyncio.timeout(ASK_TIMEOUT_S):
                 worker = (await self.membership.members()).find(worker_id)
+                # Without a consumer it is no member: the end of its lease says when its instances
+                # have ended.
                 if worker is None:
                     return None
                 answer = await self.calls.call(RestCall("GET", f"{worker.url}{INSTANCES_PATH}"))
                 return parse_instances(answer.json()) if answer.is_success else None
         except (ClusterUnknown, ServerUnreachable, TimeoutError, ValueError, InvalidName) as error:
+            # The leader asks again, or waits for the end of the worker's lease.
             extra = {"worker": worker_id, "reason": str(error)}
             log.warning("worker does not say what runs there", extra=extra)
             return None
@@ -201,6 +210,7 @@ class Worker(Service):
     async def _compact(self) -> None:
         """Have the topics of functions, assignments and state compacted, if this worker leads."""
         try:
+            # First, so that this compaction erases what was dropped.
             kept_ms = int(self._removed_kept_s * 1000)
             await self.leadership.drop_removed(self.clock.wall_ms() - kept_ms)
         except NotLeader:
@@ -216,6 +226,7 @@ class Worker(Service):
         # There may be thousands of lanes. They are compacted one after the other, so that brokers
         # have time for other work.
         for topic in (self.functions.topic, self.assignments.topic, *filter(is_lane, topics)):
+            # The next leader compacts all of them; two at a time would do the work twice.
             if not self.leadership.is_leader:
                 return
             try:
@@ -236,6 +247,8 @@ class Worker(Service):
             return answer.reason
         for _ in range(COMPACTION_POLLS_MAX):
             answer = await self.calls.call(RestCall("GET", url))
+            # A broker that does not answer any more may have given the topic away: it is left as it
+            # is.
             match answer.json() if answer.is_success else None:
                 case {"status": "RUNNING"}:
                     await asyncio.sleep(COMPACTION_POLL_S)
@@ -292,6 +305,7 @@ def parse_instances(value: object) -> WorkerInstances:
     """Parse what ``instances_json`` made. Raises ``ValueError`` and ``InvalidName``."""
     match value:
         case {"position": [int(ledger), int(entry)], "present": [*names]}:
+            # Written by another worker, perhaps of another version: each name is checked.
             present = frozenset(InstanceName.parse(str(name)) for name in names)
             return WorkerInstances((ledger, entry), present)
         case _:
@@ -314,10 +328,5 @@ def assignment_log(
     client: Client, config: FunctionsWorkerConfig
 ) -> KeyedLog[InstanceName, Assigned]:
     """The topic of assignments, to be opened."""
-
-    def decode(name: InstanceName, message: Message[bytes]) -> Assigned:
-        session = message.properties.get(SESSION_PROPERTY, "")
-        return Assigned.decode(name, message.data, session, message.id.position)
-
     topic = config.topic(config.function_assignment_topic_name)
-    return KeyedLog(client, topic, InstanceName.parse, decode)
+    return KeyedLog(client, topic, InstanceName.parse, Assigned.decode)

@@ -38,6 +38,7 @@ class BrokerHandshake(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Wait for a whole frame, and look at it."""
         assert self._transport is not None
+        # After a failure: nothing that such a peer sends is of interest.
         if self.answer.done():
             return
         try:

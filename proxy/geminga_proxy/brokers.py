@@ -32,10 +32,8 @@ RETRY_S = 1.0
 class Brokers(Protocol):
     """What knows the brokers: one of the two classes below."""
 
-    @property
-    def view(self) -> BrokerView:
-        """The brokers that are known now."""
-        ...
+    # The brokers that are known now. It is replaced as a whole, never changed.
+    view: BrokerView
 
 
 class ListedBrokers:
@@ -60,6 +58,7 @@ class RegisteredBrokers(Service):
         self._living = LivingBrokers(coordination)
         # Something in ZooKeeper has changed since the view was made.
         self._stale = asyncio.Event()
+        # Watches only wake: what is there now is read anew, however many changes there were.
         self._living.follow(self._stale.set)
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -72,6 +71,7 @@ class RegisteredBrokers(Service):
             await self._stale.wait()
             # What changes during this pause is read together.
             await asyncio.sleep(GATHER_S)
+            # The flag is still set then: the next round begins at once after this pause.
             if not await self._look():
                 await asyncio.sleep(RETRY_S)
 
@@ -95,6 +95,7 @@ class RegisteredBrokers(Service):
             self._stale.set()
             return False
         view = BrokerView.of_records(records, is_tls=self._is_tls)
+        # Each load report makes the view stale, and few of them change an address.
         if view != self.view:
             self.view = view
             log.info("brokers found", extra={"brokers": list(view.service_urls)})

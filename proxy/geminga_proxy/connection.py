@@ -313,6 +313,7 @@ class ClientConnection(asyncio.Protocol):
             log.info("client cut off: no sign of life", extra={"client": self._host})
             self._transport.abort()
             return
+        # Set again by whatever the client sends until the next check.
         self._is_heard = False
         self._transport.write(PING)
         self._set_timer(self._check_alive)
@@ -341,6 +342,7 @@ class ClientConnection(asyncio.Protocol):
     def _leave(self) -> None:
         """Stop everything that is done for the client here."""
         self._state = State.ENDED
+        # Whatever follows, the end of the proxy need not close this one any more.
         self._context.open.pop(self, None)
         if self._timer is not None:
             self._timer.cancel()

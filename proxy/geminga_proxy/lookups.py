@@ -142,6 +142,7 @@ class Lookups(Service):
         # where they reach each other.
         command.lookupTopic.ClearField("advertised_listener_name")
         answer = await self._ask_any(command)
+        # Bounded: brokers that disagree would send the request round in circles.
         for _ in range(self._redirects_max):
             response = answer.lookupTopicResponse
             if response.response == api.CommandLookupTopicResponse.Failed:
@@ -172,6 +173,7 @@ class Lookups(Service):
             try:
                 async with asyncio.timeout(self._share_s):
                     return await self._ask(url, command)
+            # It cannot be reached: the next one is asked at once.
             except NotConnected:
                 continue
             except TimeoutError:
@@ -189,6 +191,7 @@ class Lookups(Service):
             if now_s < until and url in urls  # brokers that are gone must not accumulate
         }
         self._turn += 1
+        # Counted even where brokers come and go: the turn is only a place to begin at.
         first = self._turn % max(len(urls), 1)
         # A stable sort: brokers keep their turns among those that answer, and among the others.
         turns = sorted((*urls[first:], *urls[:first]), key=self._still_until.__contains__)
@@ -198,6 +201,7 @@ class Lookups(Service):
         (address, *_) = parse_service_url(url)
         # Where connections to brokers use TLS, the network adds it, for lookups and splices alike.
         address = replace(address, is_tls=False)
+        # Shared by all clients: a broker sees one connection of the proxy, not thousands.
         connection = await self._pool.get(Route(address))
         return await connection.request(command)
 

@@ -88,6 +88,7 @@ async def serve(config: ProxyConfig, stop: StopRequest) -> None:
         )
         await stack.enter_async_context(http)
         if tls is not None:
+            # Beside the plain one, with which it shares the limit on connections.
             address = config.bind_address, config.web_port_tls
             await stack.enter_async_context(HttpServer(forwarding, *address, beside=http, tls=tls))
         # Last: a supervisor sends clients from here on.

@@ -44,6 +44,7 @@ class Proxy(Service):
         """``network`` listens for plain connections and opens those to brokers, with TLS where the
         settings say so; ``tls_network`` listens for clients' connections with TLS."""
         super().__init__()
+        # The two come from the same settings, by two ways.
         assert not config.tls.is_on or tls_network is not None, "TLS would be announced, not served"
         self.config = config
         self._network = network
@@ -76,6 +77,7 @@ class Proxy(Service):
 
     async def check_health(self) -> None:
         """Raise ``NoBroker`` where no broker is known, so that no client can be served."""
+        # Of the view alone: to ask brokers would make health as slow as they are.
         if not self.context.brokers.view.service_urls:
             raise NoBroker("no broker is there")
 
@@ -108,6 +110,7 @@ class Proxy(Service):
         # Those that are not joined have nothing at a broker.
         for connection in list(self.context.open):
             connection.close()
+        # Copied: each takes itself out of the dict when it ends.
         splices = list(self.splices.open)
         try:
             async with asyncio.timeout(LET_GO_TIMEOUT_S):

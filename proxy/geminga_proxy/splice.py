@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +45,8 @@ class SpliceEnd(asyncio.Protocol):
         # Reads so far, by which ``Splices.review`` sees whether anything moves.
         self.pieces = 0
         self.is_lost = False
+        # By these ``pause_writing`` is called: a slow reader slows its sender down, and takes no
+        # memory.
         transport.set_write_buffer_limits(high=BUFFER_BYTES_MAX)
 
     def data_received(self, data: bytes) -> None:
@@ -97,6 +99,7 @@ class Splice:
 
     def begin(self, to_broker: bytes, to_client: bytes) -> None:
         """Take over both transports. The arguments were read before, and not forwarded yet."""
+        # From now on ``review`` and the end of the proxy find it.
         self._splices.open[self] = None
         # Both sides have their protocol before either is read: bytes go nowhere else from here on.
         for end, early in ((self.broker, to_broker), (self.client, to_client)):
@@ -116,6 +119,7 @@ class Splice:
         """
         if not self.broker.is_lost and not self.broker.transport.is_closing():
             self.client.transport.pause_reading()
+            # Half a close: what the broker still sends can be read, and is the client's.
             self.broker.transport.write_eof()
         await self._broker_gone.wait()
 
@@ -146,14 +150,15 @@ class Splice:
         self.client.transport.abort()
 
 
+@dataclass(slots=True, eq=False)
 class Splices:
     """All open splices of a proxy."""
 
-    def __init__(self, read_timeout_s: float) -> None:
-        # In the order in which they began.
-        self.open: dict[Splice, None] = {}
-        self.counts = SpliceCounts()
-        self._read_timeout_s = read_timeout_s
+    # A splice on whose broker's side nothing moves for so long is cut off.
+    read_timeout_s: float
+    # In the order in which they began. Each puts itself in, and takes itself out.
+    open: dict[Splice, None] = field(default_factory=dict["Splice", None])
+    counts: SpliceCounts = field(default_factory=SpliceCounts)
 
     def review(self, passed_s: float) -> None:
         """End the splices on whose brokers' sides nothing has moved for the read timeout.
@@ -163,7 +168,8 @@ class Splices:
         for splice in list(self.open):
             pieces = splice.broker.pieces
             splice.silent_s = splice.silent_s + passed_s if pieces == splice.pieces_seen else 0.0
+            # Any piece from the broker counts, a PING as well.
             splice.pieces_seen = pieces
-            if splice.silent_s >= self._read_timeout_s:
+            if splice.silent_s >= self.read_timeout_s:
                 log.info("splice cut off: nothing came from the broker, or went to the client")
                 splice.abort()

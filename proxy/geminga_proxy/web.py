@@ -57,6 +57,7 @@ class Forwarding(Forwarder):
         # Brokers take turns, and so do functions workers.
         self._turn = (self._turn + 1) % len(urls)
         in_turn = [*urls[self._turn :], *urls[: self._turn]]
+        # Until the whole answer has been sent: a slow client counts as long as it reads.
         self._open_requests += 1
         try:
             await self.forward(scope, receive, send, in_turn[:BROKERS_TRIED_MAX])

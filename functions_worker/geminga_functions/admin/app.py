@@ -24,6 +24,7 @@ from geminga_server.rest.access import Access
 from geminga_server.rest.answers import answer_errors
 from geminga_server.rest.app import make_app
 
+# ``builtins`` comes first: some of its paths are also of the form of a component's.
 ROUTERS = (
     builtins.router,
     components.router,
@@ -54,6 +55,7 @@ def worker_app(worker: Worker) -> FastAPI:
     app = make_app(
         ROUTERS,
         version=SERVER_VERSION,
+        # Every request is allowed: a worker is reached through brokers or a proxy.
         access=Access(
             ALLOW_ALL.authorize,
             worker.config.pulsar_functions_cluster,
@@ -61,5 +63,6 @@ def worker_app(worker: Worker) -> FastAPI:
         ),
         answer_error=answer_error,
     )
+    # Handlers get it as an argument: see ``components``.
     app.state.facade = Facade(worker)
     return app

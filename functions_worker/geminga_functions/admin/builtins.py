@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 
 from fastapi import APIRouter, Request
+from fastapi.routing import APIRoute
 from starlette.responses import Response
 
 from geminga_functions.api import Sink, Source
@@ -20,17 +22,33 @@ READS = [on_cluster(Action.READ)]
 router = APIRouter()
 
 
-def _definitions(*, of_sources: bool, of_sinks: bool) -> list[dict[str, str]]:
-    """The built-in connectors, each as upstream's ``ConnectorDefinition``."""
+# Which kinds of built-in components each path lists; there are no built-in functions. Java's client
+# uses the singular forms.
+LISTED: Mapping[str, tuple[type, ...]] = {
+    "/admin/v3/functions/connectors": (Source, Sink),
+    "/admin/v2/functions/connectors": (Source, Sink),
+    "/admin/v2/worker/connectors": (Source, Sink),
+    "/admin/v3/functions/builtins": (),
+    "/admin/v3/sources/builtinsources": (Source,),
+    "/admin/v3/source/builtinsources": (Source,),
+    "/admin/v3/sinks/builtinsinks": (Sink,),
+    "/admin/v3/sink/builtinsinks": (Sink,),
+}
+
+
+async def get_definitions(request: Request) -> Response:
+    """The built-in sources or sinks, or both, each as upstream's ``ConnectorDefinition``."""
+    # The path of the route, since that of the request may be escaped.
+    route: APIRoute = request.scope["route"]
+    kinds = LISTED[route.path]
     found: list[dict[str, str]] = []
     for name, connector in sorted(BUILTIN.items()):
-        is_source = issubclass(connector, Source)
-        if not (of_sources if is_source else of_sinks):
+        if not issubclass(connector, kinds):
             continue
         about = (inspect.getdoc(connector) or "").partition("\n")[0]
-        member = "sourceClass" if is_source else "sinkClass"
+        member = "sourceClass" if issubclass(connector, Source) else "sinkClass"
         found.append({"name": name, "description": about, member: connector.__name__})
-    return found
+    return Json(found)
 
 
 async def get_config_definition(request: Request) -> Response:
@@ -60,47 +78,21 @@ async def get_config_definition(request: Request) -> Response:
     )
 
 
-async def get_connectors() -> Response:
-    """All built-in sources and sinks."""
-    return Json(_definitions(of_sources=True, of_sinks=True))
-
-
-async def get_sources() -> Response:
-    """The built-in sources."""
-    return Json(_definitions(of_sources=True, of_sinks=False))
-
-
-async def get_sinks() -> Response:
-    """The built-in sinks."""
-    return Json(_definitions(of_sources=False, of_sinks=True))
-
-
-async def get_functions() -> Response:
-    """The built-in functions: there are none."""
-    return Json([])
-
-
 async def reload() -> Response:
     """Do nothing: built-in connectors are part of the worker and cannot have changed."""
     return no_content()
 
 
-# Java's client uses the singular forms.
-for _path, _handler in (
-    ("/admin/v3/functions/connectors", get_connectors),
-    ("/admin/v2/functions/connectors", get_connectors),
-    ("/admin/v2/worker/connectors", get_connectors),
-    ("/admin/v3/functions/builtins", get_functions),
-    ("/admin/v3/sources/builtinsources", get_sources),
-    ("/admin/v3/source/builtinsources", get_sources),
-    ("/admin/v3/sinks/builtinsinks", get_sinks),
-    ("/admin/v3/sink/builtinsinks", get_sinks),
-    ("/admin/v3/sources/builtinsources/{name}/configdefinition", get_config_definition),
-    ("/admin/v3/source/builtinsources/{name}/configdefinition", get_config_definition),
-    ("/admin/v3/sinks/builtinsinks/{name}/configdefinition", get_config_definition),
-    ("/admin/v3/sink/builtinsinks/{name}/configdefinition", get_config_definition),
+for _path in LISTED:
+    router.add_api_route(_path, get_definitions, methods=["GET"], dependencies=READS)
+
+for _path in (
+    "/admin/v3/sources/builtinsources/{name}/configdefinition",
+    "/admin/v3/source/builtinsources/{name}/configdefinition",
+    "/admin/v3/sinks/builtinsinks/{name}/configdefinition",
+    "/admin/v3/sink/builtinsinks/{name}/configdefinition",
 ):
-    router.add_api_route(_path, _handler, methods=["GET"], dependencies=READS)
+    router.add_api_route(_path, get_config_definition, methods=["GET"], dependencies=READS)
 
 for _path in (
     "/admin/v3/functions/builtins/reload",

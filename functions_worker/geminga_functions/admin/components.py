@@ -5,6 +5,7 @@ The three kinds have the same requests; ``kinds`` says in what they differ.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -47,8 +48,10 @@ class _Kind(Word):
     regex = "functions|sources?|sinks?"
 
 
+# Before any route uses it: a path of another kind then matches no route here, and is a 404.
 register_url_convertor("component", _Kind())
 
+# By the words that paths have for them.
 KINDS = {
     **{each.path: each for each in (FUNCTIONS, SOURCES, SINKS)},
     "source": SOURCES,
@@ -68,6 +71,7 @@ async def _facade(request: Request) -> Facade:
 
 
 async def _name(request: Request) -> FunctionName:
+    # An escaped slash in one of them makes a fourth part, which ``parse`` refuses.
     parts = (path_value(request, each) for each in ("tenant", "namespace", "name"))
     return FunctionName.parse("/".join(parts))
 
@@ -87,6 +91,7 @@ KindArg = Annotated[Kind, Depends(_kind)]
 async def _found(facade: FacadeArg, kind: KindArg, name: NameArg) -> FunctionMetaData:
     """The component in the path. Raises ``RestError`` 404 if it does not exist."""
     metadata = facade.find(name)
+    # Names are shared by all three kinds: a function is not found as a sink of its name.
     if metadata is None or metadata.functionDetails.componentType != kind.type_:
         raise RestError(404, f"{kind.word} {name.name} doesn't exist")
     return metadata
@@ -95,16 +100,20 @@ async def _found(facade: FacadeArg, kind: KindArg, name: NameArg) -> FunctionMet
 FoundArg = Annotated[FunctionMetaData, Depends(_found)]
 
 
-async def _instance(
+async def _instances(
     request: Request, kind: KindArg, name: NameArg, found: FoundArg
-) -> InstanceName:
+) -> list[InstanceName]:
+    """The instance in the path, or all of the component. Raises ``RestError`` 400."""
+    count = found.functionDetails.parallelism
+    if "instance" not in request.path_params:
+        return [InstanceName(name, number) for number in range(count)]
     number = integer_in_path(request, "instance")
-    if not 0 <= number < found.functionDetails.parallelism:
+    if not 0 <= number < count:
         raise RestError(400, f"{kind.word} {name.name} doesn't have instance with id {number}")
-    return InstanceName(name, number)
+    return [InstanceName(name, number)]
 
 
-InstanceArg = Annotated[InstanceName, Depends(_instance)]
+InstancesArg = Annotated[list[InstanceName], Depends(_instances)]
 
 
 # --- create, update, delete
@@ -127,7 +136,7 @@ async def create(request: Request, facade: FacadeArg, kind: KindArg, name: NameA
         await upload.take(request, facade, kind, name)
         metadata = _created(kind, name, upload, facade.worker.clock.wall_ms())
         await _check_deduplication(facade, metadata)
-        await facade.submit(name, metadata)
+        await facade.change(name, metadata)
     except BaseException:
         await _discard_unused(facade, name, upload)
         raise
@@ -149,7 +158,7 @@ async def update(request: Request, facade: FacadeArg, kind: KindArg, name: NameA
         await upload.take(request, facade, kind, name)
         metadata = _changed(kind, name, upload, existing)
         await _check_deduplication(facade, metadata)
-        await facade.submit(name, metadata)
+        await facade.change(name, metadata)
     except BaseException:
         await _discard_unused(facade, name, upload)
         raise
@@ -160,6 +169,7 @@ async def update(request: Request, facade: FacadeArg, kind: KindArg, name: NameA
 
 
 def _created(kind: Kind, name: FunctionName, upload: Upload, created_ms: int) -> FunctionMetaData:
+    # Only now: the config may be any part of the form, even the last.
     if upload.config is None:
         raise RestError(400, f"{kind.word} config is not provided")
     details = kind.details_of(name, upload.config)
@@ -176,10 +186,12 @@ def _set_package(kind: Kind, metadata: FunctionMetaData, upload: Upload) -> None
     Raises ``RestError`` 400.
     """
     details, location = metadata.functionDetails, metadata.packageLocation
+    # Either is empty in a function, and at most one of them is set in a connector.
     built_in = details.source.builtin or details.sink.builtin
     if built_in:
         if upload.package_path:
             raise RestError(400, f"{built_in} is built in and takes no package")
+        # Checked here, not only by the instance: its error would come too late for the user.
         if built_in not in BUILTIN:
             raise RestError(400, f"Built-in {kind.word.lower()} is not available")
         location.packagePath = f"{BUILT_IN}{built_in}"
@@ -187,6 +199,7 @@ def _set_package(kind: Kind, metadata: FunctionMetaData, upload: Upload) -> None
     elif upload.package_path:
         location.packagePath = upload.package_path
         location.originalFileName = upload.file_name
+    # An update without a package keeps the one before, unless that was a built-in connector.
     elif not location.packagePath or location.packagePath.startswith(BUILT_IN):
         raise RestError(400, f"{kind.word} Package is not provided")
 
@@ -210,6 +223,8 @@ def _changed(
 def _next_version(existing: FunctionMetaData) -> FunctionMetaData:
     metadata = FunctionMetaData()
     metadata.CopyFrom(existing)
+    # The leader refuses a version that is not higher than what it has: of two changes at the same
+    # time, one is refused.
     metadata.version = existing.version + 1
     return metadata
 
@@ -227,6 +242,7 @@ async def _discard_unused(facade: Facade, name: FunctionName, upload: Upload) ->
 async def _answer_once_settled(
     request: Request, facade: Facade, kind: Kind, name: FunctionName, version: int
 ) -> Response:
+    # The change is stored: neither answer undoes it.
     if not flag(request, "wait", default=True):
         return no_content()
     seen = await facade.settled(name, version)
@@ -252,6 +268,7 @@ async def _check_namespace(facade: Facade, name: FunctionName) -> None:
     namespaces = answer.json()
     if not answer.is_success or not isinstance(namespaces, list):
         raise RestError(503, f"A broker does not say which namespaces there are: {answer.reason}")
+    # Upstream's check, with its text.
     if f"{name.tenant}/{name.namespace}" not in namespaces:
         raise RestError(400, "Namespace does not exist")
 
@@ -277,8 +294,10 @@ async def _check_deduplication(facade: Facade, metadata: FunctionMetaData) -> No
             policy: Any = answer.json() if answer.is_success else None
         except (ServerUnreachable, ValueError):
             continue
+        # The last URL answers with all settings of the broker, of which values are texts.
         if isinstance(policy, dict):
             policy = policy.get("brokerDeduplicationEnabled") == "true"
+        # None: nothing is set on this level, and the next one decides.
         if policy is True:
             return
         if policy is False:
@@ -292,7 +311,7 @@ async def _check_deduplication(facade: Facade, metadata: FunctionMetaData) -> No
 @router.delete(ONE, dependencies=CHANGES)
 async def delete(facade: FacadeArg, name: NameArg, existing: FoundArg) -> Response:
     """Delete a component with its package; its instances end."""
-    await facade.remove(name, _next_version(existing))
+    await facade.change(name, _next_version(existing), is_removal=True)
     await facade.discard(existing.packageLocation.packagePath)
     return no_content()
 
@@ -303,6 +322,7 @@ async def delete(facade: FacadeArg, name: NameArg, existing: FoundArg) -> Respon
 @router.get(ROOT, dependencies=READS)
 async def list_all(request: Request, facade: FacadeArg, kind: KindArg) -> Response:
     """The names of the components of a kind in a namespace."""
+    # Read from this worker's own copy of the log: the answer may be a moment behind the leader.
     place = path_value(request, "tenant"), path_value(request, "namespace")
     names = [
         name.name
@@ -319,33 +339,26 @@ async def get(kind: KindArg, found: FoundArg) -> Response:
     return Json(kind.config_of(found.functionDetails))
 
 
-def _instances(name: FunctionName, found: FunctionMetaData) -> list[InstanceName]:
-    return [InstanceName(name, number) for number in range(found.functionDetails.parallelism)]
-
-
 @router.get(ONE + "/status", dependencies=READS)
-async def get_status(facade: FacadeArg, kind: KindArg, name: NameArg, found: FoundArg) -> Response:
-    """The status of a component: what its instances do, and their last errors."""
-    seen = await facade.seen_all(_instances(name, found))
+@router.get(ONE + "/{instance}/status", dependencies=READS)
+async def get_status(
+    request: Request, facade: FacadeArg, kind: KindArg, instances: InstancesArg
+) -> Response:
+    """The status of a component, or of one instance: what they do, and their last errors."""
+    seen = await asyncio.gather(*[facade.seen(each) for each in instances])
+    if "instance" in request.path_params:
+        return Json(kind.status_of(seen[0]))
     return Json(component_status(seen, kind.status_of))
 
 
 @router.get(ONE + "/stats", dependencies=READS)
-async def get_stats(facade: FacadeArg, name: NameArg, found: FoundArg) -> Response:
-    """The counts of all instances of a component."""
-    return Json(function_stats(await facade.seen_all(_instances(name, found))))
-
-
-@router.get(ONE + "/{instance}/status", dependencies=READS)
-async def get_instance_status(facade: FacadeArg, kind: KindArg, instance: InstanceArg) -> Response:
-    """The status of an instance."""
-    return Json(kind.status_of(await facade.seen(instance)))
-
-
 @router.get(ONE + "/{instance}/stats", dependencies=READS)
-async def get_instance_stats(facade: FacadeArg, instance: InstanceArg) -> Response:
-    """The counts of an instance."""
-    return Json(instance_stats(await facade.seen(instance)))
+async def get_stats(request: Request, facade: FacadeArg, instances: InstancesArg) -> Response:
+    """The counts of all instances of a component, or of one."""
+    seen = await asyncio.gather(*[facade.seen(each) for each in instances])
+    if "instance" in request.path_params:
+        return Json(instance_stats(seen[0]))
+    return Json(function_stats(seen))
 
 
 # --- start, stop, restart
@@ -363,46 +376,31 @@ async def _set_states(
         metadata.instanceStates.setdefault(number, RUNNING)
     for each in instances:
         metadata.instanceStates[each.instance] = state
-    await facade.submit(instances[0].function, metadata)
+    await facade.change(instances[0].function, metadata)
     return no_content()
 
 
 @router.post(ONE + "/stop", dependencies=CHANGES)
-async def stop(facade: FacadeArg, name: NameArg, found: FoundArg) -> Response:
-    """Stop all instances of a component."""
-    return await _set_states(facade, found, _instances(name, found), STOPPED)
+@router.post(ONE + "/{instance}/stop", dependencies=CHANGES)
+async def stop(facade: FacadeArg, found: FoundArg, instances: InstancesArg) -> Response:
+    """Stop all instances of a component, or one."""
+    return await _set_states(facade, found, instances, STOPPED)
 
 
 @router.post(ONE + "/start", dependencies=CHANGES)
-async def start(facade: FacadeArg, name: NameArg, found: FoundArg) -> Response:
-    """Start the stopped instances of a component."""
-    return await _set_states(facade, found, _instances(name, found), RUNNING)
+@router.post(ONE + "/{instance}/start", dependencies=CHANGES)
+async def start(facade: FacadeArg, found: FoundArg, instances: InstancesArg) -> Response:
+    """Start the stopped instances of a component, or one that is stopped."""
+    return await _set_states(facade, found, instances, RUNNING)
 
 
 @router.post(ONE + "/restart", dependencies=CHANGES)
-async def restart(facade: FacadeArg, name: NameArg, found: FoundArg) -> Response:
-    """End all instances of a component and start them anew."""
-    for each in _instances(name, found):
-        await facade.restart(each)
-    return no_content()
-
-
-@router.post(ONE + "/{instance}/stop", dependencies=CHANGES)
-async def stop_instance(facade: FacadeArg, found: FoundArg, instance: InstanceArg) -> Response:
-    """Stop an instance."""
-    return await _set_states(facade, found, [instance], STOPPED)
-
-
-@router.post(ONE + "/{instance}/start", dependencies=CHANGES)
-async def start_instance(facade: FacadeArg, found: FoundArg, instance: InstanceArg) -> Response:
-    """Start a stopped instance."""
-    return await _set_states(facade, found, [instance], RUNNING)
-
-
 @router.post(ONE + "/{instance}/restart", dependencies=CHANGES)
-async def restart_instance(facade: FacadeArg, instance: InstanceArg) -> Response:
-    """End an instance and start it anew."""
-    await facade.restart(instance)
+async def restart(facade: FacadeArg, instances: InstancesArg) -> Response:
+    """End all instances of a component, or one, and start them anew."""
+    # One after the other: the others go on processing messages meanwhile.
+    for each in instances:
+        await facade.restart(each)
     return no_content()
 
 
@@ -413,6 +411,7 @@ async def restart_instance(facade: FacadeArg, instance: InstanceArg) -> Response
 )
 async def change_as_leader(request: Request, facade: FacadeArg, name: NameArg) -> Response:
     """Store a change that another worker has prepared; only the leader is sent such requests."""
+    # The form is that of upstream's workers.
     metadata, is_removal = FunctionMetaData(), False
     async for part in parts_of(request.headers.get("content-type", ""), request.stream()):
         if part.name == "functionMetaData":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from uuid import uuid4
 
 from geminga_functions.admin.reports import Seen
@@ -33,11 +34,11 @@ LEADER_PATH = "/admin/v3/functions/leader"
 NO_LEADER = "Leader not yet ready. Please retry again"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Facade:
     """The functions and instances of the whole cluster, as ``worker`` reaches them."""
 
-    def __init__(self, worker: Worker) -> None:
-        self.worker = worker
+    worker: Worker
 
     def find(self, name: FunctionName) -> FunctionMetaData | None:
         """The current metadata of a function, None if it does not exist."""
@@ -45,20 +46,15 @@ class Facade:
 
     # --- changes
 
-    async def submit(self, name: FunctionName, metadata: FunctionMetaData) -> None:
-        """Let the leader store the metadata of a function; returns once this worker has read them.
-
-        Raises ``RestError``, ``NotLeader``, ``ClientError``, ``ServerUnreachable``.
-        """
-        await self._change(name, metadata, is_removal=False)
-
-    async def remove(self, name: FunctionName, metadata: FunctionMetaData) -> None:
-        """Let the leader remove a function. Raises as ``submit``."""
-        await self._change(name, metadata, is_removal=True)
-
-    async def _change(
-        self, name: FunctionName, metadata: FunctionMetaData, *, is_removal: bool
+    async def change(
+        self, name: FunctionName, metadata: FunctionMetaData, *, is_removal: bool = False
     ) -> None:
+        """Let the leader store the metadata of a function, or remove it.
+
+        Returns once this worker has read the change. Raises ``RestError``, ``NotLeader``,
+        ``ClientError``, ``ServerUnreachable``.
+        """
+        # No request to itself: the leader stores the change, and has read it when this returns.
         if self.worker.leadership.is_leader:
             await self.lead(name, metadata, is_removal=is_removal)
             return
@@ -106,12 +102,14 @@ class Facade:
                 "date. Please try again.",
             )
         if is_removal:
+            # It marks the function as removed; a compaction erases it an hour later.
             await self.worker.leadership.remove(name)
         else:
             await self.worker.leadership.put(name, metadata)
 
     async def discard(self, path: str) -> None:
         """Remove a package that no function uses any more. If that fails, it only takes space."""
+        # Built-in connectors have no package that could be removed.
         if not path or path.startswith(BUILT_IN):
             return
         try:
@@ -131,6 +129,7 @@ class Facade:
             async with asyncio.timeout(SETTLE_TIMEOUT_S):
                 while True:
                     assigned = self.worker.assignments.records.get(instance)
+                    # An assignment of an older version is about to be replaced by the leader.
                     if assigned is not None and assigned.metadata.version >= version:
                         break
                     await asyncio.sleep(POLL_S)
@@ -146,14 +145,16 @@ class Facade:
         """
         assigned = self.worker.assignments.records.get(instance)
         if assigned is None:
+            # No worker lives that could run it, or the leader is about to decide.
             return Seen(error="the leader has not scheduled it yet")
         worker_id = assigned.worker
         if worker_id == self.worker.me.worker_id:
             return await self.seen_here(instance, version, wait_s)
-        path = f"{instance_path(instance)}?version={version}&wait_s={wait_s}"
+        query = f"?version={version}&wait_s={wait_s}"
         timeout_s = STATUS_TIMEOUT_S + wait_s + CALL_SLACK_S
         try:
-            answer = await self._ask(worker_id, "GET", path, timeout_s)
+            answer = await self._ask(worker_id, "GET", instance, query, timeout_s)
+            # The other worker has waited as long as it was asked to.
             if answer.status == 408:
                 raise TimeoutError
             value = answer.json()
@@ -164,14 +165,11 @@ class Facade:
             reason = str(error)
         return Seen(worker_id, error=f"the worker {worker_id} does not say: {reason}")
 
-    async def seen_all(self, instances: list[InstanceName]) -> list[Seen]:
-        """All of these instances, requested at the same time."""
-        return await asyncio.gather(*[self.seen(each) for each in instances])
-
     async def seen_here(self, instance: InstanceName, version: int, wait_s: float) -> Seen:
         """As ``seen``, of an instance of this worker."""
         me, instances = self.worker.me.worker_id, self.worker.runtime.instances
         if wait_s:
+            # An instance that this worker has not begun yet counts as not settled.
             report = await instances.settled(instance, version, wait_s)
         else:
             found = instances.report(instance)
@@ -182,6 +180,7 @@ class Facade:
             return Seen.of(me, report, await instances.status(instance, STATUS_TIMEOUT_S))
         except (ValueError, TypeError, KeyError) as error:
             log.warning("status cannot be read", extra={"instance": str(instance)}, exc_info=error)
+            # The report is shown all the same: only the counts are missing.
             return Seen.of(me, report, None)
 
     async def restart(self, instance: InstanceName) -> None:
@@ -192,19 +191,23 @@ class Facade:
         if assigned.worker == self.worker.me.worker_id:
             await self.worker.runtime.instances.restart(instance)
             return
-        path = f"{instance_path(instance)}/restart"
-        answer = await self._ask(assigned.worker, "POST", path, LEADER_TIMEOUT_S)
+        answer = await self._ask(assigned.worker, "POST", instance, "/restart", LEADER_TIMEOUT_S)
         if not answer.is_success:
             raise RestError(answer.status, answer.reason)
 
-    async def _ask(self, worker_id: str, method: str, path: str, timeout_s: float) -> RestAnswer:
-        """Send a request to another worker. Raises ``ClusterUnknown``, ``ServerUnreachable``."""
+    async def _ask(
+        self, worker_id: str, method: str, instance: InstanceName, rest: str, timeout_s: float
+    ) -> RestAnswer:
+        """Send another worker a request about an instance of it; ``rest`` ends the path.
+
+        Raises ``ClusterUnknown``, ``ServerUnreachable``.
+        """
         worker = (await self.worker.membership.members()).find(worker_id)
         if worker is None:
             raise ClusterUnknown(f"{worker_id} is gone")
-        return await self.worker.calls.call(
-            RestCall(method, f"{worker.url}{path}", timeout_s=timeout_s)
-        )
+        path = f"{INSTANCES_PATH}/{instance.function.url_path}/{instance.instance}"
+        call = RestCall(method, f"{worker.url}{path}{rest}", timeout_s=timeout_s)
+        return await self.worker.calls.call(call)
 
     async def leader(self) -> WorkerInfo:
         """The worker that leads. Raises ``RestError`` 503, ``ClusterUnknown``."""
@@ -212,11 +215,6 @@ class Facade:
         if leader is None:
             raise RestError(503, NO_LEADER)
         return leader
-
-
-def instance_path(instance: InstanceName) -> str:
-    """The path at which a worker reports on an instance that it runs."""
-    return f"{INSTANCES_PATH}/{instance.function.url_path}/{instance.instance}"
 
 
 def _form(metadata: bytes, *, is_removal: bool) -> tuple[str, bytes]:

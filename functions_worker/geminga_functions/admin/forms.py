@@ -24,6 +24,7 @@ class Part:
     """One part of a form; its content can be read once, before the next part is requested."""
 
     def __init__(self, head: bytes, chunks: AsyncGenerator[bytes]) -> None:
+        # The headers of a part are those of mail (RFC 7578, section 4.8).
         headers = BytesHeaderParser().parsebytes(head)
         name = headers.get_param("name", "", header="content-disposition")
         self.name = name if isinstance(name, str) else ""
@@ -47,12 +48,15 @@ async def parts_of(content_type: str, body: AsyncIterator[bytes]) -> AsyncGenera
     boundary = message.get_boundary()
     if message.get_content_type() != "multipart/form-data" or not boundary:
         raise RestError(400, "The body should be a multipart form")
+    # Headers are latin-1 in ASGI, so the bytes of the boundary come out as they were sent.
     reader = _Reader(body, b"\r\n--" + boundary.encode("latin-1", "replace"))
     async for _ in reader.until_delimiter():
         pass  # a preamble before the first part has no meaning
     for _ in range(PARTS_MAX):
         if await reader.line() == b"--":
             return
+        # Made before the caller reads it, and read to its end after: the reader is at a delimiter
+        # when the next part begins.
         chunks = reader.until_delimiter()
         yield Part(await reader.head(), chunks)
         async for _ in chunks:
@@ -111,6 +115,7 @@ class _Reader:
 
     async def _cut(self, end: bytes) -> bytes:
         while (position := self._held.find(end)) < 0:
+            # The only place where the body decides how much is held.
             if len(self._held) > HEAD_BYTES_MAX:
                 raise RestError(400, "The form has a part without an end of its headers")
             await self._more()

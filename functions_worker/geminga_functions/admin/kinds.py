@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from geminga_functions.admin.reports import (
     Document,
     Seen,
+    connector_status,
     instance_status,
-    sink_instance_status,
-    source_instance_status,
 )
 from geminga_functions.definitions.functions import (
     function_config,
@@ -61,7 +61,7 @@ SOURCES = Kind(
     source_details,
     source_config,
     updated_source,
-    source_instance_status,
+    partial(connector_status, taken="numReceivedFromSource", given="numWritten", failed="Source"),
 )
 SINKS = Kind(
     "sinks",
@@ -71,5 +71,5 @@ SINKS = Kind(
     sink_details,
     sink_config,
     updated_sink,
-    sink_instance_status,
+    partial(connector_status, taken="numReadFromPulsar", given="numWrittenToSink", failed="Sink"),
 )

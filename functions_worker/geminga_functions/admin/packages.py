@@ -50,12 +50,14 @@ async def upload(request: Request, facade: FacadeArg) -> Response:
             if part.name == "path":
                 path = (await part.read()).decode("utf-8", "replace").strip()
             elif part.name == "data":
+                # Some clients send the whole path on their machine.
                 file_name = base_name(part.file_name)
                 await _spool(part, file, packages.bytes_max)
         if not path or file_name is None:
             raise RestError(400, f"Function Package is not provided {path}".rstrip())
         if len(path) > PATH_CHARACTERS_MAX:
             raise RestError(400, f"A path has at most {PATH_CHARACTERS_MAX} characters")
+        # Only once it is complete: storing it begins with removing the one before.
         await packages.store(_uploaded(path), file_name, _chunks_of(file))
     return no_content()
 
@@ -65,6 +67,7 @@ async def _spool(part: Part, file: IO[bytes], bytes_max: int) -> None:
     size_bytes = 0
     async for chunk in part.chunks:
         size_bytes += len(chunk)
+        # Checked before it is written: the disk must hold no more than is allowed.
         if size_bytes > bytes_max:
             raise PackageTooLarge(part.file_name, size_bytes, bytes_max)
         await asyncio.to_thread(file.write, chunk)

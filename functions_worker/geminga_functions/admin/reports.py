@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from geminga_functions.instance.status import ExceptionReport, InstanceStatus, Numbers
@@ -38,11 +39,12 @@ class Seen:
         """Why the instance does not run; empty if it does."""
         if self.is_running:
             return ""
+        # The last failure says more than the state that followed it.
         return self.error or self.failure or (f"it is {self.state}" if self.state else "")
 
     @classmethod
     def of(cls, worker_id: str, report: InstanceReport, status: str | None) -> Seen:
-        """An instance as its worker sees it itself. Raises as ``InstanceStatus.from_json``."""
+        """An instance as its worker sees it itself. Raises as ``InstanceStatus.of``."""
         failure = report.failure
         return cls(
             worker_id,
@@ -50,28 +52,19 @@ class Seen:
             report.restarts,
             failure.trace if failure else "",
             failure.is_user_error if failure else False,
-            InstanceStatus.from_json(status) if status else None,
+            InstanceStatus.of(json.loads(status)) if status else None,
         )
-
-    def to_json(self) -> Document:
-        """Encode it for another worker."""
-        return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Seen:
-        """Decode what ``to_json`` made. Raises ``KeyError``, ``TypeError`` for anything else."""
+        """Decode what ``asdict`` made of one, for another worker.
+
+        Raises ``KeyError``, ``TypeError`` for anything else.
+        """
         fields: Document = dict(value)
         status = fields["status"]
         if status is not None:
-            fields["status"] = InstanceStatus(
-                Numbers(**status["total"]),
-                Numbers(**status["last_minute"]),
-                status["written"],
-                status["last_invocation_ms"],
-                tuple(ExceptionReport(**each) for each in status["latest_user_exceptions"]),
-                tuple(ExceptionReport(**each) for each in status["latest_system_exceptions"]),
-                status["user_metrics"],
-            )
+            fields["status"] = InstanceStatus.of(status)
         return cls(**fields)
 
 
@@ -95,8 +88,12 @@ def instance_status(seen: Seen) -> Document:
     }
 
 
-def _connector_status(seen: Seen, taken: str, given: str, failed: str) -> Document:
-    """The status of a source or a sink: the same numbers as a function's, under other names."""
+def connector_status(seen: Seen, *, taken: str, given: str, failed: str) -> Document:
+    """``SourceInstanceStatusData`` or ``SinkInstanceStatusData``.
+
+    They have the same numbers as that of a function; ``taken``, ``given`` and ``failed`` are the
+    names, or parts of names, in which the two differ.
+    """
     status = seen.status or InstanceStatus()
     total = status.total
     return {
@@ -113,16 +110,6 @@ def _connector_status(seen: Seen, taken: str, given: str, failed: str) -> Docume
         "lastReceivedTime": status.last_invocation_ms,
         "workerId": seen.worker_id,
     }
-
-
-def source_instance_status(seen: Seen) -> Document:
-    """``SourceInstanceStatusData``."""
-    return _connector_status(seen, "numReceivedFromSource", "numWritten", "Source")
-
-
-def sink_instance_status(seen: Seen) -> Document:
-    """``SinkInstanceStatusData``."""
-    return _connector_status(seen, "numReadFromPulsar", "numWrittenToSink", "Sink")
 
 
 def component_status(instances: Sequence[Seen], status_of: Callable[[Seen], Document]) -> Document:
@@ -151,10 +138,12 @@ def instance_stats(seen: Seen) -> Document:
 
 def function_stats(instances: Sequence[Seen]) -> Document:
     """``FunctionStats``: the sums over all instances, and the numbers of each."""
+    # An instance that does not answer counts as nothing: the sums go down for that moment.
     statuses = [each.status or InstanceStatus() for each in instances]
     total = _sum([each.total for each in statuses])
     last_minute = _sum([each.last_minute for each in statuses])
     last_ms = max((each.last_invocation_ms for each in statuses), default=0)
+    # Upstream has no user metrics in the sums: their names may mean anything.
     return _stats(total, last_minute, last_ms) | {
         "instances": [
             {"instanceId": number, "metrics": instance_stats(each)}
@@ -176,6 +165,7 @@ def _sum(numbers: Sequence[Numbers]) -> Numbers:
 def _stats(total: Numbers, last_minute: Numbers, last_invocation_ms: int) -> Document:
     return _numbers(total) | {
         "1min": _numbers(last_minute),
+        # None where there is no number, as upstream has it; statuses have 0 there.
         "lastInvocation": last_invocation_ms or None,
     }
 

@@ -32,16 +32,18 @@ async def get_state(
     del found  # it is only an argument because FastAPI checks by it that the function exists
     key = path_value(request, "key")
     async with facade.worker.states.use(name) as state:
-        value, version = state.get(key), state.version(key)
-        if value is None and not state.has_counter(key):
+        value, version, number = state.get(key), state.version(key), state.sum_of(key)
+        # A key may have both; then the value is shown.
+        if value is None and number is None:
             raise RestError(404, f"key '{key}' doesn't exist.")
         answer: dict[str, Any] = {"key": key}
         if value is None:
-            answer |= {"numberValue": state.counter(key), "version": 0}
+            answer |= {"numberValue": number, "version": 0}
         else:
             try:
                 answer |= {"stringValue": value.decode(), "version": version}
             except UnicodeDecodeError:
+                # JSON has no bytes. Text is shown as text, whichever way it was put.
                 encoded = base64.b64encode(value).decode()
                 answer |= {"byteValue": encoded, "version": version}
         return Json(answer)
@@ -64,12 +66,15 @@ async def put_state(
                 raise RestError(400, f"The state is no JSON: {error}") from None
     if not isinstance(given, dict):
         raise RestError(400, "The form should have a part 'state', a JSON object")
+    # It may be missing: the path names the key in any case.
     if given.get("key") not in (None, key):
         raise RestError(400, "The key in the path is another one than that of the state")
     async with facade.worker.states.use(name) as state:
+        # On top of the state as it was refreshed for this request.
         changes = Changes(state)
         _set(changes, key, given)
         state.apply(changes)
+        # The answer comes once the change is stored; instances see it a moment later.
         await state.commit()
     return no_content()
 
@@ -78,7 +83,7 @@ def _set(changes: Changes, key: str, given: dict[str, Any]) -> None:
     match given:
         case {"numberValue": int(number)} if -INT64 <= number < INT64:
             # Lanes have no record that sets a counter: the difference is added.
-            changes.increment(key, number - changes.counter(key))
+            changes.increment(key, number - (changes.sum_of(key) or 0))
         case {"stringValue": str(text)} if text:
             changes.put(key, text.encode())
         case {"byteValue": str(text)}:

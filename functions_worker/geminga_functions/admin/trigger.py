@@ -36,6 +36,7 @@ async def trigger(request: Request, facade: FacadeArg, kind: KindArg, found: Fou
             data = await part.read()
         elif part.name == "topic":
             topic = (await part.read()).decode("utf-8", "replace").strip()
+    # Only now: the whole body has been read, and the connection can be used for another request.
     if kind.path != "functions":
         raise RestError(400, f"A {kind.word.lower()} cannot be triggered")
     if data is None:
@@ -62,6 +63,7 @@ def _input_of(found: FunctionMetaData, topic: str) -> str:
         for name, spec in found.functionDetails.source.inputSpecs.items()
         if not spec.isRegexPattern
     ]
+    # Patterns are left out above: there is no telling which of their topics is meant.
     if not topic and len(inputs) == 1:
         return inputs[0]
     if not topic:
@@ -82,11 +84,13 @@ async def _result_of(client: geminga.Client, topic: str, output: str, data: byte
         async for result in results:
             if _is_of(result, sent):
                 return Response(result.data, media_type="application/json")
+    # The reader was closed: no result will come.
     raise TimeoutError
 
 
 def _is_of(result: geminga.Message[bytes], sent: geminga.MessageId) -> bool:
     """Whether a result names the message ``sent`` as its input."""
+    # Instances put it into each result; another producer of the topic does not.
     text = result.properties.get(INPUT_MESSAGE_ID, "")
     try:
         return geminga.MessageId.from_bytes(base64.urlsafe_b64decode(text)) == sent

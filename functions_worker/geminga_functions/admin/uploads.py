@@ -12,6 +12,7 @@ import asyncio
 import re
 import urllib.request
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from http.client import HTTPMessage
 from typing import IO
 from urllib.error import HTTPError
@@ -37,15 +38,15 @@ FETCH_TIMEOUT_S = 30.0
 FETCH_BYTES = 256 * 1024
 
 
+@dataclass(slots=True)
 class Upload:
     """The content of a form that creates or updates a component."""
 
-    def __init__(self) -> None:
-        self.config: Config | None = None
-        # Of the package, which is stored as soon as it has been read; empty without one. The
-        # caller must remove it if the request is refused.
-        self.package_path = ""
-        self.file_name = ""
+    config: Config | None = None
+    # Of the package, which is stored as soon as it has been read; empty without one. The caller
+    # must remove it if the request is refused.
+    package_path: str = ""
+    file_name: str = ""
 
     async def take(self, request: Request, facade: Facade, kind: Kind, name: FunctionName) -> None:
         """Read the form, and store its package as it arrives. Raises ``RestError``."""
@@ -71,8 +72,10 @@ class Upload:
     async def _store(
         self, facade: Facade, name: FunctionName, file_name: str, chunks: AsyncIterator[bytes]
     ) -> None:
+        # The first one is stored already; the caller removes it when this is raised.
         if self.package_path:
             raise RestError(400, "The form has more than one package")
+        # Before the content is read, which may be large.
         check_file_name(file_name)
         # A new path for each upload: instances of the old version may still read the old package.
         path = f"{name}/{uuid4()}-{file_name}"
@@ -90,6 +93,7 @@ def check_url(url: str, allowed: Sequence[str], word: str) -> None:
 
     Raises ``RestError`` 400, with upstream's text if upstream refuses the URL, too.
     """
+    # Before the general refusal, whose advice would not help here.
     if url.startswith(MANAGED):
         raise RestError(
             400,
@@ -111,7 +115,8 @@ async def fetched(url: str, allowed: Sequence[str], word: str) -> AsyncIterator[
     Raises ``RestError`` 400.
     """
     try:
-        opened = await asyncio.to_thread(_open, url, allowed)
+        opener = urllib.request.build_opener(_Redirects(allowed))
+        opened = await asyncio.to_thread(opener.open, url, timeout=FETCH_TIMEOUT_S)
         try:
             while chunk := await asyncio.to_thread(opened.read, FETCH_BYTES):
                 yield chunk
@@ -122,6 +127,7 @@ async def fetched(url: str, allowed: Sequence[str], word: str) -> AsyncIterator[
 
 
 def _is_allowed(url: str, allowed: Sequence[str]) -> bool:
+    # urllib knows more schemes than these, such as ftp, and a pattern may be as wide as '.*'.
     is_known = urlsplit(url).scheme in SCHEMES
     return is_known and any(re.fullmatch(pattern, url) for pattern in allowed)
 
@@ -142,14 +148,8 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         newurl: str,
     ) -> urllib.request.Request | None:
         """As ``HTTPRedirectHandler``, which urllib calls. Raises ``HTTPError``."""
+        # urllib follows redirects before anything of the answer is seen here.
         if not _is_allowed(newurl, self._allowed):
             reason = f"it redirects to {newurl}, which is not allowed"
             raise HTTPError(newurl, code, reason, headers, fp)
         return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-def _open(url: str, allowed: Sequence[str]) -> IO[bytes]:
-    """Request the URL. Blocks; raises ``OSError``, ``ValueError``."""
-    opener = urllib.request.build_opener(_Redirects(allowed))
-    opened: IO[bytes] = opener.open(url, timeout=FETCH_TIMEOUT_S)
-    return opened

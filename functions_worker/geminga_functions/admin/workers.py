@@ -7,6 +7,7 @@ import resource
 import sys
 import threading
 from collections import defaultdict
+from dataclasses import asdict
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -79,7 +80,8 @@ async def rebalance(request: Request, facade: FacadeArg) -> Response:
     """Let the leader spread instances evenly over the workers, now."""
     await _at_leader(request, facade)
     await _several_members(facade)
-    facade.worker.leadership.wake()
+    # Every decision balances, if the settings say so: there is nothing more to ask for.
+    facade.worker.leadership.changed.set()
     return no_content()
 
 
@@ -97,7 +99,7 @@ async def drain(request: Request, facade: FacadeArg) -> Response:
         async with asyncio.timeout(DRAIN_TIMEOUT_S):
             while True:
                 # Set by a heartbeat of the worker that asks for no instances.
-                if worker_id in facade.worker.leadership.draining:
+                if worker_id in facade.worker.leadership.sessions.draining:
                     return no_content()
                 await asyncio.sleep(POLL_S)
     except TimeoutError:
@@ -109,6 +111,7 @@ async def _drain(facade: Facade, worker: WorkerInfo) -> None:
     if worker == facade.worker.me:
         if facade.worker.heartbeats.is_draining:
             raise RestError(409, f"The worker {worker.worker_id} is being drained already")
+        # It sends a heartbeat at once, by which the leader learns of it.
         facade.worker.heartbeats.drain()
         return
     call = RestCall("PUT", f"{worker.url}{DRAIN_PATH}", timeout_s=DRAIN_TIMEOUT_S)
@@ -137,7 +140,7 @@ async def get_drain(request: Request, facade: FacadeArg) -> Response:
     """The progress of draining a worker: upstream's ``LongRunningProcessStatus``."""
     await _at_leader(request, facade)
     worker_id = request.query_params.get("workerId", "")
-    is_drained = worker_id in facade.worker.leadership.draining
+    is_drained = worker_id in facade.worker.leadership.sessions.draining
     return _drain_status(facade, worker_id, is_drained=is_drained)
 
 
@@ -145,6 +148,7 @@ def _drain_status(facade: Facade, worker_id: str, *, is_drained: bool) -> Respon
     if not is_drained:
         reason = f"The worker {worker_id!r} was not drained"
         return Json({"status": "NOT_RUN", "lastError": reason})
+    # The leader takes an assignment away only once its instance has ended.
     left = [each for each in facade.worker.assignments.records.values() if each.worker == worker_id]
     return Json({"status": "RUNNING" if left else "SUCCESS", "lastError": ""})
 
@@ -176,6 +180,7 @@ async def _at_leader(request: Request, facade: FacadeArg) -> None:
 async def get_function_stats(facade: FacadeArg) -> Response:
     """The counts of each instance of this worker: upstream's ``WorkerFunctionInstanceStats``."""
     names = sorted(report.name for report in facade.worker.runtime.instances.reports())
+    # At the same time: each is a request to another process or thread, with a time-out of its own.
     seen = await asyncio.gather(*[facade.seen_here(name, 0, 0) for name in names])
     return Json(
         [
@@ -213,6 +218,7 @@ async def get_instance(request: Request, facade: FacadeArg, name: NameArg) -> Re
     instance = InstanceName(name, integer_in_path(request, "instance"))
     try:
         version = int(request.query_params.get("version", "0"))
+        # Bounded here: a request that waits occupies a connection of this worker.
         wait_s = min(float(request.query_params.get("wait_s", "0")), WAIT_MAX_S)
     except ValueError:
         raise RestError(400, "version and wait_s should be numbers") from None
@@ -220,7 +226,7 @@ async def get_instance(request: Request, facade: FacadeArg, name: NameArg) -> Re
         seen = await facade.seen_here(instance, version, wait_s)
     except TimeoutError:
         raise RestError(408, f"{instance} has not settled in {wait_s:g} s") from None
-    return Json(seen.to_json())
+    return Json(asdict(seen))
 
 
 @router.post(INSTANCE + "/restart", dependencies=CHANGES, include_in_schema=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from geminga import Message
 from geminga_functions.names import InstanceName
 from geminga_protocol.functions.functions_pb2 import STOPPED, Assignment, FunctionMetaData
 
@@ -48,9 +49,14 @@ class Assigned:
         return record.SerializeToString()
 
     @classmethod
-    def decode(
-        cls, instance: InstanceName, payload: bytes, session: str, position: tuple[int, int]
-    ) -> Assigned:
-        """Parse a message's payload. Raises ``google.protobuf.message.DecodeError``."""
-        record = Assignment.FromString(payload)
-        return cls(instance, record.workerId, session, record.instance.functionMetaData, position)
+    def decode(cls, instance: InstanceName, message: Message[bytes]) -> Assigned:
+        """The assignment in a message. Raises ``google.protobuf.message.DecodeError``."""
+        record = Assignment.FromString(message.data)
+        return cls(
+            instance,
+            record.workerId,
+            # Upstream's assignments name none.
+            message.properties.get(SESSION_PROPERTY, ""),
+            record.instance.functionMetaData,
+            message.id.position,
+        )

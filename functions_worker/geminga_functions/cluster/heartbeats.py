@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 
 from geminga import Client, ClientError, Message, Producer
@@ -67,18 +67,12 @@ class Heartbeats(Service):
         self._session = ""
         self._lease_until_s = 0.0
 
-    @property
-    def session(self) -> str:
-        """The session that has a lease at this moment; empty if none has."""
-        return self._session if self._clock.monotonic() < self._lease_until_s else ""
-
     def drain(self) -> None:
         """Ask the leader, from now on, to leave this worker without instances."""
         self.is_draining = True
         self._beats_now.set()
 
-    async def _open_parts(self) -> None:
-        await super()._open_parts()
+    async def _open(self, stack: AsyncExitStack) -> None:  # noqa: ARG002 - nothing stays open
         self.spawn_lasting(self._beat, name="heartbeats")
 
     async def _beat(self) -> None:
@@ -98,15 +92,9 @@ class Heartbeats(Service):
         """Send a heartbeat, then wait until the next one is due."""
         sent_s = self._clock.monotonic()
         if sent_s >= self._lease_until_s:
+            # Also where the last heartbeat was stored too late: nothing may run in that session any
+            # more.
             self._session = self._make_session()
-        await self._send(producer, sent_s)
-        rest_s = sent_s + self._lease_s / BEATS_A_LEASE - self._clock.monotonic()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, rest_s)):
-                await self._beats_now.wait()
-        self._beats_now.clear()
-
-    async def _send(self, producer: Producer[bytes], sent_s: float) -> None:
         properties = {
             WORKER_PROPERTY: self._worker,
             SESSION_PROPERTY: self._session,
@@ -118,14 +106,20 @@ class Heartbeats(Service):
             await producer.send(b"", properties=properties)
         except ClientError as error:
             log.warning("heartbeat is not stored", extra={"reason": str(error)})
-            return
-        until_s = sent_s + self._lease_s
-        # A lease that ended before its renewal was stored stays ended, even if the heartbeat was
-        # sent in time: meanwhile the leader may have assigned the instances to other workers.
-        renewable_until_s = until_s if sent_s >= self._lease_until_s else self._lease_until_s
-        if self._clock.monotonic() < renewable_until_s:
-            self._lease_until_s = until_s
-            self._on_lease(self._session, until_s)
+        else:
+            until_s = sent_s + self._lease_s
+            # A lease that ended before its renewal was stored stays ended, even if the heartbeat
+            # was sent in time: meanwhile the leader may have assigned the instances to others.
+            renewable_until_s = until_s if sent_s >= self._lease_until_s else self._lease_until_s
+            if self._clock.monotonic() < renewable_until_s:
+                self._lease_until_s = until_s
+                self._on_lease(self._session, until_s)
+        # Of the period, what the send has left. A request to drain cuts the wait short.
+        rest_s = sent_s + self._lease_s / BEATS_A_LEASE - self._clock.monotonic()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, rest_s)):
+                await self._beats_now.wait()
+        self._beats_now.clear()
 
     async def leave(self) -> None:
         """Report that no instance runs here: the leader need not wait for the lease to end."""
@@ -160,6 +154,7 @@ class Heartbeat:
     def of(cls, message: Message[bytes]) -> Heartbeat | None:
         """The heartbeat in ``message``; None if the message is none."""
         properties = message.properties
+        # Another program may publish to this topic.
         worker, session = properties.get(WORKER_PROPERTY), properties.get(SESSION_PROPERTY)
         if worker is None or session is None:
             return None

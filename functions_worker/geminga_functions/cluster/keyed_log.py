@@ -16,6 +16,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from google.protobuf.message import DecodeError
@@ -35,6 +36,8 @@ REMOVED_PROPERTY = "removed"
 # Not empty, so that a compaction keeps it.
 REMOVED = b"removed"
 REMOVED_KEPT_S = 3600.0
+# No function has this name: to drop this key changes nothing, and only leaves a message behind.
+MARK_KEY = "-/-/-:0"
 # A leader that is paused is fenced by the next one, which does not wait for it.
 LEADERS_ACCESS = AccessMode.EXCLUSIVE_WITH_FENCING
 
@@ -63,7 +66,8 @@ class KeyedLog(Service, Generic[KeyT, RecordT]):
         self._client = client
         self._parse_key = parse_key
         self._decode = decode
-        self._listeners: list[Callable[[], None]] = []
+        # Called after every change; users add themselves.
+        self.listeners: list[Callable[[], None]] = []
         self._has_moved = asyncio.Event()
         # How many reads of the whole topic have begun, and the number of the last one that ended.
         self._readings_begun = 0
@@ -71,13 +75,9 @@ class KeyedLog(Service, Generic[KeyT, RecordT]):
         # Set to make the reader start again from the beginning.
         self._is_stale = False
 
-    def listen(self, on_change: Callable[[], None]) -> None:
-        """Call ``on_change`` after every change from now on."""
-        self._listeners.append(on_change)
-
-    async def _open_parts(self) -> None:
-        await super()._open_parts()
+    async def _open(self, stack: AsyncExitStack) -> None:  # noqa: ARG002 - nothing stays open
         self.spawn_lasting(self._follow, name=f"reader of {self.topic}")
+        # However long that takes: the task logs what fails, and tries it again.
         while self.position == (-1, -1):
             await self._has_moved.wait()
 
@@ -110,6 +110,8 @@ class KeyedLog(Service, Generic[KeyT, RecordT]):
                 for message in await reader.read_many(READ_AT_ONCE):
                     self._apply(records, removed, message)
                     position = max(position, message.id.position)
+            # The connection was lost while reading: a compaction may have dropped marks that were
+            # not read.
             if reader.attachments != attachments:
                 return
             self.records, self.removed = records, removed
@@ -138,15 +140,17 @@ class KeyedLog(Service, Generic[KeyT, RecordT]):
                 removed[key] = message.publish_time_ms
             else:
                 records[key] = self._decode(key, message)
+        # One record that cannot be read must not keep all others from being read.
         except (InvalidName, DecodeError) as error:
             extra = {"topic": self.topic, "id": str(message.id), "reason": str(error)}
             log.error("a record cannot be read and is left out", extra=extra)  # noqa: TRY400
 
     def _moved(self, position: tuple[int, int]) -> None:
+        # It never goes back, even where the topic is read anew from its beginning.
         self.position = max(self.position, position)
         self._has_moved.set()
         self._has_moved = asyncio.Event()
-        for listener in self._listeners:
+        for listener in self.listeners:
             listener()
 
     async def reach(self, position: tuple[int, int]) -> None:
@@ -166,19 +170,20 @@ class KeyedLog(Service, Generic[KeyT, RecordT]):
             )
             writer = LogWriter(producer)
             # Everything that an earlier leader wrote stands before this message.
-            await writer.mark()
+            await writer.drop(MARK_KEY)
             # A worker that was paused may have missed marks of removals, and a leader must not
             # bring back what was removed: so it reads the whole topic once more.
             wanted = self._readings_begun + 1
             self._is_stale = True
             # This message wakes the reader. It may have read everything before the flag was set,
             # and would then wait for the next record, however late that comes.
-            await writer.mark()
+            await writer.drop(MARK_KEY)
             while self._readings_done < wanted:
                 await self._has_moved.wait()
         return writer
 
 
+@dataclass(frozen=True, slots=True)
 class LogWriter:
     """Writes records for a leader.
 
@@ -186,14 +191,13 @@ class LogWriter:
     leads, and other kinds of ``ClientError`` if the record could not be stored.
     """
 
-    def __init__(self, producer: Producer[bytes]) -> None:
-        self._producer = producer
+    producer: Producer[bytes]
 
     async def put(
         self, key: object, payload: bytes, properties: Mapping[str, str] | None = None
     ) -> tuple[int, int]:
         """Publish the record of a key; returns its position."""
-        stored = await self._producer.send(payload, key=str(key), properties=properties)
+        stored = await self.producer.send(payload, key=str(key), properties=properties)
         return stored.position
 
     async def remove(self, key: object) -> tuple[int, int]:
@@ -206,11 +210,3 @@ class LogWriter:
         Upstream does so at once, without a mark before it.
         """
         return await self.put(key, b"")
-
-    async def mark(self) -> tuple[int, int]:
-        """Publish a message that changes nothing; returns its position."""
-        return await self.drop(MARK_KEY)
-
-
-# No function has this name; an empty payload removes what is not there.
-MARK_KEY = "-/-/-:0"

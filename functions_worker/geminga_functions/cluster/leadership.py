@@ -97,82 +97,71 @@ class Leadership(Service):
         self._lease_s = lease_s
         self._balances = balances
         self._clock = clock
-        self._sessions = WorkerSessions(lease_s)
+        # What this worker has heard of leases while it led. Each lead begins with a new one.
+        self.sessions = WorkerSessions(lease_s)
         # The exclusive writers of functions and of assignments; None while this worker does not
         # lead.
         self._writers: tuple[LogWriter, LogWriter] | None = None
         self._lead: asyncio.Task[object] | None = None
         # How many times the consumer had become active when this worker began to lead.
         self._turn = 0
-        self._changed = asyncio.Event()
-        functions.listen(self.wake)
-        assignments.listen(self.wake)
+        # Set to have the leader decide again, because a fact has changed.
+        self.changed = asyncio.Event()
+        functions.listeners.append(self.changed.set)
+        assignments.listeners.append(self.changed.set)
 
     @property
     def is_leader(self) -> bool:
         """Whether this worker leads: its consumer is active, and it has the topics for itself."""
         return self._writers is not None
 
-    @property
-    def draining(self) -> frozenset[str]:
-        """The workers that asked for no instances, as far as this worker has heard while it led."""
-        return self._sessions.draining
-
-    def wake(self) -> None:
-        """Have the leader decide again, because a fact has changed."""
-        self._changed.set()
-
     async def put(self, name: FunctionName, metadata: FunctionMetaData) -> None:
         """Store the metadata of a function; returns once this worker has read them back.
 
         Raises ``NotLeader``, or ``ClientError`` if it is unknown whether they are stored.
         """
-        writers = functions, _ = self._own_writers()
-        with self._leading_by(writers):
+        with self._leading() as (functions, _):
             position = await functions.put(name, metadata.SerializeToString())
         await self._functions.reach(position)
 
     async def remove(self, name: FunctionName) -> None:
         """Remove a function. Raises as ``put``."""
-        writers = functions, _ = self._own_writers()
-        with self._leading_by(writers):
+        with self._leading() as (functions, _):
             position = await functions.remove(name)
         await self._functions.reach(position)
 
     async def drop_removed(self, before_ms: int) -> None:
         """Erase the marks of functions and assignments that were removed before ``before_ms``, in
         milliseconds of the wall clock. Raises as ``put``."""
-        writers = functions, assignments = self._own_writers()
-        drops = [
-            writer.drop(key)
-            for log, writer in ((self._functions, functions), (self._assignments, assignments))
-            for key, removed_ms in log.removed.items()
-            if removed_ms < before_ms
-        ]
-        with self._leading_by(writers):
+        with self._leading() as (functions, assignments):
+            drops = [
+                writer.drop(key)
+                for log, writer in ((self._functions, functions), (self._assignments, assignments))
+                for key, removed_ms in log.removed.items()
+                if removed_ms < before_ms
+            ]
             await asyncio.gather(*drops)
 
     @contextmanager
-    def _leading_by(self, writers: tuple[LogWriter, LogWriter]) -> Generator[None]:
-        """Stop leading if a publish with ``writers`` is refused because of a newer producer.
+    def _leading(self) -> Generator[tuple[LogWriter, LogWriter]]:
+        """The writers of functions and of assignments. Raises ``NotLeader`` without them.
 
-        Another leader, or an earlier attempt of this worker to lead, may have taken one of the two
-        topics and not the other. Then no change succeeds until one worker has taken both again.
+        A publish of the block that is refused because of a newer producer ends the lead. Another
+        leader, or an earlier attempt of this worker to lead, may have taken one of the two topics
+        and not the other. Then no change succeeds until one worker has taken both again.
         """
+        writers = self._writers
+        if writers is None:
+            raise NotLeader
         try:
-            yield
+            yield writers
         except ProducerFenced:
+            # Meanwhile this worker may lead anew, with other writers, which nothing has refused.
             if self._writers is writers:
                 self._stop_leading()
             raise
 
-    def _own_writers(self) -> tuple[LogWriter, LogWriter]:
-        if self._writers is None:
-            raise NotLeader
-        return self._writers
-
-    async def _open_parts(self) -> None:
-        await super()._open_parts()
+    async def _open(self, stack: AsyncExitStack) -> None:  # noqa: ARG002 - nothing stays open
         self.spawn_lasting(self._participate, name="participant")
 
     # --- election
@@ -202,23 +191,26 @@ class Leadership(Service):
             heartbeat = Heartbeat.of(message)
             if heartbeat is None:
                 continue
+            # Its instances have ended: they can be given away without waiting for the lease.
             if heartbeat.has_left:
-                self._sessions.left(heartbeat.session)
-                self.wake()
+                self.sessions.left(heartbeat.session)
+                self.changed.set()
                 continue
-            if self._sessions.current(heartbeat.session.worker) != heartbeat.session:
-                self.wake()
-            self._sessions.heard(heartbeat.session, now_s)
-            if heartbeat.is_draining and heartbeat.session.worker not in self.draining:
-                self._sessions.drain(heartbeat.session)
-                self.wake()
+            if self.sessions.newest.get(heartbeat.session.worker) != heartbeat.session:
+                self.changed.set()
+            self.sessions.heard(heartbeat.session, now_s)
+            if heartbeat.is_draining and heartbeat.session.worker not in self.sessions.draining:
+                self.sessions.drain(heartbeat.session)
+                self.changed.set()
             # Only this process's own heartbeats tell how far it has caught up: the ``sent_s`` of
             # another process is a time of another clock.
             if heartbeat.sent_s is not None and heartbeat.session.session == self._own_session():
-                self._sessions.caught_up(min(heartbeat.sent_s, now_s))
-                if self._sessions.over():
-                    self.wake()
+                self.sessions.caught_up(min(heartbeat.sent_s, now_s))
+                if self.sessions.over():
+                    self.changed.set()
         if messages:
+            # They are never needed again: a new leader supposes what it must, and waits for new
+            # ones.
             consumer.ack_cumulative(messages[-1])
 
     def _follow_election(self, consumer: Consumer[bytes]) -> None:
@@ -250,8 +242,8 @@ class Leadership(Service):
                     await self._functions.writer(stack, TAKE_TIMEOUT_S),
                     await self._assignments.writer(stack, TAKE_TIMEOUT_S),
                 )
-                self._sessions = WorkerSessions(self._lease_s)
-                self._sessions.suppose(
+                self.sessions = WorkerSessions(self._lease_s)
+                self.sessions.suppose(
                     {
                         Session(each.worker, each.session)
                         for each in self._assignments.records.values()
@@ -265,11 +257,11 @@ class Leadership(Service):
                 await asyncio.sleep(self._lease_s / BEATS_A_LEASE)
                 while True:
                     # Cleared before the step: what changes during it causes another one at once.
-                    self._changed.clear()
+                    self.changed.clear()
                     next_s = await self._step(writers[1])
                     with suppress(TimeoutError):
                         async with asyncio.timeout(next_s):
-                            await self._changed.wait()
+                            await self.changed.wait()
         except (ClientError, TimeoutError) as error:
             log.warning("worker leads no more", extra={"reason": str(error) or "timeout"})
             await asyncio.sleep(RETAKE_S)
@@ -281,7 +273,7 @@ class Leadership(Service):
 
     async def _step(self, writer: LogWriter) -> float:
         """Decide and publish once; returns after how many seconds at most to do so again."""
-        for session in self._sessions.forget():
+        for session in self.sessions.forget():
             log.info("worker is gone", extra={"worker": session.worker})
         orders = self._decide({})
         is_asking = bool(orders.ask)
@@ -295,6 +287,7 @@ class Leadership(Service):
             writer.put(each.instance, each.encode(), {SESSION_PROPERTY: each.session})
             for each in orders.assign
         ]
+        # All at once: the order of different keys does not matter.
         sends += [writer.remove(name) for name in orders.remove]
         if not sends:
             return ASK_S if is_asking else IDLE_S
@@ -313,15 +306,17 @@ class Leadership(Service):
             # A worker that has not read the stop yet may not have begun to end the instance.
             if answer is None or answer.position < each.position:
                 continue
+            # Only what is stopped in the log: an instance that ended by itself is started again
+            # there.
             if each.is_stopped and name not in answer.present:
                 ended.add(name)
         orders = decide(
             Facts(
                 self._functions.records,
                 self._assignments.records,
-                self._sessions,
+                self.sessions,
                 ended,
-                self.draining,
+                self.sessions.draining,
                 self._balances,
             )
         )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from geminga_functions.broker_calls import topic_url
 from geminga_functions.errors import ClusterUnknown
 from geminga_server.errors import ServerUnreachable
 from geminga_server.http.rest_calls import RestCall, RestCalls
@@ -54,25 +53,29 @@ class Members:
         return next((each for each in self.workers if each.worker_id == worker_id), None)
 
 
+@dataclass(frozen=True, slots=True)
 class Membership:
-    """Reads the stats of a topic's subscription from the brokers' REST interface at ``web_url``."""
+    """Reads the members from the stats of the topic that all workers consume."""
 
-    def __init__(self, calls: RestCalls, web_url: str, topic: str, subscription: str) -> None:
-        self._calls = calls
-        self._subscription = subscription
-        self._url = topic_url(web_url, topic, "/stats")
+    calls: RestCalls
+    # Where a broker answers with the stats of the topic.
+    url: str
+    # The subscription that all workers share.
+    subscription: str
 
     async def members(self) -> Members:
         """The workers at this moment. Raises ``ClusterUnknown``."""
         try:
-            answer = await self._calls.call(RestCall("GET", self._url, timeout_s=STATS_TIMEOUT_S))
+            answer = await self.calls.call(RestCall("GET", self.url, timeout_s=STATS_TIMEOUT_S))
         except ServerUnreachable as error:
             raise ClusterUnknown(str(error)) from error
         stats = answer.json()
         if not answer.is_success or not isinstance(stats, dict):
             raise ClusterUnknown(answer.reason)
-        subscription = stats.get("subscriptions", {}).get(self._subscription, {})
+        subscription = stats.get("subscriptions", {}).get(self.subscription, {})
         names = [each.get("consumerName", "") for each in subscription.get("consumers", [])]
+        # A set: a worker that reconnects may have two consumers for a moment.
         workers = {worker for name in names if (worker := WorkerInfo.parse(name)) is not None}
+        # Empty between two consumers; and the stats may be older than the end of the active one.
         leader = WorkerInfo.parse(subscription.get("activeConsumerName") or "")
         return Members(tuple(sorted(workers)), leader if leader in workers else None)

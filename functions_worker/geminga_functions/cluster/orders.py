@@ -56,7 +56,7 @@ def decide(facts: Facts) -> Orders:
     # First: where should each instance run?
     wanted = list(instances_of(facts.functions))
     sessions = facts.sessions
-    workers = [worker for worker in sessions.workers() if worker not in facts.draining]
+    workers = [worker for worker in sorted(sessions.newest) if worker not in facts.draining]
     places = {name: each.worker for name, each in facts.assigned.items()}
     # A worker without a current session whose last one may still hold a lease is probably cut off
     # for a moment. Its instances stay until the lease has ended: it may come back.
@@ -64,9 +64,10 @@ def decide(facts: Facts) -> Orders:
         each.worker
         for each in facts.assigned.values()
         if each.worker not in facts.draining
-        and sessions.current(each.worker) is None
+        and each.worker not in sessions.newest
         and sessions.may_run(Session(each.worker, each.session))
     }
+    # Of the places, not of the sessions: a worker in a new session gets its instances back.
     targets = schedule(wanted, places, workers, kept=kept, balances=facts.balances)
     # Then: which step towards that is safe?
     assign: list[Assigned] = []
@@ -76,7 +77,7 @@ def decide(facts: Facts) -> Orders:
     for name in sorted(is_wanted.union(facts.assigned)):
         metadata = facts.functions[name.function] if name in is_wanted else None
         target = targets.get(name)
-        session = None if target is None else sessions.current(target)
+        session = None if target is None else sessions.newest.get(target)
         new = None
         if metadata is not None and session is not None:
             new = Assigned(name, session.worker, session.session, metadata)
@@ -90,9 +91,10 @@ def decide(facts: Facts) -> Orders:
                 remove.append(name)
         elif new is not None and holder == session:
             # It stays, perhaps with a changed config.
+            # Published only if something differs: each record wakes every worker.
             if old.metadata != new.metadata:
                 assign.append(new)
-        elif (new is not None or metadata is None) and sessions.current(old.worker) == holder:
+        elif (new is not None or metadata is None) and sessions.newest.get(old.worker) == holder:
             # It moves, or its function was deleted: first it must end. (If the worker is already in
             # a later session, nothing needs to be published: the lease of ``holder`` ends by
             # itself.)

@@ -37,7 +37,8 @@ def schedule(
     if not loads:
         return placed
     for instance in homeless:
-        worker = least_loaded(loads)
+        # Among workers with equally few instances, the first by name.
+        worker = min(loads, key=lambda worker: (loads[worker], worker))
         placed[instance] = worker
         loads[worker] += 1
     if not balances:
@@ -56,8 +57,3 @@ def schedule(
             placed[instance] = takers.pop(0)
             loads[placed[instance]] += 1
     return placed
-
-
-def least_loaded(loads: Mapping[str, int]) -> str:
-    """The worker with the fewest instances; among equals the first by name."""
-    return min(loads, key=lambda worker: (loads[worker], worker))

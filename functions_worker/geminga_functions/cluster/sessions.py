@@ -12,7 +12,7 @@ for the leader is over for good, even if the worker returns at the same moment.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 # The monotonic clocks of two machines differ in speed by less than this factor.
 CLOCK_MARGIN = 1.1
@@ -26,20 +26,23 @@ class Session:
     session: str
 
 
+@dataclass(slots=True, eq=False)
 class WorkerSessions:
     """The sessions that may hold a lease, as the leader sees them.
 
     Times are seconds of the leader's monotonic clock.
     """
 
-    def __init__(self, lease_s: float) -> None:
-        self._lease_s = lease_s * CLOCK_MARGIN
-        # When the last heartbeat of each session was received.
-        self._heard_s: dict[Session, float] = {}
-        self._newest: dict[str, Session] = {}
-        # Sessions whose worker asked for no instances.
-        self._draining: set[Session] = set()
-        self._caught_up_s = float("-inf")
+    # The duration of a lease by the worker's own clock.
+    lease_s: float
+    # By live worker: the session in which it takes instances. Heartbeats add it; it goes with the
+    # end of the session.
+    newest: dict[str, Session] = field(default_factory=dict, init=False)
+    # When the last heartbeat of each session was received.
+    _heard_s: dict[Session, float] = field(default_factory=dict, init=False)
+    # Sessions whose worker asked for no instances.
+    _draining: set[Session] = field(default_factory=set, init=False)
+    _caught_up_s: float = field(default=float("-inf"), init=False)
 
     def suppose(self, sessions: Iterable[Session], now_s: float) -> None:
         """Assume that these sessions hold a lease although no heartbeat of them was received: a new
@@ -49,8 +52,8 @@ class WorkerSessions:
 
     def heard(self, session: Session, now_s: float) -> None:
         """Note that a heartbeat of ``session`` was received."""
-        if session not in self._heard_s or session.worker not in self._newest:
-            self._newest[session.worker] = session
+        if session not in self._heard_s or session.worker not in self.newest:
+            self.newest[session.worker] = session
         self._heard_s[session] = now_s
 
     def drain(self, session: Session) -> None:
@@ -62,15 +65,15 @@ class WorkerSessions:
     def draining(self) -> frozenset[str]:
         """The live workers that ask for no instances."""
         return frozenset(
-            worker for worker, session in self._newest.items() if session in self._draining
+            worker for worker, session in self.newest.items() if session in self._draining
         )
 
     def left(self, session: Session) -> None:
         """Note that a worker has ended all instances of this session."""
         self._heard_s.pop(session, None)
         self._draining.discard(session)
-        if self._newest.get(session.worker) == session:
-            del self._newest[session.worker]
+        if self.newest.get(session.worker) == session:
+            del self.newest[session.worker]
 
     def caught_up(self, sent_s: float) -> None:
         """Note that the leader received its own heartbeat that it sent at ``sent_s``."""
@@ -81,7 +84,7 @@ class WorkerSessions:
         return [
             session
             for session, heard_s in self._heard_s.items()
-            if heard_s + self._lease_s < self._caught_up_s
+            if heard_s + self.lease_s * CLOCK_MARGIN < self._caught_up_s
         ]
 
     def forget(self) -> list[Session]:
@@ -94,11 +97,3 @@ class WorkerSessions:
     def may_run(self, session: Session) -> bool:
         """Whether instances that were assigned to this session may still run."""
         return session in self._heard_s
-
-    def current(self, worker: str) -> Session | None:
-        """The session in which the worker takes instances; None if the worker is not alive."""
-        return self._newest.get(worker)
-
-    def workers(self) -> list[str]:
-        """The live workers, sorted."""
-        return sorted(self._newest)

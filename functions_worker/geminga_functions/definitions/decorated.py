@@ -39,12 +39,14 @@ def read_definition(text: str, module: str, config: Config) -> Config:
     an argument of the decorator is not a literal, since its value would be known only at run time.
     """
     try:
+        # Parsed, never run: the module may import what this machine does not have.
         tree = ast.parse(text)
     except (SyntaxError, ValueError) as error:
         raise InvalidDefinition(f"{module}.py is no Python: {error}") from None
     found = {each.name: call for each, call in _decorated(tree)}
     class_name = config.get("className")
     if class_name is None:
+        # A guess could create the wrong function under the right name.
         if len(found) > 1:
             raise InvalidDefinition(
                 f"{module}.py decorates {', '.join(sorted(found))}: say which one by --classname"
@@ -59,6 +61,7 @@ def read_definition(text: str, module: str, config: Config) -> Config:
         elif outer != module:
             # The class is in another module of the package, whose text is not at hand.
             return config
+    # It has no decorator: the config has to say all.
     if name not in found:
         return config
     definition = _definition(f"{module}.{name}", found[name], config)
@@ -78,6 +81,7 @@ def _decorated(tree: ast.Module) -> Iterator[tuple[Defined, ast.Call]]:
             for each in node.names:
                 if each.name == "function":
                     names.add(each.asname or "function")
+    # Only what the module itself defines: a function within a function has no name to load it by.
     for node in tree.body:
         if isinstance(node, Defined):
             for decorator in node.decorator_list:
@@ -90,7 +94,9 @@ def _definition(name: str, call: ast.Call, config: Config) -> Definition:
 
     Arguments that ``config`` overrides are left out: they need not be literals.
     """
+    # By the names of the decorator's arguments, which differ for two members of the config.
     said = set(config)
+    # Whichever member names inputs, the decorator's are not used.
     if any(map(config.get, INPUTS)):
         said.add("inputs")
     if "logTopic" in config:
@@ -111,5 +117,6 @@ def _definition(name: str, call: ast.Call, config: Config) -> Definition:
         made = definition_of(function(*map(ast.unparse, call.args), **values)(lambda: None))
     except TypeError as error:
         raise InvalidDefinition(f"the decorator of {name}: {error}") from None
+    # The decorator has just set it.
     assert made is not None
     return made

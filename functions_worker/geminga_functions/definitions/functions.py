@@ -14,25 +14,18 @@ from geminga_functions.definitions.members import (
     GUARANTEES,
     Config,
     Members,
+    MemberType,
     check_acknowledging,
     check_topic,
     checked,
     consumer_config,
     consumer_of,
-    integer,
     is_topic,
-    long,
-    mapping,
-    one_of,
     producer_config,
     producer_of,
     resources_config,
     resources_of,
     set_retries,
-    text,
-    text_map,
-    texts,
-    truth,
 )
 from geminga_functions.errors import InvalidDefinition
 from geminga_functions.names import FunctionName
@@ -51,44 +44,44 @@ from geminga_protocol.functions.functions_pb2 import (
 
 # The members of upstream's FunctionConfig.
 FUNCTION: Members = {
-    "className": text,
-    "inputs": texts,
-    "customSerdeInputs": text_map,
-    "topicsPattern": text,
-    "customSchemaInputs": text_map,
-    "customSchemaOutputs": text_map,
-    "inputSpecs": mapping,
-    "inputTypeClassName": text,
-    "output": text,
-    "producerConfig": mapping,
-    "outputSchemaType": text,
-    "outputTypeClassName": text,
-    "outputSerdeClassName": text,
-    "logTopic": text,
+    "className": MemberType.TEXT,
+    "inputs": MemberType.TEXTS,
+    "customSerdeInputs": MemberType.TEXT_MAP,
+    "topicsPattern": MemberType.TEXT,
+    "customSchemaInputs": MemberType.TEXT_MAP,
+    "customSchemaOutputs": MemberType.TEXT_MAP,
+    "inputSpecs": MemberType.MAPPING,
+    "inputTypeClassName": MemberType.TEXT,
+    "output": MemberType.TEXT,
+    "producerConfig": MemberType.MAPPING,
+    "outputSchemaType": MemberType.TEXT,
+    "outputTypeClassName": MemberType.TEXT,
+    "outputSerdeClassName": MemberType.TEXT,
+    "logTopic": MemberType.TEXT,
     "processingGuarantees": GUARANTEES,
-    "retainOrdering": truth,
-    "retainKeyOrdering": truth,
-    "batchBuilder": text,
-    "forwardSourceMessageProperty": truth,
-    "userConfig": mapping,
-    "secrets": mapping,
-    "runtime": one_of("JAVA", "PYTHON", "GO"),
-    "autoAck": truth,
-    "maxMessageRetries": integer,
-    "deadLetterTopic": text,
-    "subName": text,
-    "parallelism": integer,
-    "resources": mapping,
-    "windowConfig": mapping,
-    "timeoutMs": long,
-    "jar": text,
-    "py": text,
-    "go": text,
-    "cleanupSubscription": truth,
-    "runtimeFlags": text,
-    "customRuntimeOptions": text,
-    "skipToLatest": truth,
-    "subscriptionPosition": one_of("Latest", "Earliest"),
+    "retainOrdering": MemberType.TRUTH,
+    "retainKeyOrdering": MemberType.TRUTH,
+    "batchBuilder": MemberType.TEXT,
+    "forwardSourceMessageProperty": MemberType.TRUTH,
+    "userConfig": MemberType.MAPPING,
+    "secrets": MemberType.MAPPING,
+    "runtime": ("JAVA", "PYTHON", "GO"),
+    "autoAck": MemberType.TRUTH,
+    "maxMessageRetries": MemberType.INTEGER,
+    "deadLetterTopic": MemberType.TEXT,
+    "subName": MemberType.TEXT,
+    "parallelism": MemberType.INTEGER,
+    "resources": MemberType.MAPPING,
+    "windowConfig": MemberType.MAPPING,
+    "timeoutMs": MemberType.LONG,
+    "jar": MemberType.TEXT,
+    "py": MemberType.TEXT,
+    "go": MemberType.TEXT,
+    "cleanupSubscription": MemberType.TRUTH,
+    "runtimeFlags": MemberType.TEXT,
+    "customRuntimeOptions": MemberType.TEXT,
+    "skipToLatest": MemberType.TRUTH,
+    "subscriptionPosition": ("Latest", "Earliest"),
 }
 # "module.Class", or a module. Nothing else: a name with separators of paths could lead out of the
 # package.
@@ -100,26 +93,32 @@ def function_details(name: FunctionName, given: Config) -> FunctionDetails:
     config = checked(given, FUNCTION)
     _check(config)
     details = FunctionDetails(
+        # The name comes from the path of the request: members of the config that name it are
+        # ignored.
         tenant=name.tenant,
         namespace=name.namespace,
         name=name.name,
         className=config["className"],
         runtime=FunctionDetails.PYTHON,
         componentType=FunctionDetails.FUNCTION,
+        # Empty: what the function logs goes to the output of its instance alone.
         logTopic=config.get("logTopic", ""),
         processingGuarantees=ProcessingGuarantees.Value(
             config.get("processingGuarantees", "ATLEAST_ONCE")
         ),
         retainOrdering=config.get("retainOrdering", False),
         retainKeyOrdering=config.get("retainKeyOrdering", False),
-        userConfig=_json(config.get("userConfig")),
-        secretsMap=_json(config.get("secrets")),
+        userConfig=json.dumps(config["userConfig"]) if config.get("userConfig") else "",
+        secretsMap=json.dumps(config["secrets"]) if config.get("secrets") else "",
+        # Without it the code acknowledges: instances then treat ATLEAST_ONCE as MANUAL.
         autoAck=config.get("autoAck", True),
+        # How many instances there are; they are numbered from 0.
         parallelism=config.get("parallelism", 1),
         resources=resources_of(config.get("resources", {})),
         runtimeFlags=config.get("runtimeFlags", ""),
         customRuntimeOptions=config.get("customRuntimeOptions", ""),
     )
+    # With EFFECTIVELY_ONCE it refuses retries.
     set_retries(details, config)
     details.source.CopyFrom(_source_of(config))
     _set_sink(details, config)
@@ -133,13 +132,10 @@ def function_details(name: FunctionName, given: Config) -> FunctionDetails:
     return details
 
 
-def _json(values: Any) -> str:  # noqa: ANN401 - JSON
-    return json.dumps(values) if values else ""
-
-
 def _source_of(config: Config) -> SourceSpec:
     source = SourceSpec(
         subscriptionType=subscription_type(config),
+        # Empty: instances make one of the full name of the function, so that they share it.
         subscriptionName=config.get("subName", "").strip(),
         subscriptionPosition=EARLIEST
         if config.get("subscriptionPosition") == "Earliest"
@@ -160,6 +156,7 @@ def inputs_of(config: Config) -> dict[str, ConsumerSpec]:
     """All inputs, which several members of a config can name. Raises ``InvalidDefinition``."""
     # Later members override earlier ones for the same topic, as upstream's do.
     inputs = {topic: ConsumerSpec() for topic in config.get("inputs", ())}
+    # A pattern is one input, whose consumer follows the topics that match it.
     if config.get("topicsPattern"):
         inputs[config["topicsPattern"]] = ConsumerSpec(isRegexPattern=True)
     for topic, serde in config.get("customSerdeInputs", {}).items():
@@ -171,6 +168,7 @@ def inputs_of(config: Config) -> dict[str, ConsumerSpec]:
     for topic, spec in inputs.items():
         if not spec.isRegexPattern and not is_topic(topic):
             raise InvalidDefinition(f"Input topic {topic} is invalid")
+    # A function without inputs would never be called; what produces by itself is a source.
     if not inputs:
         raise InvalidDefinition("No input topic(s) specified for the function")
     return inputs
@@ -205,6 +203,7 @@ def _set_sink(details: FunctionDetails, config: Config) -> None:
     sink.schemaType = config.get("outputSchemaType", "").strip()
     sink.typeClassName = config.get("outputTypeClassName", "")
     sink.forwardSourceMessageProperty = config.get("forwardSourceMessageProperty", True)
+    # Upstream's table has schemas of any topic; only that of the output counts.
     described = config.get("customSchemaOutputs", {}).get(sink.topic)
     if described:
         schema = _schema(described, f"outputs,Topic {sink.topic}")
@@ -225,6 +224,7 @@ def _check(config: Config) -> None:
         )
     if not config.get("className"):
         raise InvalidDefinition("Function classname cannot be null")
+    # Before anything is stored: instances import whatever this names.
     if not CLASS_NAME.fullmatch(config["className"]):
         raise InvalidDefinition(f"{config['className']!r} is no name of a class or function")
     check_topic(config, "output", "Output")
@@ -242,6 +242,7 @@ def _check(config: Config) -> None:
         raise InvalidDefinition(
             "Message timeout can only be specified with processing guarantee is ATLEAST_ONCE"
         )
+    # The two orders need different subscriptions: Key_Shared, and Failover.
     if config.get("retainKeyOrdering") and guarantees == "EFFECTIVELY_ONCE":
         raise InvalidDefinition(
             "When effectively once processing guarantee is specified, retain Key ordering "
@@ -249,6 +250,7 @@ def _check(config: Config) -> None:
         )
     if config.get("retainKeyOrdering") and config.get("retainOrdering"):
         raise InvalidDefinition("Only one of retain ordering or retain key ordering can be set")
+    # Both would encode a result, and the second could not read what the first has made.
     if config.get("outputSchemaType") and config.get("outputSerdeClassName"):
         raise InvalidDefinition(
             "Only one of outputSchemaType or outputSerdeClassName should be set"
@@ -292,6 +294,7 @@ def function_config(details: FunctionDetails) -> Config:
     config["outputTypeClassName"] = sink.typeClassName
     # An empty text is what protobuf has for a field that is not set.
     config = {name: value for name, value in config.items() if value != ""}
+    # As upstream does, these are shown only where they differ from the default.
     if source.skipToLatest:
         config["skipToLatest"] = True
     if sink.forwardSourceMessageProperty:
@@ -302,6 +305,8 @@ def function_config(details: FunctionDetails) -> Config:
         config["secrets"] = json.loads(details.secretsMap)
     if details.HasField("resources"):
         config["resources"] = resources_config(details.resources)
+    # Messages of protobuf that are not set differ from those with zeros in them: REST must show
+    # what was given, or an update would change it.
     if details.HasField("retryDetails"):
         config["maxMessageRetries"] = details.retryDetails.maxMessageRetries
         if details.retryDetails.deadLetterTopic:
@@ -345,6 +350,7 @@ def updated_config(existing: Config, given: Config) -> Config:
     # As upstream does, an empty text leaves a member as it is.
     merged = dict(existing)
     merged |= {name: change[name] for name in REPLACED if change.get(name, "") != ""}
+    # Of resources, only those that the update mentions are replaced.
     if "resources" in change:
         merged["resources"] = existing.get("resources", {}) | change["resources"]
     # However the update names inputs, they are merged into ``inputSpecs``, where all of them are.
@@ -362,6 +368,7 @@ def changed_inputs(existing: Config, inputs: Config) -> Config:
     for topic, spec in inputs.items():
         if topic not in existing:
             raise InvalidDefinition("Input Topics cannot be altered")
+        # The same text would name other topics.
         if spec["isRegexPattern"] != existing[topic]["isRegexPattern"]:
             raise InvalidDefinition(f"isRegexPattern for input topic {topic} cannot be altered")
     return existing | inputs

@@ -1,14 +1,15 @@
 """The members of configs and their types, and the parts that functions, sources and sinks share.
 
-A table of members (``Members``) says by a predicate for each which values it takes. The docstring
-of a predicate is part of error texts. A member that is null or missing is not set. Members that no
-table has are ignored, as upstream does, since other versions may have them.
+A table of members (``Members``) says of each which values it takes. A member that is null or
+missing is not set. Members that no table has are ignored, as upstream does, since other versions
+may have them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any
 
 from geminga_functions.errors import InvalidDefinition
@@ -27,6 +28,7 @@ from geminga_protocol.pulsar.topics.topic_names import TopicName
 Config = dict[str, Any]
 
 # The resources of an instance, as upstream's defaults.
+# In cores and bytes. Workers enforce the limit of memory only; the others are kept for REST.
 CPU_DEFAULT = 1.0
 RAM_BYTES_DEFAULT = 1024**3
 DISK_BYTES_DEFAULT = 10 * 1024**3
@@ -34,88 +36,85 @@ DISK_BYTES_DEFAULT = 10 * 1024**3
 INTEGER_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
 
 
-def text(value: object) -> bool:
-    """A text."""
-    return isinstance(value, str)
+class MemberType(StrEnum):
+    """The types of members, in the words that error texts have for them."""
+
+    TEXT = "a text"
+    TRUTH = "true or false"
+    NUMBER = "a number"
+    INTEGER = "a whole number of 32 bits"
+    LONG = "a whole number"
+    TEXTS = "a list of texts"
+    MAPPING = "an object"
+    TEXT_MAP = "an object of texts"
 
 
-def truth(value: object) -> bool:
-    """true or false."""
-    return isinstance(value, bool)
+# A type, or the words of which a member has one.
+Allowed = MemberType | tuple[str, ...]
+Members = Mapping[str, Allowed]
 
 
-def number(value: object) -> bool:
-    """A number."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def is_allowed(value: object, allowed: Allowed) -> bool:
+    """Whether a member may have this value."""
+    # In Python true and false are numbers; in a config they are not.
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    match allowed, value:
+        case MemberType.TEXT, str():
+            return True
+        case MemberType.TRUTH, bool():
+            return True
+        case MemberType.NUMBER, _:
+            return is_number
+        case MemberType.INTEGER, int(number):
+            return is_number and -INTEGER_MAX <= number <= INTEGER_MAX
+        case MemberType.LONG, int(number):
+            return is_number and -LONG_MAX <= number <= LONG_MAX
+        case MemberType.TEXTS, list(values):
+            return all(isinstance(each, str) for each in values)
+        case MemberType.MAPPING, dict():
+            return True
+        case MemberType.TEXT_MAP, dict(values):
+            return all(isinstance(each, str) for each in values.values())
+        case tuple(words), str():
+            return value in words
+        case _:
+            return False
 
 
-def integer(value: object) -> bool:
-    """A whole number of 32 bits."""
-    return long(value) and -INTEGER_MAX <= value <= INTEGER_MAX  # type: ignore[operator]  # an int
+# The tables of members: by name, what they may be. Upstream's words are those of its enums.
 
-
-def long(value: object) -> bool:
-    """A whole number."""
-    return isinstance(value, int) and not isinstance(value, bool) and -LONG_MAX <= value <= LONG_MAX
-
-
-def texts(value: object) -> bool:
-    """A list of texts."""
-    return isinstance(value, list) and all(map(text, value))
-
-
-def mapping(value: object) -> bool:
-    """An object."""
-    return isinstance(value, dict)
-
-
-def text_map(value: object) -> bool:
-    """An object of texts."""
-    return isinstance(value, dict) and all(map(text, value.values()))
-
-
-def one_of(*words: str) -> Callable[[object], bool]:
-    """One of a few words."""
-
-    def is_one(value: object) -> bool:
-        return value in words
-
-    is_one.__doc__ = f"One of {', '.join(words)}."
-    return is_one
-
-
-Members = Mapping[str, Callable[[object], bool]]
-
-# The tables of members: by name, the predicate that their values must fulfil.
-
-GUARANTEES = one_of(*ProcessingGuarantees.keys())
+GUARANTEES = tuple(ProcessingGuarantees.keys())
 
 CRYPTO: Members = {
-    "cryptoKeyReaderClassName": text,
-    "cryptoKeyReaderConfig": mapping,
-    "encryptionKeys": texts,
-    "producerCryptoFailureAction": one_of("FAIL", "SEND"),
-    "consumerCryptoFailureAction": one_of("FAIL", "DISCARD", "CONSUME"),
+    "cryptoKeyReaderClassName": MemberType.TEXT,
+    "cryptoKeyReaderConfig": MemberType.MAPPING,
+    "encryptionKeys": MemberType.TEXTS,
+    "producerCryptoFailureAction": ("FAIL", "SEND"),
+    "consumerCryptoFailureAction": ("FAIL", "DISCARD", "CONSUME"),
 }
 CONSUMER: Members = {
-    "schemaType": text,
-    "serdeClassName": text,
-    "isRegexPattern": truth,
-    "schemaProperties": text_map,
-    "consumerProperties": text_map,
-    "receiverQueueSize": integer,
-    "cryptoConfig": mapping,
-    "poolMessages": truth,
+    "schemaType": MemberType.TEXT,
+    "serdeClassName": MemberType.TEXT,
+    "isRegexPattern": MemberType.TRUTH,
+    "schemaProperties": MemberType.TEXT_MAP,
+    "consumerProperties": MemberType.TEXT_MAP,
+    "receiverQueueSize": MemberType.INTEGER,
+    "cryptoConfig": MemberType.MAPPING,
+    "poolMessages": MemberType.TRUTH,
 }
 PRODUCER: Members = {
-    "maxPendingMessages": integer,
-    "maxPendingMessagesAcrossPartitions": integer,
-    "useThreadLocalProducers": truth,
-    "cryptoConfig": mapping,
-    "batchBuilder": text,
-    "compressionType": one_of(*CompressionType.keys()),
+    "maxPendingMessages": MemberType.INTEGER,
+    "maxPendingMessagesAcrossPartitions": MemberType.INTEGER,
+    "useThreadLocalProducers": MemberType.TRUTH,
+    "cryptoConfig": MemberType.MAPPING,
+    "batchBuilder": MemberType.TEXT,
+    "compressionType": tuple(CompressionType.keys()),
 }
-RESOURCES: Members = {"cpu": number, "ram": long, "disk": long}
+RESOURCES: Members = {
+    "cpu": MemberType.NUMBER,
+    "ram": MemberType.LONG,
+    "disk": MemberType.LONG,
+}
 
 
 def parse(content: bytes | str) -> Config:
@@ -135,15 +134,15 @@ def checked(config: Config, members: Members, within: str = "") -> Config:
     Raises ``InvalidDefinition`` for a value of the wrong type; ``within`` begins its text.
     """
     kept: Config = {}
-    for name, is_right in members.items():
+    for name, allowed in members.items():
         value = config.get(name)
         if value is None:
             continue
-        if not is_right(value):
-            # "A list of texts." becomes "a list of texts".
-            wanted = (is_right.__doc__ or "").rstrip(".")
-            wanted = wanted[:1].lower() + wanted[1:]
+        if not is_allowed(value, allowed):
+            is_word = isinstance(allowed, tuple)
+            wanted = f"one of {', '.join(allowed)}" if is_word else allowed
             raise InvalidDefinition(f"{within}{name} should be {wanted}, not {json.dumps(value)}")
+        # A value that is false or empty is set, and overrides the default.
         kept[name] = value
     return kept
 
@@ -152,6 +151,7 @@ def is_topic(name: str) -> bool:
     """Whether this is a valid name of a topic."""
     try:
         TopicName.parse(name)
+    # A short name is valid, too: it stands for a topic in ``public/default``.
     except InvalidTopicName:
         return False
     return True
@@ -169,6 +169,7 @@ def check_acknowledging(config: Config) -> None:
 
     ATMOST_ONCE acknowledges them before the code is called; without ``autoAck`` the code does.
     """
+    # The default of ``autoAck`` is true, so only an explicit false clashes.
     is_first = config.get("processingGuarantees") == "ATMOST_ONCE"
     if is_first and not config.get("autoAck", True):
         raise InvalidDefinition("When Guarantees == ATMOST_ONCE, autoAck must be equal to true")
@@ -213,6 +214,7 @@ def consumer_config(spec: ConsumerSpec) -> Config:
         config["schemaType"] = spec.schemaType
     if spec.serdeClassName:
         config["serdeClassName"] = spec.serdeClassName
+    # These are shown with their defaults, too, as upstream does.
     config["isRegexPattern"] = spec.isRegexPattern
     config["schemaProperties"] = dict(spec.schemaProperties)
     config["consumerProperties"] = dict(spec.consumerProperties)
@@ -235,10 +237,12 @@ def producer_of(config: Config) -> ProducerSpec:
         maxPendingMessagesAcrossPartitions=given.get("maxPendingMessagesAcrossPartitions", 0),
         useThreadLocalProducers=given.get("useThreadLocalProducers", False),
         batchBuilder=given.get("batchBuilder", ""),
+        # LZ4 is the default of upstream's functions; a producer of its own has none.
         compressionType=CompressionType.Value(given.get("compressionType", "LZ4")),
     )
     if "cryptoConfig" in given:
         spec.cryptoSpec.CopyFrom(crypto_of(given["cryptoConfig"]))
+        # A consumer finds the key by its name in each message; a producer has to be told.
         if not spec.cryptoSpec.producerEncryptionKeyName:
             raise InvalidDefinition("Must provide encryption key name for crypto key reader")
     return spec
@@ -266,6 +270,7 @@ def crypto_of(config: Config) -> CryptoSpec:
         raise InvalidDefinition("CryptoKeyReader class name required")
     spec = CryptoSpec(
         cryptoKeyReaderClassName=given["cryptoKeyReaderClassName"],
+        # JSON within JSON: protobuf has no type for any object.
         cryptoKeyReaderConfig=json.dumps(given.get("cryptoKeyReaderConfig", {})),
         producerEncryptionKeyName=given.get("encryptionKeys", []),
     )
@@ -296,6 +301,7 @@ def crypto_config(spec: CryptoSpec) -> Config:
 def resources_of(config: Config) -> Resources:
     """The resources that each instance may use. Raises ``InvalidDefinition``."""
     given = checked(config, RESOURCES, "resources: ")
+    # As upstream does: 0, which in details means no limit, cannot be given.
     for name, value in given.items():
         if value <= 0:
             raise InvalidDefinition(f"The {name} allocation for the function must be positive")
@@ -319,10 +325,12 @@ def set_retries(details: FunctionDetails, config: Config) -> None:
     retries = config.get("maxMessageRetries")
     # A negative number means no limit.
     if retries is not None and retries >= 0:
+        # A message that gives up on its retries would be missing between its neighbours.
         if config.get("processingGuarantees") == "EFFECTIVELY_ONCE":
             raise InvalidDefinition("MaxMessageRetries and Effectively once don't gel well")
         details.retryDetails.maxMessageRetries = retries
         details.retryDetails.deadLetterTopic = config.get("deadLetterTopic", "")
+    # No message would ever get there.
     elif config.get("deadLetterTopic"):
         raise InvalidDefinition(
             "Dead Letter Topic specified, however max retries is set to infinity"

@@ -13,20 +13,13 @@ from geminga_functions.definitions.members import (
     GUARANTEES,
     Config,
     Members,
+    MemberType,
     check_acknowledging,
     checked,
     consumer_config,
     consumer_of,
-    integer,
     is_topic,
-    long,
-    mapping,
-    one_of,
     set_retries,
-    text,
-    text_map,
-    texts,
-    truth,
 )
 from geminga_functions.definitions.sources import (
     GUARANTEES_FIXED,
@@ -49,33 +42,33 @@ from geminga_protocol.functions.functions_pb2 import (
 
 # The members of upstream's SinkConfig.
 SINK: Members = {
-    "className": text,
-    "archive": text,
-    "sinkType": text,
-    "inputs": texts,
-    "topicsPattern": text,
-    "topicToSerdeClassName": text_map,
-    "topicToSchemaType": text_map,
-    "inputSpecs": mapping,
-    "sourceSubscriptionName": text,
-    "sourceSubscriptionPosition": one_of("Latest", "Earliest"),
-    "cleanupSubscription": truth,
-    "maxMessageRetries": integer,
-    "deadLetterTopic": text,
-    "configs": mapping,
-    "secrets": mapping,
-    "parallelism": integer,
+    "className": MemberType.TEXT,
+    "archive": MemberType.TEXT,
+    "sinkType": MemberType.TEXT,
+    "inputs": MemberType.TEXTS,
+    "topicsPattern": MemberType.TEXT,
+    "topicToSerdeClassName": MemberType.TEXT_MAP,
+    "topicToSchemaType": MemberType.TEXT_MAP,
+    "inputSpecs": MemberType.MAPPING,
+    "sourceSubscriptionName": MemberType.TEXT,
+    "sourceSubscriptionPosition": ("Latest", "Earliest"),
+    "cleanupSubscription": MemberType.TRUTH,
+    "maxMessageRetries": MemberType.INTEGER,
+    "deadLetterTopic": MemberType.TEXT,
+    "configs": MemberType.MAPPING,
+    "secrets": MemberType.MAPPING,
+    "parallelism": MemberType.INTEGER,
     "processingGuarantees": GUARANTEES,
-    "retainOrdering": truth,
-    "retainKeyOrdering": truth,
-    "resources": mapping,
-    "autoAck": truth,
-    "timeoutMs": long,
-    "negativeAckRedeliveryDelayMs": long,
-    "logTopic": text,
-    "runtimeFlags": text,
-    "customRuntimeOptions": text,
-    "transformFunction": text,
+    "retainOrdering": MemberType.TRUTH,
+    "retainKeyOrdering": MemberType.TRUTH,
+    "resources": MemberType.MAPPING,
+    "autoAck": MemberType.TRUTH,
+    "timeoutMs": MemberType.LONG,
+    "negativeAckRedeliveryDelayMs": MemberType.LONG,
+    "logTopic": MemberType.TEXT,
+    "runtimeFlags": MemberType.TEXT,
+    "customRuntimeOptions": MemberType.TEXT,
+    "transformFunction": MemberType.TEXT,
 }
 # Members that name inputs.
 INPUTS = ("inputs", "topicsPattern", "topicToSerdeClassName", "topicToSchemaType", "inputSpecs")
@@ -93,13 +86,16 @@ def sink_details(name: FunctionName, given: Config) -> FunctionDetails:
     """The details of a new sink with this config. Raises ``InvalidDefinition``."""
     config = checked(given, SINK)
     set_built_in(config, "sinkType")
+    # After the built-in name has moved to ``archive``: a built-in sink needs no class.
     check_common(config, "Sink")
     _check(config)
     details = connector_details(name, config, FunctionDetails.SINK)
     details.retainOrdering = config.get("retainOrdering", False)
     details.retainKeyOrdering = config.get("retainKeyOrdering", False)
+    # With EFFECTIVELY_ONCE it refuses retries.
     set_retries(details, config)
     source = SourceSpec(
+        # Inputs of a sink are consumed exactly as those of a function are.
         subscriptionType=subscription_type(config),
         subscriptionName=config.get("sourceSubscriptionName", "").strip(),
         subscriptionPosition=EARLIEST
@@ -112,11 +108,13 @@ def sink_details(name: FunctionName, given: Config) -> FunctionDetails:
     for topic, spec in inputs_of(config).items():
         source.inputSpecs[topic].CopyFrom(spec)
     details.source.CopyFrom(source)
+    # In details, the sink has the class of the user's, and the source its inputs.
     set_class(details.sink, config)
     return details
 
 
 def _check(config: Config) -> None:
+    # 0 is allowed, other than for functions: it means that there is no time-out.
     if config.get("timeoutMs", 0) < 0:
         raise InvalidDefinition("Sink timeout must be a positive number")
     if config.get("negativeAckRedeliveryDelayMs", 0) < 0:
@@ -133,6 +131,7 @@ def _check(config: Config) -> None:
             "When effectively once processing guarantee is specified, retain Key ordering "
             "cannot be set"
         )
+    # The two orders need different subscriptions: Key_Shared, and Failover.
     if config.get("retainKeyOrdering") and config.get("retainOrdering"):
         raise InvalidDefinition("Only one of retain ordering or retain key ordering can be set")
 
@@ -142,6 +141,7 @@ def inputs_of(config: Config) -> dict[str, ConsumerSpec]:
     inputs = {topic: ConsumerSpec() for topic in config.get("inputs", ())}
     if config.get("topicsPattern"):
         inputs[config["topicsPattern"]] = ConsumerSpec(isRegexPattern=True)
+    # Later members override earlier ones for the same topic, as upstream's do.
     for topic, serde in config.get("topicToSerdeClassName", {}).items():
         inputs[topic] = ConsumerSpec(serdeClassName=serde)
     for topic, schema in config.get("topicToSchemaType", {}).items():
@@ -188,6 +188,7 @@ def sink_config(details: FunctionDetails) -> Config:
     if details.HasField("retryDetails"):
         config["maxMessageRetries"] = details.retryDetails.maxMessageRetries
         config["deadLetterTopic"] = details.retryDetails.deadLetterTopic
+    # An empty text is what protobuf has for a field that is not set.
     return {name: value for name, value in config.items() if value != ""}
 
 
@@ -199,6 +200,7 @@ def updated_sink(existing: Config, given: Config) -> Config:
     """
     change = checked(given, SINK)
     set_built_in(change, "sinkType")
+    # However the update names inputs, they are merged into ``inputSpecs``, where all of them are.
     if any(change.get(member) for member in INPUTS):
         specs = {topic: consumer_config(spec) for topic, spec in inputs_of(change).items()}
         change = {name: value for name, value in change.items() if name not in INPUTS}

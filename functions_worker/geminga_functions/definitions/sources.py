@@ -13,16 +13,14 @@ from geminga_functions.definitions.members import (
     GUARANTEES,
     Config,
     Members,
+    MemberType,
     check_topic,
     checked,
-    integer,
     is_topic,
-    mapping,
     producer_config,
     producer_of,
     resources_config,
     resources_of,
-    text,
 )
 from geminga_functions.errors import InvalidDefinition
 from geminga_functions.names import FunctionName
@@ -35,23 +33,23 @@ from geminga_protocol.functions.functions_pb2 import (
 
 # The members of upstream's SourceConfig.
 SOURCE: Members = {
-    "className": text,
-    "archive": text,
-    "sourceType": text,
-    "topicName": text,
-    "producerConfig": mapping,
-    "serdeClassName": text,
-    "schemaType": text,
-    "batchBuilder": text,
-    "configs": mapping,
-    "secrets": mapping,
-    "batchSourceConfig": mapping,
-    "parallelism": integer,
+    "className": MemberType.TEXT,
+    "archive": MemberType.TEXT,
+    "sourceType": MemberType.TEXT,
+    "topicName": MemberType.TEXT,
+    "producerConfig": MemberType.MAPPING,
+    "serdeClassName": MemberType.TEXT,
+    "schemaType": MemberType.TEXT,
+    "batchBuilder": MemberType.TEXT,
+    "configs": MemberType.MAPPING,
+    "secrets": MemberType.MAPPING,
+    "batchSourceConfig": MemberType.MAPPING,
+    "parallelism": MemberType.INTEGER,
     "processingGuarantees": GUARANTEES,
-    "resources": mapping,
-    "logTopic": text,
-    "runtimeFlags": text,
-    "customRuntimeOptions": text,
+    "resources": MemberType.MAPPING,
+    "logTopic": MemberType.TEXT,
+    "runtimeFlags": MemberType.TEXT,
+    "customRuntimeOptions": MemberType.TEXT,
 }
 # The function between a source and its topic, which upstream stores; instances here ignore it.
 IDENTITY = "org.apache.pulsar.functions.api.utils.IdentityFunction"
@@ -64,6 +62,7 @@ def source_details(name: FunctionName, given: Config) -> FunctionDetails:
     set_built_in(config, "sourceType")
     if not is_topic(config.get("topicName", "")):
         raise InvalidDefinition("Topic name is invalid")
+    # After the built-in name has moved to ``archive``: a built-in source needs no class.
     check_common(config, "Source")
     if config.get("serdeClassName") and config.get("schemaType"):
         raise InvalidDefinition("Only one of serdeClassName or schemaType should be set")
@@ -78,6 +77,7 @@ def source_details(name: FunctionName, given: Config) -> FunctionDetails:
     sink.topic = config["topicName"]
     sink.serDeClassName = config.get("serdeClassName", "").strip()
     sink.schemaType = config.get("schemaType", "").strip()
+    # As upstream stores it: records keep their properties.
     sink.forwardSourceMessageProperty = True
     if "producerConfig" in config:
         sink.producerSpec.CopyFrom(producer_of(config["producerConfig"]))
@@ -95,9 +95,11 @@ def source_config(details: FunctionDetails) -> Config:
         "serdeClassName": sink.serDeClassName,
         "schemaType": sink.schemaType,
     }
+    # It is set where the config has a ``producerConfig`` or a ``batchBuilder``.
     if sink.HasField("producerSpec"):
         config["producerConfig"] = producer_config(sink.producerSpec)
         config["batchBuilder"] = sink.producerSpec.batchBuilder
+    # An empty text is what protobuf has for a field that is not set.
     return {name: value for name, value in config.items() if value != ""}
 
 
@@ -119,6 +121,8 @@ GUARANTEES_FIXED = "Processing Guarantees cannot be altered"
 
 def set_built_in(config: Config, member: str) -> None:
     """Move the name of a built-in connector from ``member`` to ``archive``, as a ``builtin://``."""
+    # One member for both from here on: where the code comes from. REST shows that one, as upstream
+    # does.
     name = config.pop(member, None)
     if name:
         config["archive"] = f"{BUILT_IN}{name}"
@@ -132,10 +136,12 @@ def check_common(config: Config, word: str) -> None:
             f"This functions worker runs no Java archives: give a {word.lower()} in Python (.py, "
             ".zip or .whl) and the name of its class, or a built-in one"
         )
+    # Of a built-in connector the worker knows the class itself.
     if not archive.startswith(BUILT_IN):
         class_name = config.get("className", "")
         if not class_name:
             raise InvalidDefinition(f"{word} classname cannot be null")
+        # No path may be hidden in it: instances import what it names from the package.
         if not CLASS_NAME.fullmatch(class_name):
             raise InvalidDefinition(f"{class_name!r} is no name of a class")
     check_topic(config, "logTopic", "LogTopic")
@@ -173,6 +179,7 @@ def set_class(spec: SourceSpec | SinkSpec, config: Config) -> None:
     if archive.startswith(BUILT_IN):
         spec.builtin = archive.removeprefix(BUILT_IN)
     spec.className = config.get("className", "")
+    # The settings of the connector, which it gets as they are when it is opened.
     spec.configs = json.dumps(config.get("configs", {}))
 
 

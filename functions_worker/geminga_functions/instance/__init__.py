@@ -6,8 +6,7 @@ To be read in this order:
 - ``worker_link`` and ``main`` run it for a worker: in a thread of the worker, and in a process;
 - ``function_instance`` is the instance itself: it consumes inputs and has their messages processed;
 - ``outcome`` calls the user's code, which ``code_loader`` finds, with a ``context``, and collects
-  what came of it; ``components`` are sources and sinks; ``user_code`` says where code is called: in
-  a thread or on the loop;
+  what came of it; ``components`` are sources and sinks; ``user_code`` calls asynchronous code;
 - ``settlement`` sends results and acknowledges messages, ``effectively_once`` does so together with
   changes of the state; ``outputs`` has the producers, ``services`` what the code may ask a broker
   for;

@@ -65,6 +65,7 @@ class Loader:
         self._is_alone = is_alone
         # The function's modules by name, taken out of sys.modules; unused if it is alone.
         self._modules: dict[str, ModuleType] = {}
+        # Once for all instances of a worker's threads.
         if str(FACADE) not in sys.path:
             sys.path.append(str(FACADE))
         if is_alone:
@@ -124,6 +125,7 @@ def load_function(loader: Loader, class_name: str) -> UserFunction:
     if isinstance(found, ModuleType):
         if not hasattr(found, "process"):
             raise FunctionNotLoaded(f"the module {class_name} has no function 'process'")
+        # A module stands for its function ``process``, as with upstream.
         found = found.process
     if isinstance(found, type):
         found = instantiate(found)
@@ -145,6 +147,7 @@ def load_secrets(loader: Loader, class_name: str, config: str) -> SecretsProvide
     """
     provider: SecretsProvider = instantiate(loader.find(class_name))
     try:
+        # Once, before any function of the instance runs: ``get_secret`` may be called at any time.
         provider.init(json.loads(config or "{}"))
     except Exception as error:
         raise FunctionNotLoaded(f"{class_name} cannot be initialized") from error

@@ -10,6 +10,7 @@ import asyncio
 import inspect
 import json
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import geminga
@@ -40,51 +41,54 @@ def load_component(loader: Loader, spec: SourceSpec | SinkSpec, method: str) -> 
     return made
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Component:
-    """A source or a sink of the user's. ``call`` calls a function in the thread of the code."""
+    """A source or a sink of the user's."""
 
-    def __init__(self, made: Any, configs: str, call: Callable[..., Any]) -> None:  # noqa: ANN401
-        # The user's object: any class with the right methods, of which only one is required.
-        self._made = made
-        # Its settings, as JSON.
-        self._configs = configs
-        self._call = call
+    # The user's object: any class with the right methods, of which only one is required.
+    made: Any
+    # Its settings, as JSON.
+    configs: str
+    # Calls a function in the thread of the user's code.
+    call: Callable[..., Any]
 
     @property
     def runs_on_loop(self) -> bool:
         """Whether one of its methods is a coroutine function, which is called on the loop."""
-        methods = (getattr(self._made, name, None) for name in ("open", "read", "write", "close"))
+        # A source may lack ``write``, and a sink ``read``.
+        methods = (getattr(self.made, name, None) for name in ("open", "read", "write", "close"))
         return any(map(inspect.iscoroutinefunction, methods))
 
     async def open(self, context: Context) -> None:
         """Call its ``open``, if it has one. Raises ``FunctionNotLoaded``."""
-        if not hasattr(self._made, "open"):
+        if not hasattr(self.made, "open"):
             return
         try:
-            await self.invoke(self._made.open, json.loads(self._configs or "{}"), context)
+            await self.invoke(self.made.open, json.loads(self.configs or "{}"), context)
         except Exception as error:
-            raise FunctionNotLoaded(f"{type(self._made).__name__}.open failed") from error
+            raise FunctionNotLoaded(f"{type(self.made).__name__}.open failed") from error
 
     async def close(self) -> None:
         """Call its ``close``, if it has one."""
-        if hasattr(self._made, "close"):
-            await self.invoke(self._made.close)
+        if hasattr(self.made, "close"):
+            await self.invoke(self.made.close)
 
     async def invoke(self, method: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
         """Call one of its methods: on the loop, or in the thread of the user's code."""
+        # It must not block: all that the instance does waits for the loop.
         if inspect.iscoroutinefunction(method):
             return await method(*arguments)
-        return await self._call(lambda: method(*arguments))
+        return await self.call(lambda: method(*arguments))
 
     async def read(self) -> Record | None:
         """The next record of a source, None at its end. A bare value counts as a record of it."""
-        read = await self.invoke(self._made.read)
+        read = await self.invoke(self.made.read)
         return read if read is None or isinstance(read, Record) else Record(read)
 
     def as_function(self) -> UserFunction:
         """The ``write`` of a sink as a function, to be called for each message."""
         # Looked up once, not for each message.
-        write = self._made.write
+        write = self.made.write
         kind = CallKind.ASYNC if inspect.iscoroutinefunction(write) else CallKind.PLAIN
 
         def call(value: object, context: Context) -> Any:  # noqa: ANN401 - an awaitable, or nothing
@@ -97,6 +101,7 @@ class Component:
         return UserFunction(call, kind, takes_context=True)
 
 
+@dataclass(slots=True, eq=False)
 class SourceSender:
     """Stores the records of a source in the output topic.
 
@@ -104,37 +109,31 @@ class SourceSender:
     the error, the instance ends, and its next run reads from the source anew.
     """
 
-    def __init__(
-        self,
-        component: Component,
-        outputs: Outputs,
-        serialize: Callable[[Any], bytes] | None,
-        counters: Counters,
-        fail: Callable[[Exception], None],
-    ) -> None:
-        self._component = component
-        self._outputs = outputs
-        self._serialize = serialize
-        self._counters = counters
-        self._fail = fail
-        # The ``on_stored`` of records that are stored, in the order of their receipts.
-        self._stored: asyncio.Queue[Callable[[], object]] = asyncio.Queue()
+    component: Component
+    outputs: Outputs
+    # Makes payloads of values. None where the output's schema makes keys and payloads of them.
+    serialize: Callable[[Any], bytes] | None
+    counters: Counters
+    fail: Callable[[Exception], None]
+    # The ``on_stored`` of records that are stored, in the order of their receipts.
+    _stored: asyncio.Queue[Callable[[], object]] = field(default_factory=asyncio.Queue, init=False)
 
     async def send(self, record: Record) -> None:
         """Send one record. Raises ``ValueError`` or ``TypeError`` if it cannot be encoded."""
         options: geminga.MessageOptions = {"key": record.key, "properties": record.properties}
         if record.event_time_ms is not None:
             options["event_time"] = record.event_time_ms
-        value = record.value if self._serialize is None else bytes(self._serialize(record.value))
-        producer = await self._outputs.of_results()
+        value = record.value if self.serialize is None else bytes(self.serialize(record.value))
+        # After encoding: a record that cannot be encoded opens no producer.
+        producer = await self.outputs.of_results()
         await producer.ready()
 
         def stored(_: geminga.MessageId | None, error: Exception | None) -> None:
             if error is not None:
-                self._counters.system_exception(error)
-                self._fail(InstanceFailed(f"a record could not be stored: {error}"))
+                self.counters.system_exception(error)
+                self.fail(InstanceFailed(f"a record could not be stored: {error}"))
                 return
-            self._counters.written += 1
+            self.counters.written += 1
             if record.on_stored is not None:
                 # About as many wait here as messages wait for receipts, which the producer bounds.
                 self._stored.put_nowait(record.on_stored)
@@ -146,15 +145,15 @@ class SourceSender:
         while True:
             on_stored = await self._stored.get()
             try:
-                await self._component.invoke(on_stored)
+                await self.component.invoke(on_stored)
             except Exception as error:  # noqa: BLE001 - the user's code
                 # The record is stored all the same: the instance continues.
-                self._counters.user_exception(error)
+                self.counters.user_exception(error)
             finally:
                 self._stored.task_done()
 
     async def finish(self) -> None:
         """Wait until all records are stored, and every ``on_stored`` has returned."""
         # In this order: the last receipts put their callbacks into the queue.
-        await self._outputs.flush()
+        await self.outputs.flush()
         await self._stored.join()

@@ -3,7 +3,7 @@
 It tells about the message and the function, publishes, and reads and changes the state. The methods
 are those of upstream's ``pulsar.Context`` (pulsar-client 3.x) and of its instance. The user's code
 calls them in its own thread, or on the loop where it is asynchronous; whatever needs a broker goes
-through ``Services``.
+through ``services``.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from enum import IntEnum
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import geminga
 from geminga_functions.api import SerDe
 from geminga_functions.instance.code_loader import Loader, instantiate
+from geminga_functions.instance.services import FunctionMessageId, PublishCallback, Publisher
 from geminga_functions.instance.spec import InstanceSpec
 from geminga_functions.instance.status import Counters
 from geminga_functions.state.changes import Changes
@@ -25,78 +25,6 @@ from geminga_functions.state.changes import Changes
 IDENTITY_SERDE = "serde.IdentitySerDe"
 # Bits of the entry id in what `get_message_sequence_id` returns, as upstream's.
 ENTRY_BITS = 28
-
-
-class Result(IntEnum):
-    """The outcome that the callback of ``Context.publish`` gets; upstream's client has more."""
-
-    Ok = 0
-    UnknownError = 1
-
-
-class FunctionMessageId:
-    """A message id with the methods that it has in the official client."""
-
-    def __init__(self, message_id: geminga.MessageId) -> None:
-        self.id = message_id
-
-    def ledger_id(self) -> int:
-        """The ledger that the message is stored in."""
-        return self.id.ledger_id
-
-    def entry_id(self) -> int:
-        """Its entry in the ledger."""
-        return self.id.entry_id
-
-    def batch_index(self) -> int:
-        """Its place in its batch, -1 without one."""
-        return self.id.batch_index
-
-    def partition(self) -> int:
-        """The partition of its topic, -1 without one."""
-        return self.id.partition
-
-    def serialize(self) -> bytes:
-        """The id in the form that every Pulsar client reads."""
-        return self.id.to_bytes()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, FunctionMessageId) and self.id == other.id
-
-    def __hash__(self) -> int:
-        return hash(self.id)
-
-    def __str__(self) -> str:
-        return str(self.id)
-
-
-PublishCallback = Callable[[Result, FunctionMessageId | None], object]
-
-
-class Services(Protocol):
-    """What a context needs of its instance; called in the thread of the user's code."""
-
-    def publish(
-        self,
-        topic: str,
-        payload: bytes,
-        options: geminga.MessageOptions,
-        compression: str,
-        callback: PublishCallback | None,
-    ) -> Future[geminga.MessageId]:
-        """Publish a message; blocks where too many messages wait for receipts.
-
-        ``compression`` is the name of a compression type, or "none".
-        """
-        ...
-
-    def acknowledge(self, message_id: geminga.MessageId, topic: str) -> None:
-        """Acknowledge a message of an input. Raises ``ValueError`` for another topic."""
-        ...
-
-    def sync_client(self) -> object:
-        """A client for the user's code, whose calls block."""
-        ...
 
 
 class Context:
@@ -109,7 +37,7 @@ class Context:
     def __init__(
         self,
         spec: InstanceSpec,
-        services: Services,
+        publisher: Publisher,
         loader: Loader,
         changes: Changes,
         counters: Counters,
@@ -118,7 +46,7 @@ class Context:
     ) -> None:
         details = spec.details
         self._spec = spec
-        self._services = services
+        self._publisher = publisher
         self._loader = loader
         self._counters = counters
         self._logger = logger
@@ -159,9 +87,8 @@ class Context:
         """The key of the message, empty if it has none."""
         return self.current.key or ""
 
-    def get_partition_key(self) -> str:
-        """The key of the message, empty if it has none."""
-        return self.current.key or ""
+    # Upstream has both names.
+    get_partition_key = get_message_key
 
     def get_ordering_key(self) -> str:
         """The ordering key of the message, empty if it has none."""
@@ -181,6 +108,7 @@ class Context:
 
     def get_message_sequence_id(self) -> int:
         """A number made of the ledger and entry of the message, as upstream makes it."""
+        # Messages of one batch have the same number, as upstream's have.
         ledger_id, entry_id = self.current.position
         return ledger_id << ENTRY_BITS | entry_id
 
@@ -250,7 +178,7 @@ class Context:
 
     def get_pulsar_client(self) -> Any:  # noqa: ANN401 - which one depends on the environment
         """A client of the cluster whose calls block: that of ``geminga.sync``."""
-        return self._services.sync_client()
+        return self._publisher.sync_client()
 
     # ---- what the code may do
 
@@ -287,13 +215,14 @@ class Context:
         compression = str(getattr(compression_type, "name", compression_type) or "none").lower()
         payload = bytes(serde.serialize(message))
         self.published.append(
-            self._services.publish(str(topic_name), payload, options, compression, callback)
+            # In the end the message that is being processed waits for this future.
+            self._publisher.publish(str(topic_name), payload, options, compression, callback)
         )
 
     def ack(self, msgid: FunctionMessageId | geminga.MessageId, topic: str) -> None:
         """Acknowledge a message, for functions that do that themselves (MANUAL)."""
         message_id = msgid.id if isinstance(msgid, FunctionMessageId) else msgid
-        self._services.acknowledge(message_id, topic)
+        self._publisher.acknowledge(message_id, topic)
 
     # ---- state
 
@@ -303,7 +232,7 @@ class Context:
 
     def get_counter(self, key: str) -> int:
         """The value of a counter of the function's state, 0 if there is no such counter."""
-        return self.changes.counter(key)
+        return self.changes.sum_of(key) or 0
 
     def del_counter(self, key: str) -> None:
         """Remove a counter."""

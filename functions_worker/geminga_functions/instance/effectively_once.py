@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import geminga
 from geminga_functions.errors import InstanceFailed
@@ -29,24 +31,19 @@ from geminga_functions.state.changes import Changes
 from geminga_functions.state.table import Commit
 
 
+@dataclass(slots=True, eq=False)
 class Committer:
     """Commits inputs for one instance, partition by partition."""
 
-    def __init__(
-        self, state: StateStore, outputs: Outputs, failure: asyncio.Future[object]
-    ) -> None:
-        self._state = state
-        self._outputs = outputs
-        # Done once a result of this instance could not be stored: nothing may be committed then.
-        self._failure = failure
-        # By claimed partition: the sequence id of its last input that is committed, -1 for none.
-        self._committed: dict[str, int] = {}
-        # Partitions that were claimed once, and may have been claimed by another instance since.
-        self._lost: set[str] = set()
-
-    def is_lost(self, partition: str) -> bool:
-        """Whether another instance may have claimed the partition after this one did."""
-        return partition in self._lost
+    state: StateStore
+    outputs: Outputs
+    # Done once a result of this instance could not be stored: nothing may be committed then.
+    failure: asyncio.Future[Any]
+    # Partitions that were claimed once, and may have been claimed by another instance since. Only
+    # ``claim`` and ``commit`` change them.
+    lost: set[str] = field(default_factory=set[str], init=False)
+    # By claimed partition: the sequence id of its last input that is committed, -1 for none.
+    _committed: dict[str, int] = field(default_factory=dict[str, int], init=False)
 
     async def claim(self, partition: str) -> int:
         """Become the only instance that commits inputs of a partition, if this one is not yet.
@@ -55,16 +52,16 @@ class Committer:
         ``GemingaError``.
         """
         if partition not in self._committed:
-            commit = await self._state.claim(partition)
+            commit = await self.state.claim(partition)
             if commit is not None:
                 await self._send_again(partition, commit)
             self._committed[partition] = -1 if commit is None else commit.position
-            self._lost.discard(partition)
+            self.lost.discard(partition)
         return self._committed[partition]
 
     async def _send_again(self, partition: str, commit: Commit) -> None:
         """Store the results of a commit that its instance did not live to store."""
-        numbered = await self._outputs.of_partition(partition)
+        numbered = await self.outputs.of_partition(partition)
         errors: list[Exception] = []
 
         def stored(_: geminga.MessageId | None, error: Exception | None) -> None:
@@ -98,19 +95,19 @@ class Committer:
         # stored before.
         published = [asyncio.wrap_future(future) for each in good for future in each.published]
         await asyncio.gather(*published)
-        await self._outputs.confirm(partition)
-        if self._failure.done():
+        await self.outputs.confirm(partition)
+        if self.failure.done():
             raise InstanceFailed("an earlier result could not be stored")
         results = [result_of(each.message, result) for each in good for result in each.results]
         commit = Commit(sequence_id_of(good[-1].message.id), results)
         try:
-            await self._state.commit_inputs(partition, changes, commit)
+            await self.state.commit_inputs(partition, changes, commit)
         except geminga.ProducerFenced:
             # Other partitions may have moved too, and their lanes may hold commits that this
             # instance has not read: each is claimed anew. Their producers are closed, since the
             # next owners open producers of the same names.
-            self._lost.update(self._committed)
+            self.lost.update(self._committed)
             self._committed.clear()
-            await asyncio.gather(*[self._outputs.release(each) for each in self._lost])
+            await asyncio.gather(*[self.outputs.release(each) for each in self.lost])
             raise
         self._committed[partition] = commit.position

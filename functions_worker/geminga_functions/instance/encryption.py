@@ -54,6 +54,7 @@ def _keys_of(loader: Loader, spec: CryptoSpec, method: str) -> Any:  # noqa: ANN
     name = spec.cryptoKeyReaderClassName
     made_by = KeyFiles if name == OFFICIAL else loader.find(name)
     try:
+        # The settings are its arguments: for the official reader the paths of the two files.
         keys = made_by(**json.loads(spec.cryptoKeyReaderConfig or "{}"))
     except Exception as error:
         raise FunctionNotLoaded(f"the key reader {name} cannot be made") from error

@@ -45,8 +45,8 @@ from geminga_functions.instance.settlement import (
 )
 from geminga_functions.instance.spec import InstanceSpec
 from geminga_functions.instance.state import StateStore
-from geminga_functions.instance.status import Counters, InstanceStatus
-from geminga_functions.instance.user_code import Caller, OrderedTasks
+from geminga_functions.instance.status import Counters
+from geminga_functions.instance.user_code import OrderedTasks
 from geminga_functions.state.changes import Changes
 from geminga_protocol.functions.functions_pb2 import ATMOST_ONCE, EFFECTIVELY_ONCE, FunctionDetails
 from geminga_runtime.clock import Clock
@@ -76,12 +76,13 @@ class Instance(Service):
         loader: Loader,
         state: StateStore,
         *,
-        threads: Caller | None = None,
+        threads: Threads | None = None,
         may_run: Callable[[], bool] = lambda: True,
         processor_class: type[Processor] = Processor,
     ) -> None:
         super().__init__()
         self.spec = spec
+        # Any thread may ask for their status.
         self.counters = Counters(clock)
         self.logger = logging.getLogger(f"function.{spec.name}")
         self._client = client
@@ -110,7 +111,8 @@ class Instance(Service):
         )
         self.failure: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._committer = Committer(state, self._outputs, self.failure)
-        self._threads: Caller = threads or Threads(1, f"function {spec.name}")
+        # One thread, since code of users need not expect to be called twice at a time.
+        self._threads = threads or Threads(1, f"function {spec.name}")
         # The tasks that consume inputs, and those of them that only wait for a message or a record:
         # ``stop`` cancels the waiting ones and lets the others finish. (A dict keeps their order.)
         self._pumps: list[asyncio.Task[Any]] = []
@@ -238,6 +240,8 @@ class Instance(Service):
                 )
             )
             if details.source.skipToLatest:
+                # Before the first message is received, and with each start: ``skipToLatest`` asks
+                # for that.
                 await consumer.seek(geminga.LATEST)
             self._consumers.append(consumer)
             running = OrderedTasks(self.spec.async_messages_max)
@@ -255,6 +259,7 @@ class Instance(Service):
         self._is_stopping = True
         for task in list(self._idle):
             task.cancel()
+        # Their errors are in ``failure`` already.
         await asyncio.gather(*self._pumps, return_exceptions=True)
         # Only now, since a pump may have begun one more call: then all of them are settled.
         for running, settling in self._running.items():
@@ -263,10 +268,6 @@ class Instance(Service):
         await self._publisher.finish()
         if self._sender is not None:
             await self._sender.finish()
-
-    def status(self) -> InstanceStatus:
-        """The counts of the instance; any thread may call this."""
-        return self.counters.status()
 
     # ---- consuming
 
@@ -365,7 +366,7 @@ class Instance(Service):
             ids |= {sequence_id_of(each.id): each for each in messages if each.topic == partition}
             left = [ids[each] for each in sorted(ids)]
             while left and not self._is_stopping and not self.failure.done():
-                if self._committer.is_lost(partition) and not consumer.is_active_in(partition):
+                if partition in self._committer.lost and not consumer.is_active_in(partition):
                     # The new owner of the partition is delivered these messages too. They are held
                     # back in case the partition returns: without them a later message would be
                     # committed before an earlier one.
@@ -397,6 +398,7 @@ class Instance(Service):
             try:
                 await self._committer.commit(messages[0].topic, outcomes, changes)
             except geminga.ProducerFenced:
+                # No error: brokers distribute partitions anew whenever an instance comes or goes.
                 log.info("partition has moved", extra={"topic": messages[0].topic})
                 return 0
         await self._settler.settle(consumer, outcomes)

@@ -79,10 +79,12 @@ def inputs_of(loader: Loader, details: FunctionDetails, name: InstanceName) -> l
         schema = schema_of(
             loader, spec.schemaType, details.source.typeClassName, dict(spec.schemaProperties)
         )
+        # A schema takes precedence; configs that have both are refused.
         serde = None if schema is not None else serde_of(loader, spec.serdeClassName)
         options = consumer_options(details, spec, name)
         if spec.HasField("cryptoSpec"):
             options.update(decryption_of(loader, spec.cryptoSpec))
+        # A pattern that cannot be compiled ends the instance, with the error as its reason.
         topics = re.compile(topic) if spec.isRegexPattern else topic
         inputs.append(Input(topics, options, schema, serde and serde.deserialize))
     return inputs

@@ -7,7 +7,6 @@ ends at once, together with all that it started.
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import os
 import signal
@@ -16,7 +15,7 @@ import sys
 from contextlib import suppress
 
 from geminga_functions.instance.messages import Stopped
-from geminga_functions.instance.worker_link import WorkerChannel, ignore_lease, loop_runner, run
+from geminga_functions.instance.worker_link import WorkerChannel, loop_runner, run
 from geminga_runtime.clock import SystemClock
 
 IS_LINUX = sys.platform == "linux"
@@ -31,14 +30,18 @@ NANOSECONDS = 1_000_000_000
 
 def main() -> None:
     """Run one instance; exits with 1 if it failed."""
-    # First of all: from here on the process cannot outlive its worker.
-    end_with(int(sys.argv[2]))
-    arm = DeathTimer().arm if IS_LINUX else ignore_lease
+    # First of all: from here on the process cannot outlive its worker, with which the kernel kills
+    # it. The worker may have ended before prctl, which then never sends the signal.
+    if IS_LINUX:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != int(sys.argv[2]):
+        end_group("the worker is gone")
+    arm = DeathTimer().arm if IS_LINUX else None
     sock = socket.socket(fileno=int(sys.argv[1]))
     channel = WorkerChannel(sock, SystemClock(), end_group, arm)
     try:
         with loop_runner() as runner:
-            runner.run(run_alone(channel))
+            runner.run(run(channel.receive_start(), channel, is_alone=True))
     except BaseException as error:  # noqa: BLE001 - reported, whatever it is
         channel.fail(error)
         code = 1
@@ -48,12 +51,6 @@ def main() -> None:
     sys.stdout.flush()
     # Not sys.exit, which waits for threads that the user's code has started.
     os._exit(code)
-
-
-async def run_alone(channel: WorkerChannel) -> None:
-    """Run the instance that the worker sends. Raises what it fails with."""
-    stop = asyncio.get_running_loop().create_future()
-    await run(channel.receive_start(), channel, stop, is_alone=True)
 
 
 def end_group(reason: str) -> None:
@@ -113,12 +110,3 @@ class DeathTimer:
         if result:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
-
-
-def end_with(parent: int) -> None:
-    """Let the kernel kill this process when its worker ends."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    # The worker may have ended before prctl, which then never sends the signal.
-    if os.getppid() != parent:
-        end_group("the worker is gone")

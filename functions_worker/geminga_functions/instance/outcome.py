@@ -113,6 +113,7 @@ class Processor:
         counters, function = self.counters, self.function
         outcome = Outcome(message)
         counters.received += 1
+        # Other calls run meanwhile, with messages and changes of their own.
         context = copy(self.context)
         try:
             value = source.value(message)
@@ -133,6 +134,7 @@ class Processor:
         except BaseException as error:  # noqa: BLE001 - the user's code
             return self.failed(outcome, error, is_user_error=True)
         counters.latency_s += self.clock.monotonic() - began_s
+        # None stands for no output, as with a plain function.
         results = [each for each in results if each is not None]
         return self.succeeded(outcome, context, results, state)
 
@@ -148,6 +150,7 @@ class Processor:
             state.apply(context.changes)
         except Exception as error:  # noqa: BLE001 - the user's code
             return self.failed(outcome, error, is_user_error=False)
+        # Also those of a message without results: it is acknowledged once they are stored.
         outcome.published = context.published
         outcome.size = context.changes.size
         if results and self.has_output:

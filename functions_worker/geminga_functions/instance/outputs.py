@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import geminga
@@ -63,29 +63,31 @@ class NumberedProducer:
     used_s: float
 
 
+@dataclass(slots=True, eq=False)
 class Outputs:
     """The producers of one instance."""
 
-    def __init__(self, spec: InstanceSpec, client: geminga.Client) -> None:
-        self._spec = spec
-        self._client = client
-        # The schema and the encryption of results: set before the first result is sent.
-        self.schema: geminga.Schema[Any] | None = None
-        self.encryption: geminga.Encryption | None = None
-        self._results: geminga.Producer[Any] | None = None
-        # Of what the user's code publishes, by topic and compression.
-        self._producers: dict[tuple[str, str], geminga.Producer[Any]] = {}
-        # Of results with EFFECTIVELY_ONCE, by input partition.
-        self._numbered: dict[str, NumberedProducer] = {}
-        # Held while a producer is opened or closed. The keys are those of ``_producers``, (input
-        # partition, "") for a numbered producer, and ("", "") for the one of results.
-        self._locks: dict[tuple[str, str], asyncio.Lock] = {}
+    spec: InstanceSpec
+    client: geminga.Client
+    # The schema and the encryption of results: set before the first result is sent.
+    schema: geminga.Schema[Any] | None = field(default=None, init=False)
+    encryption: geminga.Encryption | None = field(default=None, init=False)
+    _results: geminga.Producer[Any] | None = field(default=None, init=False)
+    # Of what the user's code publishes, by topic and compression.
+    _producers: dict[tuple[str, str], geminga.Producer[Any]] = field(
+        default_factory=dict, init=False
+    )
+    # Of results with EFFECTIVELY_ONCE, by input partition.
+    _numbered: dict[str, NumberedProducer] = field(default_factory=dict, init=False)
+    # Held while a producer is opened or closed. The keys are those of ``_producers``, (input
+    # partition, "") for a numbered producer, and ("", "") for the one of results.
+    _locks: dict[tuple[str, str], asyncio.Lock] = field(default_factory=dict, init=False)
 
     async def of_results(self) -> geminga.Producer[Any]:
         """The producer of results, which stays open until the instance ends."""
         async with self._locks.setdefault(("", ""), asyncio.Lock()):
             if self._results is None:
-                self._results = await self._open(self._spec.details.sink.topic, {})
+                self._results = await self._open(self.spec.details.sink.topic, {})
             return self._results
 
     async def of_partition(self, input_topic: str) -> NumberedProducer:
@@ -101,13 +103,13 @@ class Outputs:
                 # another one would not know that they are stored.
                 number = zlib.crc32(input_topic.encode())
                 options: geminga.ProducerOptions = {
-                    "name": f"{self._spec.name.function}-{input_topic}",
+                    "name": f"{self.spec.name.function}-{input_topic}",
                     "router": lambda _, partitions: number % partitions,
                 }
                 deadline_s = loop.time() + NAME_TIMEOUT_S
                 while numbered is None:
                     try:
-                        producer = await self._open(self._spec.details.sink.topic, options)
+                        producer = await self._open(self.spec.details.sink.topic, options)
                     except geminga.ProducerBusy:
                         if loop.time() > deadline_s:
                             raise
@@ -158,9 +160,9 @@ class Outputs:
                     await self._producers.pop(oldest).close()
                 options: geminga.ProducerOptions = {
                     "compression": compression,  # type: ignore[typeddict-item]  # a wrong word is refused
-                    "properties": properties_of(self._spec.name),
+                    "properties": properties_of(self.spec.name),
                 }
-                self._producers[key] = await self._client.producer(topic, **options)
+                self._producers[key] = await self.client.producer(topic, **options)
             return self._producers[key]
 
     async def flush(self) -> None:
@@ -177,10 +179,10 @@ class Outputs:
 
     async def _open(self, topic: str, more: geminga.ProducerOptions) -> geminga.Producer[Any]:
         """Open a producer of results, with ``more`` options than those of the function."""
-        spec = self._spec.details.sink.producerSpec
+        spec = self.spec.details.sink.producerSpec
         compression = CompressionType.Name(spec.compressionType).lower()
         options: geminga.ProducerOptions = {
-            "properties": properties_of(self._spec.name),
+            "properties": properties_of(self.spec.name),
             "batching": geminga.Batching(by_key=spec.batchBuilder == "KEY_BASED"),
             # No time-out: while the broker cannot be reached results wait, and inputs with them.
             "send_timeout_s": None,
@@ -191,9 +193,9 @@ class Outputs:
         if spec.maxPendingMessages > 0:
             options["pending_messages_max"] = spec.maxPendingMessages
         try:
-            return await self._client.producer(topic, schema=self.schema, **options)
+            return await self.client.producer(topic, schema=self.schema, **options)
         except geminga.MissingExtra:
             # The environment of the function may lack the compressor. Consumers read uncompressed
             # messages just as well.
             options["compression"] = "none"
-            return await self._client.producer(topic, schema=self.schema, **options)
+            return await self.client.producer(topic, schema=self.schema, **options)

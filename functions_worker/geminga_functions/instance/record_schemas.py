@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 import geminga
 
@@ -17,14 +17,17 @@ def is_record_class(found: object) -> bool:
 class JsonRecords:
     """A schema of records that are encoded as JSON."""
 
+    # Converts dicts, by the definition that the class of records makes of its fields.
+    of_dicts: ClassVar[Any] = geminga.JsonSchema
+
     def __init__(self, record: Any) -> None:  # noqa: ANN401 - a class of the user's
         self._record = record
-        # Converts dicts, by the definition that the class of records makes of its fields.
-        self._inner: Any = geminga.JsonSchema(dict, definition=record.schema())
+        self._inner: Any = self.of_dicts(dict, definition=record.schema())
         self.schema_info: geminga.SchemaInfo = self._inner.schema_info
 
     def encode(self, value: Any, /) -> bytes:  # noqa: ANN401 - a record
         """Encode a record. Raises ``TypeError`` for a value of another class."""
+        # Another record with the same fields could be encoded, and would be a mistake.
         if not isinstance(value, self._record):
             raise TypeError(f"the value is a {self._record.__name__}, not {type(value).__name__}")
         encoded: bytes = self._inner.encode(plain(value))
@@ -38,11 +41,8 @@ class JsonRecords:
 class AvroRecords(JsonRecords):
     """A schema of records that are encoded as Avro, and decoded by their writer's schema."""
 
-    def __init__(self, record: Any) -> None:  # noqa: ANN401 - a class of the user's
-        super().__init__(record)
-        # The definition is the same, the encoding and the type of the schema are Avro's.
-        self._inner = geminga.AvroSchema(dict, definition=record.schema())
-        self.schema_info = self._inner.schema_info
+    # The definition is the same, the encoding and the type of the schema are Avro's.
+    of_dicts = geminga.AvroSchema
 
     def reader_of(self, writer: geminga.SchemaInfo, /) -> Callable[[bytes], Any]:
         """A decoder of payloads that were written with another schema. Raises ``ValueError``."""

@@ -1,4 +1,4 @@
-"""Does for the user's code what needs a broker: the ``Services`` of its context.
+"""Does for the user's code what needs a broker: publishes, and acknowledges messages that it names.
 
 The code calls from its own thread, or from the loop where it is asynchronous; the producers belong
 to the loop.
@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
 import geminga
 import geminga.sync
-from geminga_functions.instance.context import FunctionMessageId, PublishCallback, Result
 from geminga_functions.instance.outputs import Outputs
 from geminga_functions.instance.spec import InstanceSpec
 from geminga_functions.instance.status import Counters
@@ -27,6 +28,46 @@ PUBLISHES_MAX = 1000
 # How long an instance that ends waits for the receipts of what it published last, such as the error
 # in its log topic.
 CLOSE_TIMEOUT_S = 2.0
+
+
+class Result(IntEnum):
+    """The outcome that the callback of ``Context.publish`` gets; upstream's client has more."""
+
+    Ok = 0
+    UnknownError = 1
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionMessageId:
+    """A message id with the methods that it has in the official client."""
+
+    id: geminga.MessageId
+
+    def ledger_id(self) -> int:
+        """The ledger that the message is stored in."""
+        return self.id.ledger_id
+
+    def entry_id(self) -> int:
+        """Its entry in the ledger."""
+        return self.id.entry_id
+
+    def batch_index(self) -> int:
+        """Its place in its batch, -1 without one."""
+        return self.id.batch_index
+
+    def partition(self) -> int:
+        """The partition of its topic, -1 without one."""
+        return self.id.partition
+
+    def serialize(self) -> bytes:
+        """The id in the form that every Pulsar client reads."""
+        return self.id.to_bytes()
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+
+PublishCallback = Callable[[Result, FunctionMessageId | None], object]
 
 
 class Publisher:
@@ -62,7 +103,10 @@ class Publisher:
         compression: str,
         callback: PublishCallback | None,
     ) -> Future[geminga.MessageId]:
-        """As ``Services.publish``."""
+        """Publish a message; blocks where too many messages wait for receipts.
+
+        ``compression`` is the name of a compression type, or "none".
+        """
         # Asynchronous code must not block here: the receipts that make room come on its own loop.
         is_bounded = threading.get_ident() != self._loop_thread
         if is_bounded:
@@ -73,6 +117,7 @@ class Publisher:
         self._publishes.add(future)
 
         def report(future: Future[geminga.MessageId]) -> None:
+            # In the thread of the loop, or in that of the code if the future is done already.
             self._publishes.discard(future)
             if is_bounded:
                 self._room.release()
@@ -88,6 +133,7 @@ class Publisher:
             else:
                 callback(Result.UnknownError, None)
 
+        # Last: the callback may come at once, in this thread.
         future.add_done_callback(report)
         return future
 
@@ -98,7 +144,7 @@ class Publisher:
         return await producer.send(payload, **options)
 
     def acknowledge(self, message_id: geminga.MessageId, topic: str) -> None:
-        """As ``Services.acknowledge``."""
+        """Acknowledge a message of an input. Raises ``ValueError`` for another topic."""
         for consumer in self._consumers:
             if topic in consumer.topics or message_id.topic in consumer.topics:
                 # Consumers belong to the loop, and this is called in the thread of the code.
@@ -107,7 +153,7 @@ class Publisher:
         raise ValueError(f"{topic} is no topic that the function consumes")
 
     def sync_client(self) -> geminga.sync.Client:
-        """As ``Services.sync_client``."""
+        """A client for the user's code, whose calls block."""
         if self._sync is None:
             self._sync = geminga.sync.connect(self._spec.service_url, tls=self._spec.client_tls)
         return self._sync
@@ -126,6 +172,7 @@ class Publisher:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self.finish()
         if self._sync is not None:
+            # It has a loop and a thread of its own, and waits for them.
             await asyncio.to_thread(self._sync.close)
 
 

@@ -126,6 +126,7 @@ class Settler:
             for future in published:
                 # The callback may come in the thread of the user's code.
                 future.add_done_callback(partial(self._published, done))
+            # Nothing is awaited, and no callback would end it.
             if not results and not published:
                 done.end()
             elif self._guarantee == EFFECTIVELY_ONCE:
@@ -151,6 +152,7 @@ class Settler:
         result: Any,  # noqa: ANN401 - the user's
         options: geminga.MessageOptions,
     ) -> None:
+        # By them ``trigger`` finds the result, and users the input of a result.
         options["properties"] = properties_of_result(done.message)
         try:
             producer.send_nowait(result, done.stored, **options)
@@ -158,6 +160,7 @@ class Settler:
             if self._guarantee == EFFECTIVELY_ONCE:
                 # Without this result no later one may be stored.
                 raise InstanceFailed(str(error), is_user_error=True) from error
+            # As if the broker had refused it: the message is delivered again.
             done.stored(None, error)
 
     def _published(self, done: PendingMessage, future: Future[geminga.MessageId]) -> None:
@@ -167,6 +170,7 @@ class Settler:
             self._loop.call_soon_threadsafe(done.published, future.exception())
 
 
+@dataclass(slots=True, eq=False)
 class EarlyAcknowledger:
     """Acknowledges messages before the user's code is called (ATMOST_ONCE).
 
@@ -175,12 +179,12 @@ class EarlyAcknowledger:
     as long as they are processed within about ``AHEAD_S``.
     """
 
-    def __init__(self, limit: int, counters: Counters, clock: Clock) -> None:
-        self.messages_max = 1
-        self._limit = limit
-        self._counters = counters
-        self._clock = clock
-        self._began_s = 0.0
+    limit: int
+    counters: Counters
+    clock: Clock
+    messages_max: int = field(default=1, init=False)
+    # When the messages that are being processed were acknowledged, by the monotonic clock.
+    _began_s: float = field(default=0.0, init=False)
 
     async def acknowledge(
         self, consumer: geminga.Consumer[Any], messages: Sequence[geminga.Message[Any]]
@@ -193,18 +197,19 @@ class EarlyAcknowledger:
         try:
             await consumer.ack_confirmed(*messages)
         except (geminga.ConnectionLost, geminga.RequestTimedOut, geminga.BrokerRefused) as error:
-            self._counters.system_exception(error)
+            self.counters.system_exception(error)
             return False
-        self._began_s = self._clock.monotonic()
+        self._began_s = self.clock.monotonic()
         return True
 
     def adapt(self) -> None:
         """Set how many messages are acknowledged next, by how long the last ones took."""
-        is_quick = self._clock.monotonic() - self._began_s < AHEAD_S / 2
+        is_quick = self.clock.monotonic() - self._began_s < AHEAD_S / 2
         wanted = self.messages_max * 2 if is_quick else self.messages_max // 2
-        self.messages_max = max(1, min(wanted, self._limit))
+        self.messages_max = max(1, min(wanted, self.limit))
 
 
+@dataclass(slots=True, eq=False)
 class PendingMessage:
     """A message with ``left`` results and publishes that are not stored yet.
 
@@ -215,58 +220,39 @@ class PendingMessage:
     HOT: there is one for each message.
     """
 
-    __slots__ = (
-        "_consumer",
-        "_counters",
-        "_error",
-        "_fail",
-        "_is_acknowledged_here",
-        "_left",
-        "message",
-    )
-
-    def __init__(
-        self,
-        message: geminga.Message[Any],
-        consumer: geminga.Consumer[Any],
-        counters: Counters,
-        left: int,
-        is_acknowledged_here: bool,  # noqa: FBT001 - made for each message
-        fail: Callable[[Exception], None] | None,
-    ) -> None:
-        self.message = message
-        self._consumer = consumer
-        self._counters = counters
-        self._left = left
-        # The first error: a later result that is stored must not hide it.
-        self._error: BaseException | None = None
-        self._is_acknowledged_here = is_acknowledged_here
-        self._fail = fail
+    message: geminga.Message[Any]
+    consumer: geminga.Consumer[Any]
+    counters: Counters
+    left: int
+    is_acknowledged_here: bool
+    fail: Callable[[Exception], None] | None
+    # The first error: a later result that is stored must not hide it.
+    error: BaseException | None = None
 
     def stored(self, _: geminga.MessageId | None, error: Exception | None) -> None:
         """Note that a result is stored, or that it is not and why: a producer's callback."""
         if error is None:
-            self._counters.written += 1
+            self.counters.written += 1
         else:
-            self._counters.system_exception(error)
+            self.counters.system_exception(error)
         self.published(error)
 
     def published(self, error: BaseException | None) -> None:
         """One less is left."""
-        self._error = self._error or error
-        self._left -= 1
-        if self._left == 0:
+        self.error = self.error or error
+        self.left -= 1
+        if self.left == 0:
             self.end()
 
     def end(self) -> None:
         """Acknowledge the message, or let the broker deliver it again."""
         try:
-            if self._error is not None and self._fail is not None:
-                self._fail(InstanceFailed(f"a result could not be stored: {self._error}"))
-            elif self._error is not None:
-                self._consumer.nack(self.message)
-            elif self._is_acknowledged_here:
-                self._consumer.ack(self.message)
+            if self.error is not None and self.fail is not None:
+                self.fail(InstanceFailed(f"a result could not be stored: {self.error}"))
+            elif self.error is not None:
+                self.consumer.nack(self.message)
+            elif self.is_acknowledged_here:
+                self.consumer.ack(self.message)
         except geminga.ClientError:
             # The broker delivers the message again: at least once is kept.
             log.info("message not acknowledged: the consumer has ended", exc_info=True)

@@ -84,15 +84,18 @@ class InstanceStatus:
     def to_json(self) -> str:
         """Encode the status for a ``StatusAnswer``, without its exceptions if it is too long."""
         text = json.dumps(asdict(self), separators=(",", ":"))
+        # Exceptions are what may be long; the counts are needed by REST and the metrics.
         if len(text) > STATUS_BYTES_MAX:
             short = replace(self, latest_user_exceptions=(), latest_system_exceptions=())
             text = json.dumps(asdict(short), separators=(",", ":"))
         return text
 
     @classmethod
-    def from_json(cls, text: str) -> InstanceStatus:
-        """Decode what ``to_json`` made. Raises ``ValueError``, ``TypeError`` or ``KeyError``."""
-        fields: dict[str, Any] = json.loads(text)
+    def of(cls, fields: Mapping[str, Any]) -> InstanceStatus:
+        """The status with these fields, parsed from what ``to_json`` made.
+
+        Raises ``TypeError`` or ``KeyError`` for other fields.
+        """
         return cls(
             Numbers(**fields["total"]),
             Numbers(**fields["last_minute"]),
@@ -141,6 +144,7 @@ class Counters:
     def record_metric(self, name: str, value: float) -> None:
         """Add ``value`` to a metric of the function."""
         sum_, count = self._metrics.get(name, (0.0, 0))
+        # Dropped in silence: an error would fail the message for the sake of a number.
         if len(name.encode()) > METRIC_NAME_BYTES_MAX:
             return
         if count or len(self._metrics) < USER_METRICS_MAX:
@@ -161,6 +165,7 @@ class Counters:
         now_s = self._clock.monotonic()
         if now_s - self._minute_began_s >= MINUTE_S:
             self._last_minute = total.since(self._minute_began_with)
+            # The next minute begins with this call, and not when the last one was over.
             self._minute_began_s, self._minute_began_with = now_s, total
         metrics = {f"{name}_sum": sum_ for name, (sum_, _) in self._metrics.items()}
         metrics |= {f"{name}_count": float(count) for name, (_, count) in self._metrics.items()}

@@ -1,34 +1,20 @@
-"""Where the user's code is called: plain functions in a thread, asynchronous code on the loop.
+"""Asynchronous code of the user's, which the loop calls; plain functions have a thread.
 
-Asynchronous code processes several messages at the same time; their outcomes are settled in the
-order in which the messages were received.
+It processes several messages at the same time; their outcomes are settled in the order in which the
+messages were received.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from geminga_functions.instance.settlement import Outcome
-
-ResultT = TypeVar("ResultT")
 
 # Messages of one input that are being processed, or are done and wait behind one that is not: their
 # outcomes are in memory. As many as a consumer receives ahead.
 BEGUN_MAX = 1000
-
-
-class Caller(Protocol):
-    """A thread that calls the user's code; in tests, the loop."""
-
-    async def run(self, call: Callable[[], ResultT]) -> ResultT:
-        """Make ``call``; returns what it returns, raises what it raises."""
-        ...
-
-    def close(self) -> None:
-        """Make no more calls."""
-        ...
 
 
 class OrderedTasks:

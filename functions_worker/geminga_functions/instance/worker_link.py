@@ -51,15 +51,12 @@ CLOSE_TIMEOUT_S = 2.0
 LEAVES_EARLIER_S = 0.05
 
 
-def ignore_lease(until_s: float) -> None:
-    """Arm no timer: an instance in a thread checks its lease before each message instead."""
-
-
 class WorkerChannel:
     """The instance's end of the channel to its worker, read by a thread of its own.
 
     The thread calls ``leave`` with the reason when the lease or the channel has ended, and ends.
-    ``on_lease`` is called with each new end of the lease, in seconds of the monotonic clock.
+    ``on_lease`` is called with each new end of the lease, in seconds of the monotonic clock; an
+    instance in a thread needs none, since it checks its lease before each message.
     """
 
     def __init__(
@@ -67,7 +64,7 @@ class WorkerChannel:
         sock: socket.socket,
         clock: Clock,
         leave: Callable[[str], None],
-        on_lease: Callable[[float], object] = ignore_lease,
+        on_lease: Callable[[float], object] | None = None,
     ) -> None:
         sock.setblocking(True)  # noqa: FBT003 - the standard library's
         self._socket = sock
@@ -92,7 +89,8 @@ class WorkerChannel:
 
     def _set_lease(self, until_s: float) -> None:
         self._lease_until_s = until_s - LEAVES_EARLIER_S
-        self._on_lease(until_s)
+        if self._on_lease is not None:
+            self._on_lease(until_s)
 
     def receive_start(self) -> Start:
         """Wait for the first message: what is to run. Blocks.
@@ -103,6 +101,7 @@ class WorkerChannel:
             chunk = self._socket.recv(RECEIVED_BYTES_MAX)
             if not chunk:
                 raise InstanceFailed("the worker is gone")
+            # Several messages may arrive as one chunk, and one as several.
             self._early += self._reader.feed(chunk)
         start = self._early.pop(0)
         assert isinstance(start, Start), f"a worker begins with Start, and not with {start!r}"
@@ -167,7 +166,7 @@ class WorkerChannel:
             case Lease(until_s):
                 self._set_lease(max(self._lease_until_s, until_s))
             case StatusRequest(request_id):
-                status = "" if self.instance is None else self.instance.status().to_json()
+                status = "" if self.instance is None else self.instance.counters.status().to_json()
                 self.send(StatusAnswer(request_id, status))
             case Stop(deadline_s):
                 assert self._loop is not None
@@ -217,7 +216,7 @@ async def serve(sock: socket.socket) -> None:
     # no message comes.
     start = channel.receive_start()
     try:
-        await run(start, channel, ended, is_alone=False)
+        await run(start, channel, is_alone=False, stop=ended)
     except Exception as error:  # noqa: BLE001 - reported, whatever it is
         channel.fail(error)
     else:
@@ -225,13 +224,20 @@ async def serve(sock: socket.socket) -> None:
 
 
 async def run(
-    start: Start, channel: WorkerChannel, stop: asyncio.Future[Any], *, is_alone: bool
+    start: Start,
+    channel: WorkerChannel,
+    *,
+    is_alone: bool,
+    stop: asyncio.Future[Any] | None = None,
 ) -> None:
-    """Run the instance until ``stop`` is done, with the time-out for the messages in progress.
+    """Run the instance until its worker stops it, with a time-out for the messages in progress.
 
-    ``is_alone`` says that the instance has a process of its own. Raises what it fails with.
+    ``is_alone`` says that the instance has a process of its own. ``stop`` gets the time-out; the
+    caller may end the instance by an error in it. Raises what the instance fails with.
     """
     loop = asyncio.get_running_loop()
+    if stop is None:
+        stop = loop.create_future()
     channel.serve(loop, stop)
     spec = spec_of(start)
     loader = Loader(spec.import_paths, is_alone=is_alone)
@@ -248,8 +254,10 @@ async def run(
         ) as state,
         Instance(spec, client, SystemClock(), loader, state, may_run=channel.may_run) as instance,
     ):
+        # Before ``Started``, after which the worker may ask for the status at once.
         channel.instance = instance
         channel.send(Started())
+        # A state that cannot be relied on ends the instance, even one that does nothing now.
         failures = (instance.failure, state.failure)
         await asyncio.wait([stop, *failures], return_when=asyncio.FIRST_COMPLETED)
         for failure in failures:
@@ -259,6 +267,7 @@ async def run(
                     # process from ending.
                     closing.reschedule(loop.time() + CLOSE_TIMEOUT_S)
                 await failure
+        # The worker kills a process a moment later; a thread it can only leave alone.
         async with asyncio.timeout(stop.result()):
             await instance.stop()
 

@@ -76,6 +76,7 @@ def _extract(file: Path, target: Path) -> None:
         with zipfile.ZipFile(file) as archive:
             members = archive.infolist()
             size_bytes = sum(member.file_size for member in members)
+            # By what the archive says of itself, before anything is written.
             if size_bytes > UNPACKED_BYTES_MAX or len(members) > UNPACKED_FILES_MAX:
                 raise PackageRefused(
                     f"{file.name} becomes {len(members)} files of {size_bytes} bytes: "
@@ -102,6 +103,7 @@ def _in_zip(target: Path, stem: str) -> Unpacked:
     # macOS adds a folder of its own to archives.
     folders = [each for each in target.iterdir() if each.is_dir() and each.name != "__MACOSX"]
     base = target
+    # A folder with the archive's name counts first, whatever else there is.
     if (target / stem).is_dir():
         base = target / stem
     elif len(folders) == 1 and (folders[0] / "src").is_dir():

@@ -10,11 +10,10 @@ import asyncio
 import logging
 import shutil
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from geminga_functions.packages.archives import check_file_name, unpack
 from geminga_functions.packages.environments import Environments
@@ -39,12 +38,8 @@ class Prepared:
     python: Path
 
 
-class PackageSource(Protocol):
-    """Where packages come from; ``PackageStore`` is one."""
-
-    def read(self, path: str) -> AsyncIterator[bytes]:
-        """The bytes of a package; they are right only if no error comes before their end."""
-        ...
+# Reads the package with this path; the bytes are right only if no error comes before their end.
+ReadPackage = Callable[[str], AsyncIterator[bytes]]
 
 
 @dataclass(slots=True)
@@ -61,10 +56,10 @@ class _Shared:
 class PackageCache(Service):
     """The packages below ``directory``, which belongs to this worker alone."""
 
-    def __init__(self, directory: Path, source: PackageSource, environments: Environments) -> None:
+    def __init__(self, directory: Path, read: ReadPackage, environments: Environments) -> None:
         super().__init__()
         self._directory = directory.resolve()
-        self._source = source
+        self._read = read
         self._environments = environments
         # By the paths of packages.
         self._shared: dict[str, _Shared] = {}
@@ -94,6 +89,7 @@ class PackageCache(Service):
             work = self._outcome(path, location.originalFileName, folder)
             shared = _Shared(folder, self.spawn(work, name=f"package {path}"))
             self._shared[path] = shared
+        # Counted before the wait: a user that ends meanwhile must not remove the folder.
         shared.users += 1
         try:
             # Shielded: if this instance is stopped meanwhile, others still wait for the package.
@@ -122,12 +118,13 @@ class PackageCache(Service):
     async def _outcome(self, path: str, file_name: str, folder: Path) -> Prepared | Exception:
         """Prepare a package; an error is returned, for all instances that wait for the package."""
         try:
+            # Again, though uploads check it: the metadata may come from another worker.
             check_file_name(file_name)
             (folder / "file").mkdir(parents=True)
             file = folder / "file" / file_name
             opened = await asyncio.to_thread(file.open, "wb")
             try:
-                async for part in self._source.read(path):
+                async for part in self._read(path):
                     await asyncio.to_thread(opened.write, part)
             finally:
                 await asyncio.to_thread(opened.close)

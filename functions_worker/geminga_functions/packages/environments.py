@@ -88,6 +88,7 @@ class Environments:
         digest = python.parent.parent.name
         self._used[digest] -= 1
         if self._used[digest] <= 0:
+            # An environment without users stays on the disk until room is needed.
             del self._used[digest]
 
     def _make_room(self, place: Path, kept: Collection[str]) -> None:
@@ -95,6 +96,7 @@ class Environments:
         shutil.rmtree(place, ignore_errors=True)
         self._directory.mkdir(parents=True, exist_ok=True)
         unused = [each for each in self._directory.iterdir() if each.name not in kept]
+        # By when they were built, the newest last.
         unused.sort(key=lambda each: each.stat().st_mtime)
         for each in unused[:-UNUSED_MAX]:
             shutil.rmtree(each, ignore_errors=True)
@@ -105,12 +107,15 @@ class Environments:
         paths = {"base": str(place), "platbase": str(place)}
         modules = Path(sysconfig.get_path("purelib", "venv", vars=paths))
         # ``addsitedir``, not a bare path: the worker's folders may have .pth files, too.
-        lines = [f"import site; site.addsitedir({folder!r})\n" for folder in own_modules()]
+        own = [path for path in sys.path if Path(path).name in {"site-packages", "dist-packages"}]
+        lines = [f"import site; site.addsitedir({folder!r})\n" for folder in own]
         (modules / "geminga_worker.pth").write_text("".join(lines), encoding="utf-8")
         options: list[str] = []
         if package.wheels:
             # All wheels are in one folder; those that requirements name are found there.
             options += ["--find-links", str(package.wheels[0].parent)]
+        # Without requirements pip needs no index, and must not look for one: the machine may be cut
+        # off.
         if package.requirements.strip():
             file = place / "requirements.txt"
             file.write_text(package.requirements, encoding="utf-8")
@@ -158,8 +163,3 @@ def digest_of(package: Unpacked) -> str:
         with wheel.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()[:32]
-
-
-def own_modules() -> list[str]:
-    """The folders of the distributions that the worker runs with."""
-    return [path for path in sys.path if Path(path).name in {"site-packages", "dist-packages"}]

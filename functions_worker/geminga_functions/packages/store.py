@@ -43,6 +43,7 @@ class StoredPackage:
     sha256: str
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class PackageStore:
     """Stores, reads and removes packages, by paths such as ``tenant/namespace/name/ID-file.zip``.
 
@@ -50,24 +51,16 @@ class PackageStore:
     A package with more than ``bytes_max`` bytes is refused.
     """
 
-    def __init__(
-        self,
-        client: geminga.Client,
-        calls: RestCalls,
-        web_url: str,
-        namespace: str,
-        bytes_max: int,
-    ) -> None:
-        self.bytes_max = bytes_max
-        self._client = client
-        self._calls = calls
-        self._web_url = web_url
-        self._namespace = namespace
+    client: geminga.Client
+    calls: RestCalls
+    web_url: str
+    namespace: str
+    bytes_max: int
 
     def topic(self, path: str) -> str:
         """The name of the topic of a package."""
         slug = slug_of(path)[-SLUG_CHARACTERS_MAX:].strip("-")
-        return f"persistent://{self._namespace}/package-{slug}-{digest_of(path)}"
+        return f"persistent://{self.namespace}/package-{slug}-{digest_of(path)}"
 
     async def store(self, path: str, file_name: str, chunks: AsyncIterable[bytes]) -> StoredPackage:
         """Store a package, in place of an earlier one with this path.
@@ -91,7 +84,7 @@ class PackageStore:
         self, topic: str, path: str, file_name: str, chunks: AsyncIterable[bytes]
     ) -> StoredPackage:
         digest, size_bytes, parts = hashlib.sha256(), 0, 0
-        async with self._client.producer(
+        async with self.client.producer(
             topic,
             initial_subscription=SUBSCRIPTION,
             batching=None,
@@ -103,6 +96,8 @@ class PackageStore:
                 if size_bytes > self.bytes_max:
                     raise PackageTooLarge(file_name, size_bytes, self.bytes_max)
                 digest.update(part)
+                # Waits while ``PARTS_AHEAD`` parts have no receipt: so an upload is as fast as the
+                # broker stores.
                 await producer.ready()
                 producer.send_nowait(part)
             package = StoredPackage(path, file_name, size_bytes, digest.hexdigest())
@@ -122,7 +117,7 @@ class PackageStore:
         # A reader would create the topic.
         if await self._call("GET", topic, "/stats") == 404:
             raise PackageNotFound(path)
-        async with self._client.reader(topic, receiver_queue_size=PARTS_AHEAD) as reader:
+        async with self.client.reader(topic, receiver_queue_size=PARTS_AHEAD) as reader:
             while await reader.has_message_available():
                 message = await reader.read()
                 if "sha256" not in message.properties:
@@ -134,6 +129,7 @@ class PackageStore:
                     continue
                 file_name = message.properties.get("file", "")
                 found = StoredPackage(path, file_name, size_bytes, digest.hexdigest())
+                # Number, size and digest at once: what differs is of no use to the reader.
                 if dict(message.properties) != _properties(found, parts):
                     raise PackageDamaged(path, "its parts are not those that were stored")
                 return
@@ -148,8 +144,8 @@ class PackageStore:
 
     async def _call(self, method: str, topic: str, rest: str) -> int:
         """Send a request about a topic to a broker; returns the status of the answer."""
-        url = topic_url(self._web_url, topic, rest)
-        return (await self._calls.call(RestCall(method, url))).status
+        url = topic_url(self.web_url, topic, rest)
+        return (await self.calls.call(RestCall(method, url))).status
 
 
 def _properties(package: StoredPackage, parts: int) -> dict[str, str]:

@@ -15,9 +15,10 @@ from geminga_functions.packages.cache import PackageCache
 from geminga_functions.packages.environments import Environments
 from geminga_functions.packages.store import PackageStore
 from geminga_functions.runtime.config import RuntimeConfig
-from geminga_functions.runtime.instances import Instances, WorkerIdentity
+from geminga_functions.runtime.instances import Instances
 from geminga_functions.runtime.output import OutputFile
 from geminga_functions.runtime.process import ProcessRunner, end_orphans, without_settings
+from geminga_functions.runtime.runner import WorkerIdentity
 from geminga_functions.runtime.thread import ThreadRunner
 from geminga_runtime.clock import Clock
 from geminga_runtime.service import Service
@@ -58,18 +59,22 @@ class Runtime(Service):
         self.packages = PackageStore(
             client, calls, identity.web_url, namespace, config.package_bytes_max
         )
-        self._cache = PackageCache(directory / "packages", self.packages, environments)
+        self._cache = PackageCache(directory / "packages", self.packages.read, environments)
+        # One way for all instances of a worker: its settings choose.
         self._runner = (
             ThreadRunner(serve)
             if config.function_runtime == "thread"
             else ProcessRunner(environment, self._output_of)
         )
-        self.instances = Instances(identity, config, self._runner, self._cache, clock, random)
+        self.instances = Instances(
+            identity, config, self._runner.start, self._cache.use, clock, random
+        )
 
     async def _open(self, stack: AsyncExitStack) -> None:
         lock = await asyncio.to_thread(self._take_directory)
         stack.callback(lock.close)
         if isinstance(self._runner, ProcessRunner):
+            # Instances hold the lock, too: see ``end_orphans``.
             self._runner.inherited = (lock.descriptor,)
         # Opened last, instances are closed first: until they have ended they need their packages,
         # and the runner, which waits for their processes.

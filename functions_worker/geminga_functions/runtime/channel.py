@@ -1,10 +1,12 @@
-"""The worker's end of the channel to an instance, whether it is a process or a thread."""
+"""A running instance, a process or a thread, as its worker sees it: at the end of a channel."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import socket
+from collections.abc import Mapping
+from typing import ClassVar
 
 from geminga_functions.instance.messages import (
     INSTANCE_CHANNEL,
@@ -24,17 +26,34 @@ from geminga_server.control.channel import Channel
 log = logging.getLogger(__name__)
 
 
-class InstanceChannel:
-    """The worker's end of the channel to one instance."""
+class RunningInstance:
+    """An instance that was started, until nothing of it runs any more.
 
-    def __init__(self, name: InstanceName) -> None:
+    Subclasses follow the process or thread to its end, and set ``ended`` then. ``logged_as`` names
+    the instance in log records.
+    """
+
+    # What the log says of an instance that does not stop in time.
+    UNSTOPPED: ClassVar[str] = "instance does not stop and is killed"
+
+    def __init__(
+        self, name: InstanceName, pid: int | None, logged_as: Mapping[str, object]
+    ) -> None:
         self.name = name
-        # Set when the instance reports that it has started.
+        # None in a thread.
+        self.pid = pid
+        # Set once the instance processes messages.
         self.started = asyncio.Event()
+        # Done once nothing of the instance runs any more, whether it ever started or not; never
+        # fails.
+        self.ended: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         # What the instance reported last, if it failed or its lease ended.
-        self.failed: Ending | None = None
+        self._failed: Ending | None = None
         # Set once the channel has ended.
-        self.is_lost = asyncio.Event()
+        self._is_lost = asyncio.Event()
+        # Whether the end is ours: the instance was stopped or killed.
+        self._is_stopping = False
+        self._logged_as = logged_as
         # By the numbers of the requests for status that are not answered yet.
         self._answers: dict[int, asyncio.Future[str | None]] = {}
         self._requests = 0
@@ -74,16 +93,34 @@ class InstanceChannel:
         finally:
             del self._answers[number]
 
-    def stop(self, timeout_s: float) -> None:
-        """Let the instance finish its messages within ``timeout_s``, and end."""
-        self._channel.send(Stop(timeout_s))
+    async def stop(self, timeout_s: float) -> None:
+        """Let it finish the messages in progress within ``timeout_s``, then end it by force.
 
-    def close(self) -> None:
-        """End the channel, which the instance takes for the end of its worker."""
+        Returns once it has ended. If this is cancelled, the instance is ended by force at once.
+        """
+        self._is_stopping = True
+        self._channel.send(Stop(timeout_s))
+        try:
+            async with asyncio.timeout(timeout_s):
+                # Shielded: a time-out, or a cancellation, must not cancel the future itself.
+                await asyncio.shield(self.ended)
+        except TimeoutError:
+            log.warning(self.UNSTOPPED, extra=dict(self._logged_as))
+        finally:
+            self.kill()
+        await asyncio.shield(self.ended)
+
+    def kill(self) -> None:
+        """End it by force, at once; ``ended`` is done soon after.
+
+        Without a way to force it, this closes the channel: the instance takes that for the end of
+        its worker, and ends when the user's code returns.
+        """
+        self._is_stopping = True
         self._channel.close()
 
     def _lost(self) -> None:
-        self.is_lost.set()
+        self._is_lost.set()
         # No answer will come: requests need not wait for their time-outs.
         for answer in self._answers.values():
             if not answer.done():
@@ -95,9 +132,9 @@ class InstanceChannel:
                 self.started.set()
             case Failed():
                 trace = message.trace or "the instance failed and did not say why"
-                self.failed = Ending(trace, message.is_user_error)
+                self._failed = Ending(trace, message.is_user_error)
             case Expired():
-                self.failed = Ending("the lease of the instance has ended", is_lease_over=True)
+                self._failed = Ending("the lease of the instance has ended", is_lease_over=True)
             case Stopped():
                 pass  # the end of the channel follows
             case StatusAnswer(request_id, status):

@@ -13,24 +13,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
-from geminga import Tls
 from geminga_functions.errors import PackageError
-from geminga_functions.instance.messages import Start
 from geminga_functions.instance.worker_link import LEAVES_EARLIER_S
 from geminga_functions.names import InstanceName
 from geminga_functions.packages.cache import Prepared
+from geminga_functions.runtime.channel import RunningInstance
 from geminga_functions.runtime.config import RuntimeConfig
-from geminga_functions.runtime.reports import InstanceFailure, InstanceReport, InstanceState
-from geminga_functions.runtime.runner import Ending, InstanceRunner, Order, RunningInstance
+from geminga_functions.runtime.reports import (
+    SETTLED,
+    InstanceFailure,
+    InstanceReport,
+    InstanceState,
+)
+from geminga_functions.runtime.runner import Ending, Order, WorkerIdentity, order_of
 from geminga_functions.state.local_copy import LOCAL_COPY
 from geminga_protocol.functions.functions_pb2 import STOPPED, FunctionMetaData
 from geminga_runtime.backoff import Backoff
@@ -52,27 +55,11 @@ KILL_TIMEOUT_S = 5.0
 TRACE_CHARACTERS_MAX = 16 * 1024
 
 
-class Packages(Protocol):
-    """The packages that instances get their code from."""
-
-    def use(self, metadata: FunctionMetaData) -> AbstractAsyncContextManager[Prepared]:
-        """Prepare the package of a function; it stays on the disk until the block ends.
-
-        Raises ``PackageError``, ``ClientError``, ``OSError``.
-        """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerIdentity:
-    """The worker and its cluster, as instances see them in ``Start``."""
-
-    worker_id: str
-    cluster: str
-    service_url: str
-    web_url: str
-    functions_namespace: str = "public/functions"
-    tls: Tls = field(default_factory=Tls)
+# Starts an instance. Raises ``OSError`` if the machine cannot, and ``PackageError``.
+StartInstance = Callable[[Order], Awaitable[RunningInstance]]
+# Prepares the package of a function; it stays on the disk until the block ends. Raises
+# ``PackageError``, ``ClientError``, ``OSError``.
+UsePackage = Callable[[FunctionMetaData], AbstractAsyncContextManager[Prepared]]
 
 
 class Instances(Service):
@@ -85,16 +72,16 @@ class Instances(Service):
         self,
         identity: WorkerIdentity,
         config: RuntimeConfig,
-        runner: InstanceRunner,
-        packages: Packages,
+        start: StartInstance,
+        use_package: UsePackage,
         clock: Clock,
         random: Random,
     ) -> None:
         super().__init__()
         self.identity = identity
         self.config = config
-        self.runner = runner
-        self.packages = packages
+        self.start = start
+        self.use_package = use_package
         self.clock = clock
         self.random = random
         # Places for instances that load their function: each takes a processor meanwhile.
@@ -132,10 +119,6 @@ class Instances(Service):
             new.want(metadata)
             self.spawn(self._keep(new), name=f"keeper of {name}")
 
-    def present(self) -> frozenset[InstanceName]:
-        """The instances that may run here, including those that are being stopped."""
-        return frozenset(self._keepers)
-
     async def ended(self, name: InstanceName) -> None:
         """Return once this worker neither runs the instance nor has it assigned."""
         while name in self._keepers:
@@ -149,8 +132,7 @@ class Instances(Service):
             return
         self.lease_until_s = until_s
         self.lease.set()
-        if self._lease_timer is not None:
-            self._lease_timer.cancel()
+        self._cancel_timer()
         self._lease_timer = asyncio.get_running_loop().call_later(left_s, self._lease_ended)
         for keeper in self._keepers.values():
             if keeper.running is not None:
@@ -166,11 +148,11 @@ class Instances(Service):
             log.error("lease ended: instances are killed", extra={"instances": len(killed)})
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        def cancel_timer() -> None:
-            if self._lease_timer is not None:
-                self._lease_timer.cancel()
+        stack.callback(self._cancel_timer)
 
-        stack.callback(cancel_timer)
+    def _cancel_timer(self) -> None:
+        if self._lease_timer is not None:
+            self._lease_timer.cancel()
 
     async def _end_tasks(self) -> None:
         # The instances are stopped in order before the tasks are cancelled: a task that is
@@ -185,7 +167,7 @@ class Instances(Service):
 
     async def _keep(self, keeper: Keeper) -> None:
         try:
-            while keeper.is_wanted:
+            while keeper.wanted is not None:
                 await keeper.keep()
                 # It runs elsewhere now, or no more, unless it comes back while this takes its time.
                 # The next run of a worker may go on with its copies.
@@ -226,7 +208,7 @@ class Instances(Service):
         async with asyncio.timeout(timeout_s):
             while True:
                 report = self.report(name)
-                if report is not None and report.version >= version and report.state.is_settled:
+                if report is not None and report.version >= version and report.state in SETTLED:
                     return report
                 await self._has_changed.wait()
 
@@ -252,6 +234,7 @@ class Instances(Service):
         return True
 
 
+@dataclass(slots=True, eq=False)
 class Keeper:
     """Runs one assigned instance, in the version that is wanted.
 
@@ -259,26 +242,21 @@ class Keeper:
     When another version is wanted, the life ends and the next one begins.
     """
 
-    def __init__(self, name: InstanceName, instances: Instances) -> None:
-        self.name = name
-        # From its start to its end; None in between.
-        self.running: RunningInstance | None = None
-        self._instances = instances
-        # The metadata of the version that is wanted; None: the instance is not assigned any more.
-        self._wanted: FunctionMetaData | None = None
-        self._life: asyncio.Task[object] | None = None
-        self._is_life_ending = False
-        # What reports show: the version and state of the current life, how often the instance was
-        # started, and its last failure.
-        self._version = -1
-        self._state = InstanceState.PREPARING
-        self._starts = 0
-        self._failure: InstanceFailure | None = None
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether the instance is assigned to this worker."""
-        return self._wanted is not None
+    name: InstanceName
+    instances: Instances
+    # From its start to its end; None in between.
+    running: RunningInstance | None = field(default=None, init=False)
+    # The metadata of the version that is wanted; None: the instance is not assigned any more.
+    # ``want`` sets it, while ``keep`` may be waiting for the end of an earlier version.
+    wanted: FunctionMetaData | None = field(default=None, init=False)
+    _life: asyncio.Task[object] | None = field(default=None, init=False)
+    _is_life_ending: bool = field(default=False, init=False)
+    # What reports show: the version and state of the current life, how often the instance was
+    # started, and its last failure.
+    _version: int = field(default=-1, init=False)
+    _state: InstanceState = field(default=InstanceState.PREPARING, init=False)
+    _starts: int = field(default=0, init=False)
+    _failure: InstanceFailure | None = field(default=None, init=False)
 
     def report(self) -> InstanceReport:
         """The report of the instance, at this moment."""
@@ -288,14 +266,15 @@ class Keeper:
 
     def want(self, metadata: FunctionMetaData | None) -> None:
         """Run the version that ``metadata`` describe from now on; None: stop running."""
-        before, self._wanted = self._wanted, metadata
+        before, self.wanted = self.wanted, metadata
+        # Also where it was not wanted for a moment: another worker may have run it meanwhile.
         if metadata is None or before is None or self._essence(before) != self._essence(metadata):
             self._cancel_life()
         elif not self._is_life_ending:
             # A higher version that changes nothing here, for example because another instance of
             # the function was stopped.
             self._version = metadata.version
-            self._instances.changed()
+            self.instances.changed()
 
     def _essence(self, metadata: FunctionMetaData) -> tuple[object, ...]:
         """The parts of the metadata that make the instance start anew when they change."""
@@ -322,10 +301,12 @@ class Keeper:
 
     async def keep(self) -> None:
         """Live one life after the other, as long as the instance is wanted."""
-        while (wanted := self._wanted) is not None:
+        while (wanted := self.wanted) is not None:
+            # Read anew for each life: ``want`` may have been called several times during the last
+            # one.
             self._version = wanted.version
             self._is_life_ending = False
-            self._life = self._instances.spawn(self._live(wanted), name=f"life of {self.name}")
+            self._life = self.instances.spawn(self._live(wanted), name=f"life of {self.name}")
             await asyncio.wait([self._life])
             self._life = None
 
@@ -337,7 +318,7 @@ class Keeper:
         if self._wants_stop(wanted):
             self._change(InstanceState.STOPPED)
             await asyncio.Event().wait()  # nothing sets it: only cancellation ends this life, too
-        instances = self._instances
+        instances = self.instances
         config = instances.config
         backoff = Backoff(config.restart_first_s, config.restart_limit_s, instances.random)
         while True:
@@ -377,7 +358,8 @@ class Keeper:
         """Prepare the package, start the instance, and wait for its end. Errors become endings."""
         self._change(InstanceState.PREPARING)
         try:
-            async with self._instances.packages.use(wanted) as prepared:
+            # Until the instance has ended: its process reads modules whenever it imports one.
+            async with self.instances.use_package(wanted) as prepared:
                 return await self._run_once(wanted, prepared)
         except PackageError as error:
             return Ending(str(error), is_user_error=not error.retry)
@@ -390,15 +372,25 @@ class Keeper:
 
     async def _run_once(self, wanted: FunctionMetaData, prepared: Prepared) -> Ending:
         """Start the instance when it is its turn, and wait for its end."""
-        instances, config = self._instances, self._instances.config
+        instances, config = self.instances, self.instances.config
         async with AsyncExitStack() as turn:
             await turn.enter_async_context(instances.starting)
             await instances.lease.wait()
             self._change(InstanceState.STARTING)
             self._starts += 1
             began_s = instances.clock.monotonic()
-            order = self._order(wanted, prepared)
-            running = self.running = await instances.runner.start(order)
+            directory = instances.directory_of(self.name)
+            directory.mkdir(parents=True, exist_ok=True)
+            order = order_of(
+                self.name,
+                wanted,
+                prepared,
+                instances.identity,
+                config,
+                state_directory=directory,
+                lease_until_s=instances.lease_until_s,
+            )
+            running = self.running = await instances.start(order)
             try:
                 # While the process was created, ``self.running`` was None: the instance was neither
                 # killed at the end of the lease nor told of a new one.
@@ -425,41 +417,15 @@ class Keeper:
                 began_s = instances.clock.monotonic()
                 if not running.ended.done():
                     self._change(InstanceState.STOPPING)
+                # It returns only when nothing of the instance runs any more, so that no second one
+                # begins beside it.
                 await running.stop(config.stop_timeout_s)
                 instances.stops.add((instances.clock.monotonic() - began_s) * 1000)
                 self.running = None
 
-    def _order(self, wanted: FunctionMetaData, prepared: Prepared) -> Order:
-        details, identity = wanted.functionDetails, self._instances.identity
-        config, tls = self._instances.config, identity.tls
-        state_directory = self._instances.directory_of(self.name)
-        state_directory.mkdir(parents=True, exist_ok=True)
-        start = Start(
-            details=details.SerializeToString(),
-            number=self.name.instance,
-            version=wanted.version,
-            worker_id=identity.worker_id,
-            cluster=identity.cluster,
-            service_url=identity.service_url,
-            web_url=identity.web_url,
-            package="" if prepared.package is None else str(prepared.package),
-            import_paths=":".join(map(str, prepared.import_paths)),
-            state_directory=str(state_directory),
-            lease_until_s=self._instances.lease_until_s,
-            functions_namespace=identity.functions_namespace,
-            async_messages_max=config.async_messages_max,
-            secrets_provider=config.secrets_provider_class_name,
-            secrets_config=config.secrets_provider_config,
-            tls_trust_file=os.fspath(tls.trust_file or ""),
-            tls_certificate_file=os.fspath(tls.certificate_file or ""),
-            tls_key_file=os.fspath(tls.key_file or ""),
-            tls_checks_hostname=tls.checks_hostname,
-        )
-        return Order(self.name, start, prepared.python, details.resources.ram)
-
     def _change(self, state: InstanceState) -> None:
         self._state = state
-        self._instances.changed()
+        self.instances.changed()
 
 
 async def settled(running: RunningInstance, timeout_s: float) -> bool:

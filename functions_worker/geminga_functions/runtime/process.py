@@ -24,7 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from geminga_functions.names import InstanceName
-from geminga_functions.runtime.channel import InstanceChannel
+from geminga_functions.runtime.channel import RunningInstance
 from geminga_functions.runtime.output import OutputFile
 from geminga_functions.runtime.runner import Ending, Order
 from geminga_runtime.service import Service
@@ -72,7 +72,9 @@ class ProcessRunner(Service):
         self.inherited: tuple[int, ...] = ()
 
     async def start(self, order: Order) -> ProcessInstance:
-        """As ``InstanceRunner.start``."""
+        """Start an instance. Raises ``OSError`` if the machine cannot."""
+        # The instance inherits its end, so there is no address that other programs could connect
+        # to.
         ours, theirs = socket.socketpair()
         read_end, write_end = os.pipe()
         try:
@@ -102,51 +104,25 @@ class ProcessRunner(Service):
         # has no time to stop its instances in order.
         self.spawn(instance.follow(read_end), name=f"process of {order.name}")
         try:
-            await instance.channel.begin(ours, order)
+            await instance.begin(ours, order)
         except BaseException:
             instance.kill()
             raise
         return instance
 
 
-class ProcessInstance:
-    """``RunningInstance`` in a process."""
+class ProcessInstance(RunningInstance):
+    """An instance in a process."""
 
     def __init__(self, name: InstanceName, process: Process, output: OutputFile) -> None:
-        self.pid: int | None = process.pid
-        self.channel = InstanceChannel(name)
-        self.started = self.channel.started
-        self.ended: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        super().__init__(name, process.pid, {"pid": process.pid})
         self._process = process
         self._output = output
-        # Whether the end is ours: the instance was stopped or killed.
-        self._is_stopping = False
         # Whether the process id may belong to another process by now.
         self._is_reaped = False
 
-    def extend_lease(self, until_s: float) -> None:
-        """As ``RunningInstance.extend_lease``."""
-        self.channel.extend_lease(until_s)
-
-    async def status(self, timeout_s: float) -> str | None:
-        """As ``RunningInstance.status``."""
-        return await self.channel.status(timeout_s)
-
-    async def stop(self, timeout_s: float) -> None:
-        """As ``RunningInstance.stop``."""
-        self._is_stopping = True
-        self.channel.stop(timeout_s)
-        try:
-            async with asyncio.timeout(timeout_s):
-                await asyncio.shield(self.ended)
-        except TimeoutError:
-            log.warning("instance does not stop and is killed", extra={"pid": self.pid})
-        finally:
-            self.kill()
-        await asyncio.shield(self.ended)
-
     def kill(self) -> None:
-        """As ``RunningInstance.kill``."""
+        """Send a SIGKILL to the process, and to all that it started."""
         self._is_stopping = True
         self._kill_unless_reaped()
 
@@ -166,8 +142,8 @@ class ProcessInstance:
                 await asyncio.wait([copying, lost], timeout=ENDS_APART_S)
                 copying.cancel()
                 lost.cancel()
-            if self.channel.failed is not None:
-                ending = self.channel.failed
+            if self._failed is not None:
+                ending = self._failed
             elif self._is_stopping:
                 ending = Ending()
             else:
@@ -176,7 +152,7 @@ class ProcessInstance:
                     trace += f"; the last that it wrote:\n{tail}"
                 ending = Ending(trace, is_user_error=True)
         finally:
-            self.channel.close()
+            self._channel.close()
             self.ended.set_result(ending)
 
     async def _copy(self, read_end: int) -> None:
@@ -194,7 +170,7 @@ class ProcessInstance:
         # An instance without a channel can neither get another lease nor be stopped. Most are just
         # exiting when it ends, and their exit code says more than that of a SIGKILL, so they are
         # given some time.
-        await self.channel.is_lost.wait()
+        await self._is_lost.wait()
         asyncio.get_running_loop().call_later(ENDS_APART_S, self._kill_unless_reaped)
 
     async def _exit_code(self) -> int:
@@ -271,6 +247,7 @@ def end_orphans(lock: Path) -> int:
         with suppress(OSError):  # it has ended meanwhile, or belongs to another user
             # Only instances: another holder of the file may be a worker that waits for the lock.
             if INSTANCE.encode() in (each / "cmdline").read_bytes().split(b"\0"):
+                # Counted before: one that ends at this moment was an orphan, too.
                 orphans += 1
                 os.kill(int(each.name), signal.SIGKILL)
     return orphans

@@ -18,10 +18,9 @@ class InstanceState(StrEnum):
     FAILED = "failed"  # it ended by itself, and is started again after a delay
     STOPPED = "stopped"  # a user has stopped it
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether the state lasts: the instance is not on its way to another one."""
-        return self in {InstanceState.RUNNING, InstanceState.FAILED, InstanceState.STOPPED}
+
+# The states that last: an instance in one of them is not on its way to another one.
+SETTLED = frozenset({InstanceState.RUNNING, InstanceState.FAILED, InstanceState.STOPPED})
 
 
 @dataclass(frozen=True, slots=True)

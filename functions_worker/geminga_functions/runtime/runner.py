@@ -1,14 +1,17 @@
-"""What a way of running instances provides: ``InstanceRunner``, and ``RunningInstance``."""
+"""What a way of running instances is told, and what it tells: an ``Order`` and an ``Ending``."""
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
+from geminga import Tls
 from geminga_functions.instance.messages import Start
 from geminga_functions.names import InstanceName
+from geminga_functions.packages.cache import Prepared
+from geminga_functions.runtime.config import RuntimeConfig
+from geminga_protocol.functions.functions_pb2 import FunctionMetaData
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,18 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerIdentity:
+    """The worker and its cluster, as instances see them in ``Start``."""
+
+    worker_id: str
+    cluster: str
+    service_url: str
+    web_url: str
+    functions_namespace: str = "public/functions"
+    tls: Tls = field(default_factory=Tls)
+
+
+@dataclass(frozen=True, slots=True)
 class Order:
     """An instance to start."""
 
@@ -36,38 +51,41 @@ class Order:
     memory_bytes: int
 
 
-class RunningInstance(Protocol):
-    """An instance that was started, until nothing of it runs any more."""
+def order_of(
+    name: InstanceName,
+    wanted: FunctionMetaData,
+    prepared: Prepared,
+    identity: WorkerIdentity,
+    config: RuntimeConfig,
+    *,
+    state_directory: Path,
+    lease_until_s: float,
+) -> Order:
+    """The order to start this version of an instance from a package that is prepared.
 
-    # Set once the instance processes messages.
-    started: asyncio.Event
-    # Done once nothing of the instance runs any more, whether it ever started or not; never fails.
-    ended: asyncio.Future[Ending]
-    pid: int | None
-
-    def extend_lease(self, until_s: float) -> None:
-        """Let it run until ``until_s`` of the monotonic clock."""
-        ...
-
-    async def status(self, timeout_s: float) -> str | None:
-        """Its ``InstanceStatus`` as JSON; None if it does not answer in time."""
-        ...
-
-    async def stop(self, timeout_s: float) -> None:
-        """Let it finish the messages in progress within ``timeout_s``, then end it by force.
-
-        Returns once it has ended. If this is cancelled, the instance is ended by force at once.
-        """
-        ...
-
-    def kill(self) -> None:
-        """End it by force, at once; ``ended`` is done soon after."""
-        ...
-
-
-class InstanceRunner(Protocol):
-    """A way of running instances."""
-
-    async def start(self, order: Order) -> RunningInstance:
-        """Start an instance. Raises ``OSError`` if the machine cannot."""
-        ...
+    ``lease_until_s`` is the end of the lease by the monotonic clock of the machine. Pure.
+    """
+    details, tls = wanted.functionDetails, identity.tls
+    start = Start(
+        details=details.SerializeToString(),
+        number=name.instance,
+        version=wanted.version,
+        worker_id=identity.worker_id,
+        cluster=identity.cluster,
+        service_url=identity.service_url,
+        web_url=identity.web_url,
+        package="" if prepared.package is None else str(prepared.package),
+        import_paths=":".join(map(str, prepared.import_paths)),
+        state_directory=str(state_directory),
+        lease_until_s=lease_until_s,
+        functions_namespace=identity.functions_namespace,
+        async_messages_max=config.async_messages_max,
+        secrets_provider=config.secrets_provider_class_name,
+        secrets_config=config.secrets_provider_config,
+        # The channel has no way to say that a path is not set, other than an empty text.
+        tls_trust_file=os.fspath(tls.trust_file or ""),
+        tls_certificate_file=os.fspath(tls.certificate_file or ""),
+        tls_key_file=os.fspath(tls.key_file or ""),
+        tls_checks_hostname=tls.checks_hostname,
+    )
+    return Order(name, start, prepared.python, details.resources.ram)

@@ -21,7 +21,7 @@ from typing import Any
 from geminga_functions.errors import PackageRefused
 from geminga_functions.instance.worker_link import loop_runner
 from geminga_functions.names import InstanceName
-from geminga_functions.runtime.channel import InstanceChannel
+from geminga_functions.runtime.channel import RunningInstance
 from geminga_functions.runtime.runner import Ending, Order
 from geminga_runtime.service import Service
 
@@ -42,7 +42,7 @@ class ThreadRunner(Service):
         self._serve = serve
 
     async def start(self, order: Order) -> ThreadInstance:
-        """As ``InstanceRunner.start``.
+        """Start an instance. Raises ``OSError`` if the machine cannot.
 
         Raises ``PackageRefused`` for a function that requires an environment of its own.
         """
@@ -51,58 +51,30 @@ class ThreadRunner(Service):
             raise PackageRefused(
                 "the package requires distributions, which instances in threads cannot have"
             )
+        # The same channel as that of a process, so that an instance is the same in both.
         ours, theirs = socket.socketpair()
         instance = ThreadInstance(order.name, self._serve, theirs)
         self.spawn(instance.follow(), name=f"thread of {order.name}")
         try:
-            await instance.channel.begin(ours, order)
+            await instance.begin(ours, order)
         except BaseException:
             instance.kill()
             raise
         return instance
 
 
-class ThreadInstance:
-    """``RunningInstance`` in a thread."""
+class ThreadInstance(RunningInstance):
+    """An instance in a thread. It cannot be forced: ``stop`` returns only when the code does."""
+
+    UNSTOPPED = "instance in a thread does not stop"
 
     def __init__(self, name: InstanceName, serve: Serve, theirs: socket.socket) -> None:
-        self.pid: int | None = None
-        self.channel = InstanceChannel(name)
-        self.started = self.channel.started
+        super().__init__(name, None, {"instance": str(name)})
         self._loop = asyncio.get_running_loop()
-        self.ended: asyncio.Future[Ending] = self._loop.create_future()
         # Its result is the traceback of what ended the thread, empty at an orderly end.
         self._thread_ended: asyncio.Future[str] = self._loop.create_future()
-        self._is_stopping = False
-        self._name = name
         # A daemon thread: one that hangs must not keep the worker from ending.
         Thread(target=self._run, args=(serve, theirs), name=str(name), daemon=True).start()
-
-    def extend_lease(self, until_s: float) -> None:
-        """As ``RunningInstance.extend_lease``."""
-        self.channel.extend_lease(until_s)
-
-    async def status(self, timeout_s: float) -> str | None:
-        """As ``RunningInstance.status``."""
-        return await self.channel.status(timeout_s)
-
-    async def stop(self, timeout_s: float) -> None:
-        """As ``RunningInstance.stop``; it returns only when the user's code does."""
-        self._is_stopping = True
-        self.channel.stop(timeout_s)
-        try:
-            async with asyncio.timeout(timeout_s):
-                await asyncio.shield(self.ended)
-        except TimeoutError:
-            log.warning("instance in a thread does not stop", extra={"instance": str(self._name)})
-        finally:
-            self.kill()
-        await asyncio.shield(self.ended)
-
-    def kill(self) -> None:
-        """As ``RunningInstance.kill``, as far as possible: closes the channel of the instance."""
-        self._is_stopping = True
-        self.channel.close()
 
     def _run(self, serve: Serve, theirs: socket.socket) -> None:
         """In the thread: run the instance to its end, and report it to the worker's loop."""
@@ -130,13 +102,13 @@ class ThreadInstance:
             # The last message of the instance may still be in the socket.
             with suppress(TimeoutError):
                 async with asyncio.timeout(LAST_WORDS_S):
-                    await self.channel.is_lost.wait()
-            if self.channel.failed is not None:
-                ending = self.channel.failed
+                    await self._is_lost.wait()
+            if self._failed is not None:
+                ending = self._failed
             elif self._is_stopping:
                 ending = Ending()
             else:
                 ending = Ending(trace or "the instance ended by itself", is_user_error=True)
         finally:
-            self.channel.close()
+            self._channel.close()
             self.ended.set_result(ending)

@@ -1,4 +1,4 @@
-"""The state of a function, kept in topics: the ``StateStore`` of instances, and what REST reads.
+"""The state of a function, kept in topics: what instances use, and what REST reads.
 
 Lanes are topics in the namespace of the workers' own topics. A lane is created by its first change,
 has one writer, and is followed by all others. The state is what all lanes together say (``table``).
@@ -83,6 +83,8 @@ class ChangelogState(Service):
         self._client = client
         self._namespace = namespace
         self._function = function
+        # The name of a lane follows it in that of the lane's topic.
+        self._prefix = lane_prefix(namespace, function)
         self._lane = lane
         self._is_alone = is_alone
         self._directory = directory
@@ -109,18 +111,13 @@ class ChangelogState(Service):
         self._is_used = False
         self._loop_thread = threading.get_ident()
 
-    # --- StateStore
+    # --- what instances and REST do with it
 
-    def counter(self, key: str) -> int:
-        """As ``StateView.counter``."""
+    def sum_of(self, key: str) -> int | None:
+        """As ``StateView.sum_of``."""
         self._use()
         with self._reading():
-            return self._table.counter(key)
-
-    def has_counter(self, key: str) -> bool:
-        """As ``StateView.has_counter``."""
-        with self._reading():
-            return self._table.has_counter(key)
+            return self._table.sum_of(key)
 
     def get(self, key: str) -> bytes | None:
         """As ``StateView.get``."""
@@ -131,7 +128,7 @@ class ChangelogState(Service):
     def version(self, key: str) -> int:
         """The version of a value, 0 if it never had one."""
         with self._reading():
-            return self._table.version(key)
+            return self._table.value(key)[0]
 
     def apply(self, changes: Changes) -> None:
         """As ``State.apply``; stored by ``commit``."""
@@ -140,7 +137,8 @@ class ChangelogState(Service):
             # an unknown lane would never count.
             self._use()
         with self._reading():
-            self._table.stage(self._table.records_of(self._lane, changes))
+            # From now on code of this instance reads them; others do so once they are stored.
+            self._table.staged |= self._table.records_of(self._lane, changes)
 
     def _use(self) -> None:
         """Look for new lanes from now on.
@@ -150,12 +148,17 @@ class ChangelogState(Service):
         it sees them a moment later.
         """
         if not self._is_used:
+            # On the loop, to wait for the loop would never end.
             if threading.get_ident() != self._loop_thread:
                 asyncio.run_coroutine_threadsafe(self.begin_use(), self._loop).result()
             self._is_used = True
 
     async def begin_use(self) -> None:
-        """As ``StateStore.begin_use``."""
+        """Read what all instances have stored by now, and follow what they store from now on.
+
+        The first use in the thread of the user's code does that by itself. Code on the loop cannot
+        wait for it, so this must be called before. Raises ``GemingaError``.
+        """
         await self.refresh()
         self._is_used = True
 
@@ -171,9 +174,9 @@ class ChangelogState(Service):
             raise
 
     async def commit(self) -> None:
-        """As ``StateStore.commit``: after a crash all of the changes are there, or none.
+        """Store all applied changes: after a crash all of them are there, or none.
 
-        Raises ``ProducerFenced`` if another instance has taken the lane.
+        Raises ``GemingaError``: ``ProducerFenced`` if another instance has taken the lane.
         """
         # Even if nothing was changed: results may rest on something that was read wrong.
         self._check()
@@ -184,7 +187,11 @@ class ChangelogState(Service):
         await self._store(self._lane, lambda: dict(self._table.staged))
 
     async def claim(self, partition: str) -> Commit | None:
-        """As ``StateStore.claim``."""
+        """Become the only instance that commits inputs of a partition.
+
+        Returns the last commit of its inputs, whichever instance made it, None if there is none.
+        After that the state has all that any instance had stored. Raises ``GemingaError``.
+        """
         lane = lane_of_partition(partition)
         async with self._moving:
             self._check()
@@ -192,12 +199,16 @@ class ChangelogState(Service):
             if lane in lanes and lane not in self._writers:
                 # First the earlier owner is fenced, then what it has committed is read.
                 await self._open_writer(lane)
-            await self._catch_up_all(sorted(self._of_others(lanes) | self._behind))
+            await _all(map(self._catch_up, sorted(self._of_others(lanes) | self._behind)))
         with self._lock:
             return self._table.commit_of(lane)
 
     async def commit_inputs(self, partition: str, changes: Changes, commit: Commit) -> None:
-        """As ``StateStore.commit_inputs``."""
+        """Store and apply the changes of inputs of a partition, together with ``commit``.
+
+        Raises ``GemingaError``: ``ProducerFenced`` where another instance has claimed the
+        partition; then nothing is changed.
+        """
         lane = lane_of_partition(partition)
         if not self._is_used and (changes.values or changes.counters):
             await self.begin_use()
@@ -214,9 +225,10 @@ class ChangelogState(Service):
                 # First of all, since a writer that cannot be closed must not be used again either.
                 writers = [self._writers.pop(each) for each in partitions]
                 self._behind.difference_update(partitions)
+                # What another instance adds to them from now on has to be read.
                 self._made.difference_update(partitions)
-                await _all(writer.close() for writer in writers)
-                await self._catch_up_all(partitions)
+                await _all(writer.producer.close() for writer in writers)
+                await _all(map(self._catch_up, partitions))
             raise
 
     async def refresh(self) -> None:
@@ -226,8 +238,7 @@ class ChangelogState(Service):
         """
         async with self._moving:
             self._check()
-            lanes = await self._lanes()
-            await self._catch_up_all(sorted(self._of_others(lanes)))
+            await _all(map(self._catch_up, sorted(self._of_others(await self._lanes()))))
 
     async def _store(self, lane: str, make: Callable[[], dict[str, bytes]]) -> None:
         """Store the records that ``make`` returns, if any, in a lane that is written here."""
@@ -249,8 +260,8 @@ class ChangelogState(Service):
         except BaseException as error:
             # If it is stored nevertheless, the next count in the lane would lack it. If it is not,
             # staged records that code has read already are never stored. Either way the state ends.
-            topic = self._topic(lane)
-            self._fail(error if isinstance(error, Exception) else StateInDoubt(topic))
+            doubt = StateInDoubt(self._prefix + lane)
+            self._fail(error if isinstance(error, Exception) else doubt)
             raise
 
     def _fail(self, error: Exception) -> None:
@@ -283,19 +294,19 @@ class ChangelogState(Service):
         async with self._moving:
             lanes = await self._lanes()
             # The topics of these lanes were deleted since the copy was made.
-            for lane in self._table.lanes - lanes.keys():
+            for lane in self._table.records.summaries.keys() - lanes.keys():
                 self._table.forget(lane)
             for lane in sorted(lanes):
                 # First earlier writers are fenced, then what they have stored is read.
                 if lane == self._lane or (self._is_alone and lane.startswith(PARTITION_PREFIX)):
                     await self._open_writer(lane)
-            await self._catch_up_all(sorted(self._of_others(lanes) | self._behind))
+            await _all(map(self._catch_up, sorted(self._of_others(lanes) | self._behind)))
         if lanes:
             log.info("state read", extra={"lanes": len(lanes), "records_read": self.records_read})
         self.spawn_every(REFRESH_S, self._refresh, name="lanes of state")
 
     async def _close_lanes(self) -> None:
-        closing = [each.close() for each in self._writers.values()]
+        closing = [each.producer.close() for each in self._writers.values()]
         closing += [each.reader.close() for each in self._followed.values()]
         await _all(closing)
 
@@ -308,11 +319,8 @@ class ChangelogState(Service):
         """Follow new lanes, and those that could not be read any further."""
         if self._is_used and not self.failure.done():
             async with self._moving:
-                lanes = await self._lanes()
-                await self._catch_up_all(sorted(self._of_others(lanes) - self._followed.keys()))
-
-    async def _catch_up_all(self, lanes: Sequence[str]) -> None:
-        await _all(self._catch_up(lane) for lane in lanes)
+                new = self._of_others(await self._lanes()) - self._followed.keys()
+                await _all(map(self._catch_up, sorted(new)))
 
     async def _catch_up(self, lane: str) -> None:
         """Read a lane to its end, and follow it from there if others write it.
@@ -350,7 +358,7 @@ class ChangelogState(Service):
         cannot be told apart, so ``StateDamaged`` is raised.
         """
         with self._lock:
-            is_held = lane in self._table.lanes
+            is_held = lane in self._table.records.summaries
             position = self._table.begin(lane)
         try:
             return await self._read_from(lane, position)
@@ -383,13 +391,14 @@ class ChangelogState(Service):
     async def _reader(self, lane: str, position: tuple[int, int] | None) -> geminga.Reader[bytes]:
         start = geminga.EARLIEST if position is None else geminga.MessageId(*position)
         return await self._client.reader(
-            self._topic(lane), start, start_inclusive=True, read_compacted=True
+            self._prefix + lane, start, start_inclusive=True, read_compacted=True
         )
 
     async def _read_whole(self, lane: str, reader: geminga.Reader[bytes]) -> None:
         """Read to the end. Raises ``StateDamaged``, ``ClientError``."""
         messages: list[geminga.Message[bytes]] = []
         while await reader.has_message_available():
+            # A counted lane is taken in as it is read: none is held in memory as a whole.
             messages += await reader.read_many(READ_AT_ONCE)
             if lane != REST_LANE:
                 self._take(lane, messages)
@@ -441,21 +450,20 @@ class ChangelogState(Service):
             return self._writers[lane]
         async with self._moving:
             if lane not in self._writers:
-                writer = await LaneWriter.open(self._client, lane, self._topic(lane))
+                topic = self._prefix + lane
+                writer = await LaneWriter.open(self._client, lane, topic)
                 try:
                     if lane != REST_LANE:
                         await writer.write({MARK: MARK_RECORD})
-                        await self._check_new(lane)
+                        # What an earlier writer had in flight is stored by now, or never will be.
+                        if await self._has_records(lane):
+                            raise StateChanged(topic)  # noqa: TRY301 - closes the producer, too
                         self._made.add(lane)
                 except BaseException:
-                    await writer.close()
+                    await writer.producer.close()
                     raise
                 self._writers[lane] = writer
         return self._writers[lane]
-
-    async def _check_new(self, lane: str) -> None:
-        if await self._has_records(lane):
-            raise StateChanged(self._topic(lane))
 
     async def _has_records(self, lane: str) -> bool:
         """Whether a lane has records other than the marks of its writers."""
@@ -468,7 +476,7 @@ class ChangelogState(Service):
 
     async def _open_writer(self, lane: str) -> None:
         """Become the writer of a lane that exists; what it has is to be read after that."""
-        writer = await LaneWriter.open(self._client, lane, self._topic(lane))
+        writer = await LaneWriter.open(self._client, lane, self._prefix + lane)
         self._writers[lane] = writer
         if lane != REST_LANE:
             self._behind.add(lane)
@@ -479,12 +487,10 @@ class ChangelogState(Service):
     async def _lanes(self) -> dict[str, str]:
         return await lanes_of(self._client, self._namespace, self._function)
 
-    def _topic(self, lane: str) -> str:
-        return lane_prefix(self._namespace, self._function) + lane
-
 
 async def _all(works: Iterable[Coroutine[Any, Any, object]]) -> None:
     """Run all coroutines side by side; raises the first error once all of them have ended."""
+    # Not one error at once: what the others open or close must not be left halfway.
     for result in await asyncio.gather(*works, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result

@@ -17,12 +17,11 @@ class StateView(Protocol):
         """The value of a key, None if it has none."""
         ...
 
-    def counter(self, key: str) -> int:
-        """The value of a counter, 0 if there is no such counter."""
-        ...
+    def sum_of(self, key: str) -> int | None:
+        """The value of a counter; None if nothing was added to it since it was last removed.
 
-    def has_counter(self, key: str) -> bool:
-        """Whether something was added to the counter since it was last removed."""
+        A counter that 0 was added to exists, which one that was removed does not.
+        """
         ...
 
 
@@ -47,10 +46,6 @@ class CounterChange:
     # None if nothing was added, which differs from 0: adding 0 makes a counter.
     added: int | None = None
 
-    def add(self, amount: int) -> None:
-        """Add ``amount``, which may be 0."""
-        self.added = (self.added or 0) + amount
-
 
 class Changes:
     """Changes on top of ``base``, which stays as it is. One thread at a time uses them."""
@@ -65,24 +60,20 @@ class Changes:
         self._base = base
 
     def increment(self, key: str, amount: int) -> None:
-        """Add to a counter, which begins with 0."""
+        """Add ``amount``, which may be 0, to a counter, which begins with 0."""
         self.is_used = True
-        self.counters.setdefault(key, CounterChange()).add(amount)
+        change = self.counters.setdefault(key, CounterChange())
+        change.added = (change.added or 0) + amount
 
-    def counter(self, key: str) -> int:
-        """As ``StateView.counter``."""
+    def sum_of(self, key: str) -> int | None:
+        """As ``StateView.sum_of``."""
         self.is_used = True
         change = self.counters.get(key)
         if change is None:
-            return self._base.counter(key)
-        return (change.added or 0) + (0 if change.is_removed else self._base.counter(key))
-
-    def has_counter(self, key: str) -> bool:
-        """As ``StateView.has_counter``."""
-        change = self.counters.get(key)
-        if change is None:
-            return self._base.has_counter(key)
-        return change.added is not None
+            return self._base.sum_of(key)
+        if change.is_removed:
+            return change.added
+        return (self._base.sum_of(key) or 0) + (change.added or 0)
 
     def put(self, key: str, value: bytes) -> None:
         """Set the value of a key."""
@@ -99,7 +90,7 @@ class Changes:
         # Only what exists: a record of a removal stays in the lane.
         if self.get(key) is not None:
             self.values[key] = None
-        if self.has_counter(key):
+        if self.sum_of(key) is not None:
             self.counters[key] = CounterChange(is_removed=True)
 
     def apply(self, changes: Changes) -> None:
@@ -111,7 +102,7 @@ class Changes:
                 # The removal undoes what these changes have added before.
                 self.counters[key] = CounterChange(is_removed=True, added=later.added)
             elif later.added is not None:
-                self.counters.setdefault(key, CounterChange()).add(later.added)
+                self.increment(key, later.added)
 
     @property
     def size(self) -> int:

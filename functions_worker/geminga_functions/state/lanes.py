@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import geminga
 from geminga_functions.errors import StateTooLarge
@@ -44,9 +45,11 @@ async def lanes_of(
     """The lanes of a function that exist, and their topics. Raises ``ClientError``."""
     prefix = lane_prefix(namespace, function)
     topics = await client.topics(namespace)
+    # The prefix ends with a digest and a dash: it is that of no other function.
     return {topic.removeprefix(prefix): topic for topic in topics if topic.startswith(prefix)}
 
 
+@dataclass(slots=True, eq=False)
 class LaneWriter:
     """Writes one lane.
 
@@ -54,21 +57,23 @@ class LaneWriter:
     have several writers, since every worker writes it.
     """
 
-    def __init__(self, producer: geminga.EntryProducer) -> None:
-        # Held from reading what the lane has until records that depend on it are stored.
-        self.turn = asyncio.Lock()
-        self._producer = producer
-        # Of the next record: the topic deduplicates by it.
-        self._sequence_id = producer.known_sequence_id + 1
+    # To be closed by the user of the writer; the lane stays as it is.
+    producer: geminga.EntryProducer
+    # Of the next record: the topic deduplicates by it.
+    sequence_id: int
+    # Held from reading what the lane has until records that depend on it are stored.
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @classmethod
     async def open(cls, client: geminga.Client, lane: str, topic: str) -> LaneWriter:
         """Become the writer of a lane, which need not exist. Raises ``ClientError``."""
         mode = geminga.AccessMode.EXCLUSIVE_WITH_FENCING
+        # Every worker may write it at any time, and none may fence another.
         if lane == REST_LANE:
             mode = geminga.AccessMode.SHARED
         # No time-out: after one it would be unknown whether a commit is stored.
-        return cls(await client.entry_producer(topic, access_mode=mode, send_timeout_s=None))
+        producer = await client.entry_producer(topic, access_mode=mode, send_timeout_s=None)
+        return cls(producer, producer.known_sequence_id + 1)
 
     async def write(self, records: Mapping[str, bytes]) -> tuple[int, int] | None:
         """Store records by their keys, as one entry: all of them or none.
@@ -81,13 +86,10 @@ class LaneWriter:
         keys, payloads = list(records), list(records.values())
         attributes = geminga.encode_attributes(len(records), keys=keys)
         size = sum(map(len, payloads)) + sum(map(len, attributes))
-        if size > self._producer.message_bytes_max:
-            raise StateTooLarge(size, self._producer.message_bytes_max)
-        await self._producer.send(payloads, attributes, self._sequence_id)
-        self._sequence_id += len(records)
-        await self._producer.flush()
-        return self._producer.last_position
-
-    async def close(self) -> None:
-        """Close the producer; the lane stays as it is."""
-        await self._producer.close()
+        if size > self.producer.message_bytes_max:
+            raise StateTooLarge(size, self.producer.message_bytes_max)
+        await self.producer.send(payloads, attributes, self.sequence_id)
+        # Before the flush: records that were sent use up their ids, whether or not they get stored.
+        self.sequence_id += len(records)
+        await self.producer.flush()
+        return self.producer.last_position

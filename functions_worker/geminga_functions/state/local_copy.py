@@ -16,7 +16,7 @@ from __future__ import annotations
 import gc
 import logging
 import shutil
-from collections.abc import Collection, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from typing import Any, cast
 import msgpack
 
 from geminga_functions.errors import LocalCopyFailed
-from geminga_functions.state.records import LaneSummary
+from geminga_functions.state.records import LaneSummary, Records
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +48,8 @@ DROPPED_AT_ONCE = 10_000
 IN_USE_WORDS = "lock file"
 
 
-class LocalCopy:
-    """``Records`` in ``directory``, which the first record creates.
+class LocalCopy(Records):
+    """Records in ``directory``, which the first record creates.
 
     Most functions have no state, and then need neither RocksDB nor its memory. One thread at a time
     uses a copy. Methods raise ``LocalCopyFailed`` if the disk fails or what is on it is damaged, in
@@ -57,10 +57,10 @@ class LocalCopy:
     """
 
     def __init__(self, directory: Path) -> None:
+        super().__init__()
         self._directory = directory
         # None until there is a record.
         self._database: Any = None
-        self._summaries: dict[str, LaneSummary] = {}
         # The records of a key, by lane; keys in the order of their last use.
         self._cache: dict[str, dict[str, bytes]] = {}
         self._cached_bytes = 0
@@ -99,14 +99,6 @@ class LocalCopy:
             found = self._database.get(RECORD + _encoded(key) + END_OF_KEY + lane.encode())
         return None if found is None else bytes(found)
 
-    def lanes(self) -> Collection[str]:
-        """As ``Records.lanes``."""
-        return self._summaries.keys()
-
-    def summary(self, lane: str) -> LaneSummary:
-        """As ``Records.summary``."""
-        return self._summaries.get(lane, LaneSummary())
-
     def write(self, lane: str, records: Mapping[str, bytes], summary: LaneSummary) -> None:
         """As ``Records.write``."""
         self._check()
@@ -121,7 +113,7 @@ class LocalCopy:
         fields = [FORMAT, summary.keys, summary.digest, ledger_id, entry_id]
         batch.put(LANE + lane.encode(), cast("bytes", msgpack.packb(fields)))
         self._apply(batch)
-        self._summaries[lane] = summary
+        self.summaries[lane] = summary
         for key, record in records.items():
             cached = self._cache.get(key)
             if cached is not None:
@@ -148,13 +140,14 @@ class LocalCopy:
                     batch = self._new_batch()
         batch.delete(LANE + lane.encode())
         self._apply(batch)
-        self._summaries.pop(lane, None)
+        self.summaries.pop(lane, None)
 
     def close(self) -> None:
         """Flush and close the copy, for the next one to open; remove it if it has failed."""
         self._is_closed = True
         if self._database is None:
             return
+        # Whatever happens below, it is not closed a second time.
         database, self._database = self._database, None
         if not self._has_failed:
             try:
@@ -179,8 +172,8 @@ class LocalCopy:
         """Open the copy, or begin an empty one if it is damaged."""
         try:
             self._open_database()
-            self._load_summaries()
         except LocalCopyFailed as error:
+            # Another process has it open: it must not be removed.
             if IN_USE_WORDS in str(error):
                 raise
             log.warning(
@@ -192,11 +185,12 @@ class LocalCopy:
                 self._database = None
             gc.collect()  # a half-read table would keep the directory locked
             shutil.rmtree(self._directory, ignore_errors=True)
-            self._summaries = {}
+            self.summaries = {}
             self._has_failed = False
             self._open_database()
 
     def _open_database(self) -> None:
+        """Open the database, and load the summaries of lanes. Raises ``LocalCopyFailed``."""
         import rocksdict  # noqa: PLC0415 - 10 MB, which functions without state do not need
 
         # Raw mode: keys and values are bytes, without a type that rocksdict would add.
@@ -204,6 +198,7 @@ class LocalCopy:
         options = rocksdict.Options(raw_mode=True)
         options.create_if_missing(create_if_missing=True)
         options.set_write_buffer_size(WRITE_BUFFER_BYTES)
+        # RocksDB keeps a thousand of its own logs by default.
         options.set_keep_log_file_num(LOG_FILES_KEPT)
         options.set_max_open_files(OPEN_FILES_MAX)
         self._write_options = rocksdict.WriteOptions()
@@ -212,20 +207,22 @@ class LocalCopy:
         with self._failures():
             self._directory.mkdir(parents=True, exist_ok=True)
             self._database = rocksdict.Rdict(str(self._directory), options)
+        for lane, value in self._scan(LANE):
+            try:
+                fields: object = msgpack.unpackb(value)
+            except (ValueError, msgpack.UnpackException):
+                fields = value
+            match fields:
+                case [1, int(keys), int(digest), int(ledger_id), int(entry_id)]:
+                    at = (ledger_id, entry_id)
+                    position = None if at == NO_POSITION else at
+                    self.summaries[str(lane, "utf-8")] = LaneSummary(keys, digest, position)
+                case other:
+                    raise LocalCopyFailed(self._directory, f"{other!r} is no summary of a lane")
 
     def _apply(self, batch: Any) -> None:  # noqa: ANN401 - rocksdict is imported late
         with self._failures():
             self._database.write(batch, self._write_options)
-
-    def _load_summaries(self) -> None:
-        for lane, value in self._scan(LANE):
-            match _fields(value):
-                case [1, int(keys), int(digest), int(ledger_id), int(entry_id)]:
-                    at = (ledger_id, entry_id)
-                    position = None if at == NO_POSITION else at
-                    self._summaries[str(lane, "utf-8")] = LaneSummary(keys, digest, position)
-                case other:
-                    raise LocalCopyFailed(self._directory, f"{other!r} is no summary of a lane")
 
     def _scan(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The entries whose keys begin with ``start``: the rest of the key, and the value."""
@@ -255,13 +252,6 @@ class LocalCopy:
 def _encoded(key: str) -> bytes:
     # A function may use any text as a key, even with half a surrogate pair, which UTF-8 lacks.
     return key.encode("utf-8", "surrogatepass")
-
-
-def _fields(value: bytes) -> object:
-    try:
-        return msgpack.unpackb(value)
-    except (ValueError, msgpack.UnpackException):
-        return value
 
 
 def _size(key: str, by_lane: Mapping[str, bytes]) -> int:

@@ -54,12 +54,8 @@ class OpenStates(Service):
         self._namespace = namespace
         self._directory = directory
         self._clock = clock
-        self._states: dict[FunctionName, OpenState] = {}
-
-    @property
-    def names(self) -> frozenset[FunctionName]:
-        """The functions whose states are open."""
-        return frozenset(self._states)
+        # Those that are open, or about to be; requests add them, ``close_but`` takes them out.
+        self.open: dict[FunctionName, OpenState] = {}
 
     @asynccontextmanager
     async def use(self, name: FunctionName) -> AsyncGenerator[ChangelogState]:
@@ -67,7 +63,8 @@ class OpenStates(Service):
 
         Raises ``ClientError``, ``StateDamaged``, ``LocalCopyFailed``.
         """
-        found = self._states.setdefault(name, OpenState())
+        found = self.open.setdefault(name, OpenState())
+        # Before any wait: a state with users is not closed for being idle.
         found.users += 1
         try:
             async with found.turn:
@@ -78,9 +75,11 @@ class OpenStates(Service):
                     copy = (
                         None if self._directory is None else self._directory / digest_of(str(name))
                     )
+                    # As a writer of REST's lane, which fences no instance.
                     state = ChangelogState(
                         self._client, self._namespace, name, REST_LANE, directory=copy
                     )
+                    # Not ``async with``: it stays open beyond this request.
                     await state.__aenter__()
                     found.state = state
                 else:
@@ -96,18 +95,27 @@ class OpenStates(Service):
             found.users -= 1
             found.used_s = self._clock.monotonic()
             if found.state is None and not found.users and not found.turn.locked():
-                self._states.pop(name, None)
+                self.open.pop(name, None)
 
     async def close_but(self, known: Container[FunctionName]) -> None:
         """Close the states of functions that are not ``known``.
 
         The topics of their lanes cannot be deleted while a state is open here.
         """
-        await self._close_states([name for name in self._states if name not in known])
+        for name in [name for name in self.open if name not in known]:
+            found = self.open.get(name)
+            if found is None:
+                continue  # a request that failed has taken it out meanwhile
+            async with found.turn:
+                await self._end(found)
+            # A request that waited for the turn meanwhile opens the state again.
+            if not found.users:
+                self.open.pop(name, None)
 
     async def _open(self, stack: AsyncExitStack) -> None:
         self._remove_copies()
         stack.callback(self._remove_copies)
+        # Closed before the copies are removed, which they write to while they close.
         stack.push_async_callback(self.close_but, ())
         self.spawn_every(IDLE_CHECK_S, self._close_idle, name="idle states")
 
@@ -122,20 +130,6 @@ class OpenStates(Service):
 
     async def _close_idle(self) -> None:
         now_s = self._clock.monotonic()
-        idle = [
-            name
-            for name, each in self._states.items()
-            if not each.users and now_s - each.used_s >= IDLE_S
-        ]
-        await self._close_states(idle)
-
-    async def _close_states(self, names: list[FunctionName]) -> None:
-        for name in names:
-            found = self._states.get(name)
-            if found is None:
-                continue
-            async with found.turn:
-                await self._end(found)
-            # A request that waited for the turn meanwhile opens the state again.
-            if not found.users:
-                self._states.pop(name, None)
+        await self.close_but(
+            {name for name, each in self.open.items() if each.users or now_s - each.used_s < IDLE_S}
+        )

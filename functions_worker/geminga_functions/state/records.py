@@ -1,16 +1,17 @@
 """The records that are held of a state's lanes: for each lane, the newest record of each key.
 
-``MemoryRecords`` holds them in memory. ``local_copy`` holds them on the worker's disk, for states
-that are larger, and so that an instance which is started again does not read all of them anew.
+``Records`` holds them in memory. ``local_copy`` holds them on the worker's disk, for states that
+are larger, and so that an instance which is started again does not read all of them anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Protocol
 
+# Enough to notice damage. The digests are no protection against an attacker, who could choose
+# records whose digests cancel each other out.
 DIGEST_BYTES = 8
 
 
@@ -26,67 +27,40 @@ class LaneSummary:
     position: tuple[int, int] | None = None
 
 
-class Records(Protocol):
-    """The records of some lanes. Its methods raise ``LocalCopyFailed`` if the disk fails."""
+# Of a lane that no record is held of.
+NO_RECORDS = LaneSummary()
+
+
+@dataclass(eq=False)
+class Records:
+    """The records of some lanes, in memory.
+
+    A subclass may hold them elsewhere: its methods raise ``LocalCopyFailed`` if a disk fails.
+    """
+
+    # By lane: the summary that came with its last ``write``. A lane that no record is held of has
+    # none.
+    summaries: dict[str, LaneSummary] = field(default_factory=dict, init=False)
+    # By key and lane: a value is merged from the records of one key in all lanes.
+    _by_key: dict[str, dict[str, bytes]] = field(default_factory=dict, init=False)
 
     def of(self, key: str) -> Mapping[str, bytes]:
         """The records of a key, by lane. Callers must not change what is returned."""
-        ...
-
-    def record(self, lane: str, key: str) -> bytes | None:
-        """The record of a key in one lane, None if it has none."""
-        ...
-
-    def lanes(self) -> Collection[str]:
-        """The lanes that some records are held of."""
-        ...
-
-    def summary(self, lane: str) -> LaneSummary:
-        """The summary that came with the last ``write`` of the lane."""
-        ...
-
-    def write(self, lane: str, records: Mapping[str, bytes], summary: LaneSummary) -> None:
-        """Hold these records of a lane, by their keys, and its new summary: both or none."""
-        ...
-
-    def drop(self, lane: str) -> None:
-        """Forget a lane."""
-        ...
-
-
-class MemoryRecords:
-    """``Records`` in memory."""
-
-    def __init__(self) -> None:
-        # By key and lane: a value is merged from the records of one key in all lanes.
-        self._by_key: dict[str, dict[str, bytes]] = {}
-        self._summaries: dict[str, LaneSummary] = {}
-
-    def of(self, key: str) -> Mapping[str, bytes]:
-        """As ``Records.of``."""
         return self._by_key.get(key, {})
 
     def record(self, lane: str, key: str) -> bytes | None:
-        """As ``Records.record``."""
+        """The record of a key in one lane, None if it has none."""
         return self._by_key.get(key, {}).get(lane)
 
-    def lanes(self) -> Collection[str]:
-        """As ``Records.lanes``."""
-        return self._summaries.keys()
-
-    def summary(self, lane: str) -> LaneSummary:
-        """As ``Records.summary``."""
-        return self._summaries.get(lane, LaneSummary())
-
     def write(self, lane: str, records: Mapping[str, bytes], summary: LaneSummary) -> None:
-        """As ``Records.write``."""
-        self._summaries[lane] = summary
+        """Hold these records of a lane, by their keys, and its new summary: both or none."""
+        self.summaries[lane] = summary
         for key, record in records.items():
             self._by_key.setdefault(key, {})[lane] = record
 
     def drop(self, lane: str) -> None:
-        """As ``Records.drop``."""
-        self._summaries.pop(lane, None)
+        """Forget a lane."""
+        self.summaries.pop(lane, None)
         for by_lane in self._by_key.values():
             by_lane.pop(lane, None)
 

@@ -29,14 +29,14 @@ writers, and therefore no count.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import msgpack
 
 from geminga_functions.errors import StateDamaged
 from geminga_functions.state.changes import Changes
-from geminga_functions.state.records import LaneSummary, MemoryRecords, Records, record_digest
+from geminga_functions.state.records import NO_RECORDS, LaneSummary, Records, record_digest
 
 REST_LANE = "rest"
 FORMAT = 1
@@ -80,42 +80,37 @@ class Entry:
     after: LaneSummary
 
 
+@dataclass(slots=True, eq=False)
 class StateTable:
     """The state as far as its lanes have been read, together with changes that are not stored yet.
 
     ``lane`` is the lane of the writer that uses this table. ``records`` holds the records of lanes.
     """
 
-    def __init__(self, lane: str, records: Records | None = None) -> None:
-        self._lane = lane
-        self._records: Records = records or MemoryRecords()
-        # The records of REST's lane. They are always held in memory: without a count, a local copy
-        # could not be compared with the lane.
-        self._uncounted = MemoryRecords()
-        # Records of the writer's lane that apply here already, and are not stored yet.
-        self._staged: dict[str, bytes] = {}
-        # By lane: the keys and the digest of the newest count that was read or written.
-        self._counts: dict[str, tuple[int, int]] = {}
-        # Lanes whose last entry has not been read to its end.
-        self._unfinished: set[str] = set()
+    lane: str
+    # Of all lanes but REST's.
+    records: Records = field(default_factory=Records)
+    # Records of the writer's lane that apply here already, and are not stored yet. The writer adds
+    # them; ``keep`` takes them out.
+    staged: dict[str, bytes] = field(default_factory=dict, init=False)
+    # The records of REST's lane. They are always held in memory: without a count, a local copy
+    # could not be compared with the lane.
+    _uncounted: Records = field(default_factory=Records, init=False)
+    # By lane: the keys and the digest of the newest count that was read or written.
+    _counts: dict[str, tuple[int, int]] = field(default_factory=dict, init=False)
+    # Lanes whose last entry has not been read to its end.
+    _unfinished: set[str] = field(default_factory=set, init=False)
 
     # --- reading
 
     def get(self, key: str) -> bytes | None:
-        """The value of a key, None if it has none."""
-        return self._value(key)[1]
+        """As ``StateView.get``."""
+        return self.value(key)[1]
 
-    def version(self, key: str) -> int:
-        """The version of a value, 0 if it never had one."""
-        return self._value(key)[0]
-
-    def counter(self, key: str) -> int:
-        """The value of a counter, 0 if there is no such counter."""
-        return sum(added or 0 for added in self._added(key)[1].values())
-
-    def has_counter(self, key: str) -> bool:
-        """Whether something was added to a counter since it was last removed."""
-        return any(added is not None for added in self._added(key)[1].values())
+    def sum_of(self, key: str) -> int | None:
+        """As ``StateView.sum_of``."""
+        added = [each for each in self._added(key)[1].values() if each is not None]
+        return sum(added) if added else None
 
     def commit_of(self, lane: str) -> Commit | None:
         """The last commit in the lane of an input partition, None if there is none."""
@@ -123,8 +118,11 @@ class StateTable:
         # ``_decoded`` gives a commit for this key.
         return None if record is None else cast("Commit", _decoded(lane, COMMIT, record))
 
-    def _value(self, key: str) -> tuple[int, bytes | None]:
-        """The version and the data of a value: those of the record that counts."""
+    def value(self, key: str) -> tuple[int, bytes | None]:
+        """The version of a value, 0 if it never had one, and its bytes, None if it has none now.
+
+        Of all lanes, the record that counts has them.
+        """
         found: tuple[int, str, bytes | None] = (0, "", None)
         for lane, record in self._of(VALUE + key).items():
             version, data = cast("tuple[int, bytes | None]", _decoded(lane, VALUE + key, record))
@@ -134,6 +132,7 @@ class StateTable:
 
     def _added(self, key: str) -> tuple[int, dict[str, int | None]]:
         """The newest epoch of a counter, and by lane what was added in it."""
+        # Epochs begin with 0, as a counter that was never removed has it.
         newest, by_lane = 0, dict[str, int | None]()
         for lane, record in self._of(COUNTER + key).items():
             epoch, added = cast("tuple[int, int | None]", _decoded(lane, COUNTER + key, record))
@@ -146,12 +145,12 @@ class StateTable:
 
     def _of(self, record_key: str) -> Mapping[str, bytes]:
         """The records of a key, by lane, staged ones included."""
-        found = self._records.of(record_key)
+        found = self.records.of(record_key)
         uncounted = self._uncounted.of(record_key)
-        staged = self._staged.get(record_key)
+        staged = self.staged.get(record_key)
         if uncounted:
             found = {**found, **uncounted}
-        return found if staged is None else {**found, self._lane: staged}
+        return found if staged is None else {**found, self.lane: staged}
 
     # --- changing
 
@@ -159,29 +158,23 @@ class StateTable:
         """The records, by their keys, that make these changes when they are written to a lane."""
         records: dict[str, tuple[object, ...]] = {}
         for key, data in changes.values.items():
-            version, before = self._value(key)
+            version, before = self.value(key)
             # To remove what does not exist needs no record.
             if data is not None or before is not None:
+                # Higher than every version that this table has read, so that it counts everywhere.
                 records[VALUE + key] = FORMAT, version + 1, data
         for key, change in changes.counters.items():
             epoch, by_lane = self._added(key)
             # A record has the whole sum of its lane in the epoch, not only what is added now.
             added = by_lane.get(lane)
+            # All lanes begin anew with a higher epoch: their sums of earlier ones do not count any
+            # more.
             if change.is_removed:
                 epoch, added = epoch + 1, None
             if change.added is not None:
                 added = (added or 0) + change.added
             records[COUNTER + key] = FORMAT, epoch, added
         return {key: cast("bytes", msgpack.packb(record)) for key, record in records.items()}
-
-    def stage(self, records: Mapping[str, bytes]) -> None:
-        """Let records of the writer's lane apply here before they are stored."""
-        self._staged |= records
-
-    @property
-    def staged(self) -> Mapping[str, bytes]:
-        """The records of the writer's lane that are not stored yet."""
-        return self._staged
 
     def entry_of(self, lane: str, records: Mapping[str, bytes]) -> Entry:
         """The next entry of a lane: ``records``, and the count of the lane behind them.
@@ -204,23 +197,23 @@ class StateTable:
             self._uncounted.write(lane, records, after)
         else:
             if position is None:
-                position = self._records.summary(lane).position
-            self._records.write(lane, records, replace(after, position=position))
+                position = self.records.summaries.get(lane, NO_RECORDS).position
+            self.records.write(lane, records, replace(after, position=position))
             self._counts[lane] = after.keys, after.digest
-        if lane == self._lane:
+        if lane == self.lane:
             # A key that was changed again since the entry was made stays staged.
             for key, record in records.items():
-                if self._staged.get(key) is record:
-                    del self._staged[key]
+                if self.staged.get(key) is record:
+                    del self.staged[key]
 
     def _with(
         self, lane: str, records: Mapping[str, bytes], position: tuple[int, int] | None = None
     ) -> LaneSummary:
         """The summary of a lane with these records in place of the older ones of their keys."""
-        before = self._records.summary(lane)
+        before = self.records.summaries.get(lane, NO_RECORDS)
         keys, digest = before.keys, before.digest
         for key, record in records.items():
-            old = self._records.record(lane, key)
+            old = self.records.record(lane, key)
             if old is None:
                 keys += 1
             else:
@@ -230,11 +223,6 @@ class StateTable:
 
     # --- reading lanes
 
-    @property
-    def lanes(self) -> frozenset[str]:
-        """The lanes that records are held of, without REST's."""
-        return frozenset(self._records.lanes())
-
     def begin(self, lane: str) -> tuple[int, int] | None:
         """Begin to read a lane anew.
 
@@ -242,7 +230,7 @@ class StateTable:
         """
         self._counts.pop(lane, None)
         self._unfinished.discard(lane)
-        return self._records.summary(lane).position
+        return self.records.summaries.get(lane, NO_RECORDS).position
 
     def take(self, lane: str, read: Iterable[tuple[str, bytes, tuple[int, int]]]) -> None:
         """Take in what was read from a lane: keys, records, and the positions of their entries.
@@ -253,6 +241,7 @@ class StateTable:
         position: tuple[int, int] | None = None
         for key, record, at in read:
             fields = _decoded(lane, key, record)
+            # It says only that a writer came.
             if key == MARK:
                 continue
             if key == COUNT:
@@ -261,11 +250,12 @@ class StateTable:
                 self._unfinished.discard(lane)
             else:
                 new[key] = record
+                # Until the count that ends its entry is read.
                 self._unfinished.add(lane)
         if lane == REST_LANE:
             self._uncounted.write(lane, new, LaneSummary())
         elif new or position is not None:
-            self._records.write(lane, new, self._with(lane, new, position))
+            self.records.write(lane, new, self._with(lane, new, position))
 
     def check(self, lane: str, *, is_at_end: bool = True) -> None:
         """Compare the records that are held of a lane with its count. Raises ``StateDamaged``.
@@ -276,7 +266,7 @@ class StateTable:
         """
         if lane == REST_LANE or (lane in self._unfinished and not is_at_end):
             return
-        held = self._records.summary(lane)
+        held = self.records.summaries.get(lane, NO_RECORDS)
         keys, digest = self._counts.get(lane, (0, 0))
         if held.keys < keys:
             reason = f"it has {held.keys} of {keys} keys: the topic was trimmed"
@@ -288,7 +278,7 @@ class StateTable:
 
     def forget(self, lane: str) -> None:
         """Forget all records of a lane, so that it is read from its beginning."""
-        self._records.drop(lane)
+        self.records.drop(lane)
         self._uncounted.drop(lane)
         self.begin(lane)
 

@@ -104,7 +104,7 @@ async def test_results_and_state_are_those_of_each_input_once_though_instances_a
         assert sorted(value for _, value in seen) == list(numbers)
         async with ChangelogState(client, "public/functions", function, REST_LANE) as state:
             assert state.get("sum") == str(sum(numbers)).encode()
-            assert state.counter("count") == count
+            assert state.sum_of("count") == count
     assert lives == kills + 1
 
 
@@ -157,6 +157,6 @@ async def test_partitions_that_move_amid_messages_count_each_of_them_once(
         assert await consumer.receive_many(1, QUIET_S) == []
         assert sorted(seen) == list(range(1, sent + 1))
         async with ChangelogState(client, "public/functions", function, REST_LANE) as state:
-            assert state.counter("sum") == sum(seen)
+            assert state.sum_of("sum") == sum(seen)
         assert (await first.status()).total.system_exceptions == 0
         await first.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import io
+import json
 import os
 import signal
 import subprocess
@@ -27,8 +28,8 @@ from geminga_functions.instance.status import InstanceStatus
 from geminga_functions.names import FunctionName, InstanceName
 from geminga_functions.runtime.assembly import Runtime
 from geminga_functions.runtime.config import RuntimeConfig
-from geminga_functions.runtime.instances import WorkerIdentity
-from geminga_functions.runtime.reports import InstanceReport, InstanceState
+from geminga_functions.runtime.reports import SETTLED, InstanceReport, InstanceState
+from geminga_functions.runtime.runner import WorkerIdentity
 from geminga_protocol.functions.functions_pb2 import EARLIEST, FunctionDetails, FunctionMetaData
 from geminga_runtime.clock import SystemClock
 from geminga_server.http.rest_calls import HttpCalls
@@ -98,7 +99,7 @@ class Worker:
     async def status(self, instance: InstanceName) -> InstanceStatus:
         status = await self.runtime.instances.status(instance, TIMEOUT_S)
         assert status is not None
-        return InstanceStatus.from_json(status)
+        return InstanceStatus.of(json.loads(status))
 
 
 @pytest.fixture
@@ -377,7 +378,7 @@ async def told_of(worker: Worker, instance: InstanceName) -> str:
     text = "" if report.failure is None else report.failure.trace
     status = await worker.runtime.instances.status(instance, TIMEOUT_S)
     if status:
-        counted = InstanceStatus.from_json(status)
+        counted = InstanceStatus.of(json.loads(status))
         text += "".join(each.text for each in counted.latest_user_exceptions)
         text += f"; received {counted.total.received} of {counted.total.processed} processed"
     return text
@@ -406,7 +407,7 @@ async def test_the_end_of_the_lease_is_no_failure_of_the_function(
     urls = standalone.service_url, standalone.web_service_url
     async with opened(*urls, tmp_path, kind, SHORT_LEASE_S) as worker:
         one, instances = await worker.create("user_code.py", GOOD), worker.runtime.instances
-        while (report := instances.report(one)) is None or not report.state.is_settled:
+        while (report := instances.report(one)) is None or report.state not in SETTLED:
             instances.extend_lease(SystemClock().monotonic() + SHORT_LEASE_S)
             await asyncio.sleep(POLL_S)
         restarts = report.restarts  # none, unless this machine stood still meanwhile

@@ -57,14 +57,14 @@ async def test_instances_share_values_and_counters(
 ) -> None:
     async with open_state("0") as first, open_state("1") as second:
         assert first.get("value") is None
-        assert second.counter("count") == 0
+        assert second.sum_of("count") is None
         change(first, "put", "value", b"of the first")
         change(first, "increment", "count", 5)
         change(second, "increment", "count", 7)
         await first.commit()
         await second.commit()
         await until(lambda: second.get("value") == b"of the first")
-        await until(lambda: first.counter("count") == second.counter("count") == 12)
+        await until(lambda: first.sum_of("count") == second.sum_of("count") == 12)
 
 
 async def test_the_first_read_has_what_was_stored_long_before(
@@ -104,7 +104,7 @@ async def test_state_outlives_its_instances(open_state: Callable[[str], Changelo
         assert later.get("key 9") == b"9"
         assert later.get("key 3") is None
         assert later.get("key 4") == b"of REST"
-        assert later.counter("count") == 10
+        assert later.sum_of("count") == 10
 
 
 async def test_what_was_not_committed_is_not_there(
@@ -125,14 +125,14 @@ async def test_an_instance_that_was_replaced_changes_nothing_more(
         change(old, "increment", "count", 1)
         await old.commit()
         async with open_state("0") as new:
-            assert new.counter("count") == 1
+            assert new.sum_of("count") == 1
             change(new, "increment", "count", 1)
             await new.commit()
             change(old, "increment", "count", 100)
             with pytest.raises(geminga.ProducerFenced):
                 await old.commit()
     async with open_state("0") as later:
-        assert later.counter("count") == 2
+        assert later.sum_of("count") == 2
 
 
 async def test_a_compacted_lane_is_read_as_its_live_keys_alone(
@@ -161,7 +161,7 @@ async def test_a_compacted_lane_is_read_as_its_live_keys_alone(
     ]
     async with ChangelogState(client, "public/functions", function, "1") as later:
         assert [later.get(f"key {number}") for number in range(4)] == [b"96", b"97", b"98", b"99"]
-        assert later.counter("count") == 100
+        assert later.sum_of("count") == 100
         assert await later.claim(partition) == Commit(99, [])
 
 
@@ -212,7 +212,7 @@ async def test_a_local_copy_saves_reading_lanes_compacted_or_not(
             assert other.records_read < 600  # an entry of 500 keys, and what came since
             assert other.get("key 7") == b"new"
             assert other.get(f"key {keys - 1}") == b"%d" % (keys - 1)
-            assert other.counter("sum") == 3
+            assert other.sum_of("sum") == 3
             assert await other.claim(partition) == Commit(2, [])
     for topic in lanes.values():
         path = f"/admin/v2/{topic.replace('://', '/')}?force=true"
@@ -222,7 +222,7 @@ async def test_a_local_copy_saves_reading_lanes_compacted_or_not(
         await state.commit()
     async with ChangelogState(client, namespace, function, "1", directory=tmp_path) as other:
         assert [other.get(f"key {n}") for n in (6, 7)] == [None, b"another"]
-        assert other.counter("sum") == 0
+        assert other.sum_of("sum") is None
 
 
 def changes_of(state: ChangelogState, amount: int) -> Changes:

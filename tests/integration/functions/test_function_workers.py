@@ -23,6 +23,7 @@ from tests.integration.relay import Wire
 from tests.integration.rest import rest
 
 import geminga
+from geminga_functions.broker_calls import topic_url
 from geminga_functions.cluster.leadership import SUBSCRIPTION
 from geminga_functions.cluster.membership import Members, Membership, WorkerInfo
 from geminga_functions.config import FunctionsWorkerConfig
@@ -201,7 +202,8 @@ async def working(
         metadata.functionDetails.CopyFrom(details)
         async with client.producer(f"{topics}/metadata") as producer:
             await producer.send(metadata.SerializeToString(), key=str(name))
-        membership = Membership(calls, web, f"{topics}/coordinate", SUBSCRIPTION)
+        stats_url = topic_url(web, f"{topics}/coordinate", "/stats")
+        membership = Membership(calls, stats_url, SUBSCRIPTION)
         with ExitStack() as stack:
             urls = service_urls or dict.fromkeys(WORKERS, standalone.service_url)
             processes = {

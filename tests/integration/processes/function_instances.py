@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import sys
@@ -52,7 +53,7 @@ class InstanceProcess:
 
     async def status(self) -> InstanceStatus:
         await self.send(StatusRequest(1))
-        return InstanceStatus.from_json((await self.receive(StatusAnswer)).status)
+        return InstanceStatus.of(json.loads((await self.receive(StatusAnswer)).status))
 
     async def stop(self) -> None:
         await self.send(Stop(5.0))

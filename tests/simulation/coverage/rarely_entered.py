@@ -158,8 +158,8 @@ RARELY: frozenset[str] = frozenset(
         "geminga_cluster.partitioned_topics:PartitionedTopics.delete:except NodeMissing",
         "geminga_cluster.partitioned_topics:PartitionedTopics.delete:raise PartitionedTopicNotFound",  # noqa: E501
         "geminga_cluster.partitioned_topics:_create_nodes:except NodeExists",
+        "geminga_functions.cleanup:Cleanup._clean:except geminga.ClientError",
         "geminga_functions.cleanup:Cleanup._has_done:except ServerUnreachable",
-        "geminga_functions.cleanup:Cleanup._has_no_state:except geminga.ClientError",
         "geminga_functions.cluster.heartbeats:Heartbeat.of:except (KeyError, ValueError)",
         "geminga_functions.cluster.heartbeats:Heartbeats._beat:except ClientError",
         "geminga_functions.cluster.heartbeats:Heartbeats.leave:except (ClientError, TimeoutError)",

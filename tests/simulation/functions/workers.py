@@ -25,9 +25,10 @@ from geminga_functions.errors import PackageError
 from geminga_functions.names import InstanceName
 from geminga_functions.packages.cache import Prepared
 from geminga_functions.packages.store import PackageStore
+from geminga_functions.runtime.channel import RunningInstance
 from geminga_functions.runtime.config import RuntimeConfig
-from geminga_functions.runtime.instances import Instances, WorkerIdentity
-from geminga_functions.runtime.runner import Ending, Order, RunningInstance
+from geminga_functions.runtime.instances import Instances
+from geminga_functions.runtime.runner import Ending, Order, WorkerIdentity
 from geminga_functions.worker import INSTANCES_PATH, Worker, instances_json
 from geminga_protocol.functions.functions_pb2 import FunctionMetaData
 from geminga_protocol.pulsar.topics.topic_names import TopicName
@@ -63,16 +64,13 @@ _FOLDER = tempfile.TemporaryDirectory(prefix="geminga-simulated-workers-")
 DIRECTORY = Path(_FOLDER.name)
 
 
-class NotedInstance:
-    """One life of an instance, from the moment at which its process begins: ``RunningInstance``."""
+class NotedInstance(RunningInstance):
+    """One life of an instance, from the moment at which its process begins."""
 
     def __init__(self, order: Order, host: Host) -> None:
-        self.name = order.name
+        super().__init__(order.name, None, {})
         self.version = order.start.version
         self.host = host
-        self.started = asyncio.Event()
-        self.ended: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
-        self.pid: int | None = None
         self._life = host.lives
         self._has_ended = False
         self._lease_until_s = order.start.lease_until_s
@@ -176,21 +174,23 @@ class NotedRuntime(Service):
             web_url,
             namespace,
         )
-        self.instances = Instances(identity, config.runtime, self, self, host.clock, host.random)
+        self.instances = Instances(
+            identity, config.runtime, self.start, self.use, host.clock, host.random
+        )
 
     async def _open(self, stack: AsyncExitStack) -> None:
         await stack.enter_async_context(self.instances)
 
     @asynccontextmanager
     async def use(self, metadata: FunctionMetaData) -> AsyncGenerator[Prepared]:
-        """As ``Packages.use``: there is none, which fails all the same at times."""
+        """As ``UsePackage``: there is none, which fails all the same at times."""
         del metadata
         if self._host.random.random() < UNREADABLE_SHARE:
             raise PackageError("its package cannot be read now")
         yield Prepared(None, (), Path(sys.executable))
 
     async def start(self, order: Order) -> RunningInstance:
-        """As ``InstanceRunner.start``."""
+        """As ``StartInstance``."""
         random = self._host.random
         await asyncio.sleep(random.random() * START_S_MAX)
         if random.random() < UNREADABLE_SHARE:
@@ -311,7 +311,7 @@ class Workers:
                 random=host.random,
                 removed_kept_s=REMOVED_KEPT_S,
             )
-            worker.assignments.listen(lambda: self.on_read(host))
+            worker.assignments.listeners.append(lambda: self.on_read(host))
             async with worker:
                 self._serving[life] = worker
                 yield

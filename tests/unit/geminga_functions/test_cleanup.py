@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 
@@ -22,28 +22,27 @@ class Functions:
     """Functions that a test creates and deletes."""
 
     def __init__(self) -> None:
-        self.records: dict[FunctionName, FunctionMetaData] = {}
-        self.removed: dict[FunctionName, int] = {}
-        self._listeners: list[Callable[[], None]] = []
-
-    def listen(self, on_change: Callable[[], None]) -> None:
-        self._listeners.append(on_change)
+        self._records: dict[FunctionName, FunctionMetaData] = {}
+        self._removed: dict[FunctionName, int] = {}
+        self.records: Mapping[FunctionName, FunctionMetaData] = self._records
+        self.removed: Mapping[FunctionName, int] = self._removed
+        self.listeners: list[Callable[[], None]] = []
 
     def create(self, *, cleans_up: bool = True) -> None:
         made = details("in", cleans_up=cleans_up)
-        self.records[NAME] = FunctionMetaData(functionDetails=made)
+        self._records[NAME] = FunctionMetaData(functionDetails=made)
         self._tell()
 
     def delete(self) -> None:
-        self.removed[NAME] = 1
+        self._removed[NAME] = 1
         self.lose()
 
     def lose(self) -> None:
-        del self.records[NAME]
+        del self._records[NAME]
         self._tell()
 
     def _tell(self) -> None:
-        for listener in self._listeners:
+        for listener in self.listeners:
             listener()
 
 

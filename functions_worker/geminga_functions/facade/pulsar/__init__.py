@@ -4,8 +4,9 @@ It serves functions whose environment lacks the official client. It contains no 
 """
 
 from geminga_functions.api import Function, IdentitySerDe, PickleSerDe, SerDe
-from geminga_functions.instance.context import Context, Result
-from geminga_functions.instance.context import FunctionMessageId as MessageId
+from geminga_functions.instance.context import Context
+from geminga_functions.instance.services import FunctionMessageId as MessageId
+from geminga_functions.instance.services import Result
 
 __all__ = [
     "Context",

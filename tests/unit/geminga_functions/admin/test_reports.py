@@ -3,13 +3,14 @@ shown of it."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
+from geminga_functions.admin.kinds import SINKS, SOURCES
 from geminga_functions.admin.reports import (
     Seen,
     component_status,
     function_stats,
     instance_status,
-    sink_instance_status,
-    source_instance_status,
 )
 from geminga_functions.instance.status import ExceptionReport, InstanceStatus, Numbers
 
@@ -29,7 +30,7 @@ UNKNOWN = Seen(error="the leader has not scheduled it yet")
 
 def test_what_is_seen_reaches_other_workers_whole() -> None:
     for seen in (RUNS, FAILS, UNKNOWN):
-        assert Seen.from_json(seen.to_json()) == seen
+        assert Seen.from_json(asdict(seen)) == seen
 
 
 def test_a_status_says_what_runs_and_why_the_rest_does_not() -> None:
@@ -65,7 +66,7 @@ def test_stats_of_a_function_are_the_sums_of_its_instances() -> None:
 
 
 def test_sources_and_sinks_have_names_of_their_own_for_numbers() -> None:
-    source, sink = source_instance_status(RUNS), sink_instance_status(RUNS)
+    source, sink = SOURCES.status_of(RUNS), SINKS.status_of(RUNS)
     assert (source["numReceivedFromSource"], source["numWritten"]) == (5, 3)
     assert (sink["numReadFromPulsar"], sink["numWrittenToSink"]) == (5, 3)
     assert source["numSourceExceptions"] == sink["numSinkExceptions"] == 1

@@ -21,9 +21,8 @@ class Log:
     def __init__(self) -> None:
         self.records: Mapping[object, object] = {}
         self.takers = 0
-
-    def listen(self, _listener: Callable[[], None]) -> None:
-        """Nothing ever changes."""
+        # Nothing ever changes: they are never called.
+        self.listeners: list[Callable[[], None]] = []
 
     async def writer(self, _stack: AsyncExitStack, _timeout_s: float) -> Log:
         self.takers += 1

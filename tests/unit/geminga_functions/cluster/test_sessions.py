@@ -23,7 +23,7 @@ def test_a_lease_is_over_after_its_time_and_what_clocks_differ_by() -> None:
     sessions.caught_up(11.1)
     assert sessions.forget() == [OLD]
     assert not sessions.may_run(OLD)
-    assert sessions.workers() == []
+    assert not sessions.newest
 
 
 def test_no_lease_is_over_while_heartbeats_of_the_time_may_be_on_their_way() -> None:
@@ -44,7 +44,7 @@ def test_a_lease_that_an_earlier_leader_knew_of_may_last_a_whole_one_more() -> N
     sessions = WorkerSessions(10.0)
     sessions.suppose([OLD], 0.0)
     assert sessions.may_run(OLD)
-    assert sessions.current("w") is None  # it takes nothing before it was heard of
+    assert not sessions.newest  # it takes nothing before it was heard of
     sessions.caught_up(10.9)
     assert sessions.forget() == []
     sessions.caught_up(11.1)
@@ -54,19 +54,19 @@ def test_a_lease_that_an_earlier_leader_knew_of_may_last_a_whole_one_more() -> N
 def test_a_worker_that_comes_back_takes_instances_in_its_new_session_alone() -> None:
     sessions = heard_at_zero()
     sessions.heard(NEW, 1.0)
-    assert sessions.current("w") == NEW
+    assert sessions.newest.get("w") == NEW
     assert sessions.may_run(OLD)  # its lease was not over
     sessions.heard(OLD, 2.0)
-    assert sessions.current("w") == NEW
+    assert sessions.newest.get("w") == NEW
     sessions.left(OLD)
-    assert (sessions.current("w"), sessions.may_run(OLD)) == (NEW, False)
+    assert (sessions.newest.get("w"), sessions.may_run(OLD)) == (NEW, False)
 
 
 def test_a_worker_that_left_is_gone_at_once() -> None:
     sessions = heard_at_zero()
     sessions.left(OLD)
     assert not sessions.may_run(OLD)
-    assert sessions.workers() == []
+    assert not sessions.newest
 
 
 def test_a_worker_is_drained_until_its_session_is_over() -> None:

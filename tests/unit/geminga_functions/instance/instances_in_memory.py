@@ -19,6 +19,7 @@ from geminga_protocol.functions.functions_pb2 import (
     FunctionDetails,
     ProcessingGuarantees,
 )
+from geminga_runtime.threads import Threads
 from geminga_simulation.event_loop.clock import SimulatedClock
 
 ResultT = TypeVar("ResultT")
@@ -38,14 +39,11 @@ class Known(Loader):
         return self._function if name == "tested" else super().find(name)
 
 
-class Here:
+class Here(Threads):
     """Calls the user's code where it is."""
 
     async def run(self, call: Callable[[], ResultT]) -> ResultT:
         return call()
-
-    def close(self) -> None:
-        pass
 
 
 def state_of(client: Client, number: int = 0, *, is_alone: bool = True) -> ChangelogState:
@@ -71,4 +69,4 @@ def instance_of(
     details.sink.topic = OUTPUT
     spec = InstanceSpec(details, 0, 1, "test", "test", "", "", None, (), Path())
     known = cast(geminga.Client, client)
-    return Instance(spec, known, SimulatedClock(), Known(function), state, threads=Here())
+    return Instance(spec, known, SimulatedClock(), Known(function), state, threads=Here(0, "none"))

@@ -89,7 +89,7 @@ async def check_exact(brokers: Brokers) -> None:
         assert [value for value in values if value % 2 == parity] == of_partition
     async with state_of(Client(brokers), is_alone=False) as state:
         assert state.get("sum") == str(sum(published)).encode()
-        assert state.counter("count") == len(published)
+        assert state.sum_of("count") == len(published)
 
 
 def at(number: int) -> Step:

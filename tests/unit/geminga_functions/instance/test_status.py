@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from geminga_functions.instance.status import (
     EXCEPTIONS_KEPT,
     STATUS_BYTES_MAX,
@@ -21,7 +23,7 @@ def test_a_status_is_read_as_it_was_written() -> None:
     counters.record_metric("size", 2.0)
     counters.record_metric("size", 3.0)
     status = counters.status()
-    assert InstanceStatus.from_json(status.to_json()) == status
+    assert InstanceStatus.of(json.loads(status.to_json())) == status
     assert status.total.average_latency_ms == 2.0
     assert status.user_metrics == {"size_sum": 5.0, "size_count": 2.0}
     assert "ValueError: wrong" in status.latest_user_exceptions[0].text

@@ -15,6 +15,7 @@ from geminga_functions.instance.spec import InstanceSpec
 from geminga_functions.instance.state import MemoryState
 from geminga_functions.tested_topics import OUTPUT, Input, MemoryTopics
 from geminga_protocol.functions.functions_pb2 import FunctionDetails
+from geminga_runtime.threads import Threads
 from geminga_simulation.event_loop.clock import SimulatedClock
 
 ResultT = TypeVar("ResultT")
@@ -30,12 +31,9 @@ class OneFunction(Loader):
         return self._function
 
 
-class Here:
+class Here(Threads):
     async def run(self, call: Callable[[], ResultT]) -> ResultT:
         return call()
-
-    def close(self) -> None:
-        pass
 
 
 class ComeSlowly(MemoryTopics):
@@ -67,7 +65,7 @@ async def processed(
     )
     client, clock = cast(geminga.Client, topics), SimulatedClock()
     loader, state = OneFunction(function), MemoryState()
-    async with Instance(spec, client, clock, loader, state, threads=Here()) as instance:
+    async with Instance(spec, client, clock, loader, state, threads=Here(0, "none")) as instance:
         await topics.done.wait()
         await instance.stop()
     return [int(each.value) for each in topics.topics[OUTPUT]]

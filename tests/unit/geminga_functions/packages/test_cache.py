@@ -47,7 +47,7 @@ def source() -> FakeSource:
 async def cache(tmp_path: Path, source: FakeSource) -> AsyncIterator[PackageCache]:
     environments = Environments(tmp_path / "environments", os.environ, 60)
     (tmp_path / "packages" / "left").mkdir(parents=True)
-    async with PackageCache(tmp_path / "packages", source, environments) as opened:
+    async with PackageCache(tmp_path / "packages", source.read, environments) as opened:
         assert files(tmp_path) == []
         yield opened
 

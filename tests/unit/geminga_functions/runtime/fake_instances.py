@@ -6,17 +6,17 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
 from geminga_functions.errors import PackageRefused
 from geminga_functions.names import FunctionName, InstanceName
 from geminga_functions.packages.cache import Prepared
+from geminga_functions.runtime.channel import RunningInstance
 from geminga_functions.runtime.config import RuntimeConfig
-from geminga_functions.runtime.instances import Instances, WorkerIdentity
+from geminga_functions.runtime.instances import Instances
 from geminga_functions.runtime.reports import InstanceReport
-from geminga_functions.runtime.runner import Ending, Order
+from geminga_functions.runtime.runner import Ending, Order, WorkerIdentity
 from geminga_protocol.functions.functions_pb2 import (
     FunctionDetails,
     FunctionMetaData,
@@ -29,18 +29,14 @@ TWO = InstanceName(FunctionName("public", "default", "f"), 1)
 FOR_EVER_S = 1e9
 
 
-@dataclass
-class FakeInstance:
+class FakeInstance(RunningInstance):
     """An instance that does what the test says; it takes ``stops_in_s`` to stop."""
 
-    order: Order
-    stops_in_s: float = 0.5
-    pid: int | None = 4711
-    started: asyncio.Event = field(default_factory=asyncio.Event)
-    leases: list[float] = field(default_factory=list[float])
-
-    def __post_init__(self) -> None:
-        self.ended: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+    def __init__(self, order: Order) -> None:
+        super().__init__(order.name, 4711, {})
+        self.order = order
+        self.stops_in_s = 0.5
+        self.leases: list[float] = []
 
     def extend_lease(self, until_s: float) -> None:
         self.leases.append(until_s)
@@ -128,11 +124,14 @@ class World:
         self.instances = Instances(
             WorkerIdentity("w-1", "main", "pulsar://b", "http://b"),
             RuntimeConfig(directory=directory, starts_at_once_max=1),
-            self.runner,
-            self.packages,
+            self.runner.start,
+            self.packages.use,
             self.clock,
             Random(1),
         )
+
+    def present(self) -> set[InstanceName]:
+        return {report.name for report in self.instances.reports()}
 
     def lease(self, seconds: float) -> None:
         self.instances.extend_lease(self.clock.monotonic() + seconds)

@@ -120,7 +120,7 @@ async def test_a_lane_whose_follower_fails_is_read_again() -> None:
         await put(writer, "key", b"3")
         await asyncio.sleep(LATER_S)
         assert reader.get("key") == b"3"
-        assert reader.counter("sum") == 3
+        assert reader.sum_of("sum") == 3
         assert not reader.failure.done()
     assert client.open_readers == 0
 
@@ -163,7 +163,7 @@ async def test_a_claim_whose_reading_failed_is_whole_when_it_is_made_again() -> 
             found = await new.claim(PARTITION)
             assert found is not None
             assert new.get("last") == b"%d" % found.position
-            assert new.counter("sum") == found.position
+            assert new.sum_of("sum") == found.position
             # It is its own by now, and nothing of it is read any more.
             await commit(new, found.position + 1)
             assert await new.claim(PARTITION) == Commit(found.position + 1, [])
@@ -204,7 +204,7 @@ async def test_a_local_copy_saves_reading_what_it_has(tmp_path: Path) -> None:
             await put(writer, f"key {number}", b"%d" % number)
         async with opened(Client(brokers), "1", tmp_path / "1") as reader:
             assert reader.records_read == len(topic_of(brokers, "0").messages) + 2
-            assert reader.counter("sum") == 51
+            assert reader.sum_of("sum") == 51
         for number in range(50, 53):
             await put(writer, f"key {number}", b"%d" % number)
     # The last entry that they had, what came after it, the mark of the new writer; REST's lane.
@@ -213,7 +213,7 @@ async def test_a_local_copy_saves_reading_what_it_has(tmp_path: Path) -> None:
             assert again.records_read <= records
             assert [again.get(f"key {n}") for n in range(53)] == [b"%d" % n for n in range(53)]
             assert again.get("of REST") == b"1"
-            assert again.counter("sum") == 54
+            assert again.sum_of("sum") == 54
             await put(again, "more", b"1")
             if lane == "1":
                 topic_of(brokers, "1").messages.clear()
@@ -227,7 +227,7 @@ async def test_a_copy_of_lanes_that_were_deleted_is_not_the_state(tmp_path: Path
             await put(writer, f"key {number}", b"1")
         await commit(writer, 1)
     async with opened(Client(brokers), "1", tmp_path) as reader:
-        assert reader.counter("sum") == 6
+        assert reader.sum_of("sum") == 6
     topic_of(brokers, "0").messages.clear()
     del brokers.topics[topic_of(brokers, lane_of_partition(PARTITION)).name]
     async with opened(Client(brokers), "0") as writer:
@@ -235,7 +235,7 @@ async def test_a_copy_of_lanes_that_were_deleted_is_not_the_state(tmp_path: Path
     async with opened(Client(brokers), "1", tmp_path) as reader:
         assert reader.get("key 3") == b"2"
         assert reader.get("key 1") is None
-        assert reader.counter("sum") == 1
+        assert reader.sum_of("sum") == 1
         assert await reader.claim(PARTITION) is None
 
 
@@ -261,7 +261,7 @@ async def test_a_state_that_is_closed_answers_nothing(tmp_path: Path) -> None:
     with pytest.raises(LocalCopyFailed):
         state.get("key")
     with pytest.raises(LocalCopyFailed):
-        state.counter("sum")
+        state.sum_of("sum")
 
 
 async def test_a_commit_that_was_given_up_ends_the_state() -> None:
@@ -351,9 +351,9 @@ async def test_partitions_that_moved_are_followed_though_a_writer_fails_to_close
         await commit(new, 2)
         with pytest.raises(geminga.ClientError, match="not closed"):
             await commit(old, 2)
-        assert old.counter("sum") == 1
+        assert old.sum_of("sum") == 1
         await asyncio.sleep(LATER_S)
-        assert old.counter("sum") == 2
+        assert old.sum_of("sum") == 2
         assert await old.claim(PARTITION) == Commit(2, [])
 
 

@@ -74,8 +74,6 @@ def test_only_messages_that_succeed_change_the_state(steps: list[Step]) -> None:
                 shown.change(what, key, number)
         for each in "ab":
             assert message.get(each) == shown.values.get(each)
-            assert message.counter(each) == shown.counters.get(each, 0)
-            assert message.has_counter(each) == (each in shown.counters)
+            assert message.sum_of(each) == shown.counters.get(each)
             assert together.get(each) == kept.values.get(each)
-            assert together.counter(each) == kept.counters.get(each, 0)
-            assert together.has_counter(each) == (each in kept.counters)
+            assert together.sum_of(each) == kept.counters.get(each)

@@ -78,14 +78,14 @@ async def test_what_nobody_asks_for_is_closed() -> None:
     async with states_of(brokers) as states:
         async with states.use(FUNCTION), states.use(OTHER):
             await asyncio.sleep(IDLE_S + 2 * IDLE_CHECK_S)
-            assert states.names == {FUNCTION, OTHER}
+            assert states.open.keys() == {FUNCTION, OTHER}
         await asyncio.sleep(IDLE_S - IDLE_CHECK_S)
         async with states.use(OTHER):
             pass
         await asyncio.sleep(2 * IDLE_CHECK_S)
-        assert states.names == {OTHER}
+        assert states.open.keys() == {OTHER}
         await states.close_but({FUNCTION})
-        assert not states.names
+        assert not states.open
 
 
 async def test_one_that_is_damaged_is_opened_anew() -> None:
@@ -100,7 +100,7 @@ async def test_one_that_is_damaged_is_opened_anew() -> None:
             with pytest.raises(StateDamaged):
                 async with states.use(FUNCTION):
                     pass
-            assert not states.names
+            assert not states.open
         lane.messages.pop()
         async with states.use(FUNCTION) as state:
             assert state.get("key") == b"1"
@@ -154,4 +154,4 @@ async def test_all_who_ask_at_once_share_one(tmp_path: Path) -> None:
                 return state
 
         assert len(set(await asyncio.gather(*[ask() for _ in range(5)]))) == 1
-        assert states.names == {FUNCTION}
+        assert states.open.keys() == {FUNCTION}

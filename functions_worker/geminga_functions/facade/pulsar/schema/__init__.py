@@ -103,6 +103,7 @@ class Record:
     def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401 - of the field's type
         if name not in self._fields:
             raise AttributeError(f"{type(self).__name__} has no field {name!r}")
+        # At once, not when it is encoded: the traceback shows who has set it.
         object.__setattr__(self, name, self._fields[name].checked(name, value))
 
     def __eq__(self, other: object) -> bool:
@@ -125,15 +126,19 @@ class Record:
         # Avro allows one definition of a name; a record that contains itself refers to it.
         if prefix + cls.__name__ in defined:
             return prefix + cls.__name__
+        # Before its fields, one of which may be a record of this class.
         defined.add(prefix + cls.__name__)
         made: dict[str, Any] = {"type": "record", "name": cls.__name__}
         if cls._avro_namespace is not None:
             made["namespace"] = cls._avro_namespace
         made["fields"] = []
+        # The order of fields is part of a schema in Avro: payloads have no names.
         for name in sorted(cls._fields) if cls._sorted_fields else cls._fields:
             field = cls._fields[name]
             kind = field.definition(defined)
             entry = {"name": name, "type": kind if field.required else ["null", kind]}
+            # Not otherwise, even if there is a default: the definition must equal that of the
+            # official client.
             if field.required_default:
                 default = field.default
                 entry["default"] = default.name if isinstance(default, Enum) else default
@@ -167,6 +172,7 @@ class CustomEnum(Field):
 
     def definition(self, defined: set[str]) -> Any:  # noqa: ANN401 - Avro
         """As ``Field.definition``."""
+        # Avro allows one definition of a name here, too.
         if self._enum.__name__ in defined:
             return self._enum.__name__
         defined.add(self._enum.__name__)
