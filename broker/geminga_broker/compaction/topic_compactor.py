@@ -112,7 +112,7 @@ class TopicCompactor(Service):
         """Enter the cursor and connect it with the log."""
         # The topic may have settings of its own, which the factory that made the cursor lacks.
         cursor.config = self._log.config
-        cursor.on_ledger_left = self._log.trim_soon
+        cursor.on_ledger_left = self._log.trimmer.trim_soon
         cursor.on_lost = self._log.fence
         await cursor.__aenter__()
         self.cursor = cursor
@@ -353,4 +353,4 @@ async def _stored(cursor: Cursor) -> None:
     """
     stored = DurableFuture()
     cursor.changed(stored)
-    await stored.wait()
+    await stored

@@ -105,13 +105,14 @@ class ManagedLedgerFactory(Service):
     ) -> ManagedLedger:
         """The log ``name``, to be entered. A new log is created with the properties
         ``create_with``; where that is None, entering it raises ``NodeMissing``."""
+        has_stamps = self._stamps != NO_STAMPS
         return ManagedLedger(
             name,
             self._services,
             store=LogStore(self.coordination, name),
             listener=listener,
             create_with=create_with,
-            stamps=BrokerEntryMetadata(self._stamps, self._clock) if self._stamps.is_any else None,
+            stamps=BrokerEntryMetadata(self._stamps, self._clock) if has_stamps else None,
         )
 
     async def cursor_names(self, log_name: str) -> list[str]:

@@ -17,7 +17,7 @@ from geminga_broker.managed_ledger.acknowledgement.unacknowledged import (
 from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.positions import EARLIEST, Position
 from geminga_broker.managed_ledger.reading.log_reader import LogReader, nth_of
-from geminga_broker.managed_ledger.reading.payloads import batch_size, entry_time_ms, message_count
+from geminga_broker.managed_ledger.reading.payloads import batch_size, message_count
 from geminga_broker.managed_ledger.writing.broker_entry_metadata import NO_INDEX, index_of
 
 Found = tuple[Position, bytes]
@@ -36,12 +36,6 @@ async def entry_at(reader: LogReader, position: Position) -> bytes | None:
     if not 0 <= position[1] < reader.readable_end(position[0]):
         return None
     return await reader.read_one(position)
-
-
-async def batch_size_at(reader: LogReader, position: Position) -> int:
-    """Messages in the batch there; 0 for an entry that is no batch, or none."""
-    payload = await entry_at(reader, position)
-    return 0 if payload is None else batch_size(payload) or 0
 
 
 async def last_message(reader: LogReader) -> tuple[Position, int]:
@@ -80,11 +74,6 @@ async def nth_in_log(reader: LogReader, number: int, *, from_latest: bool) -> Fo
         index = total - 1 - index
     position = nth_of(spans, index)
     return position, await reader.read_one(position)
-
-
-async def first_published_at(reader: LogReader, time_ms: int) -> Position:
-    """The first entry published at that time (Unix, ms) or later; else where the next will be."""
-    return await reader.first_where(lambda payload: entry_time_ms(payload) >= time_ms)
 
 
 async def message_with_index(reader: LogReader, index: int) -> Position | None:

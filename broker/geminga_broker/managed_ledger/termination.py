@@ -11,7 +11,7 @@ import asyncio
 from typing import Protocol
 from weakref import proxy
 
-from geminga_broker.errors import StorageUnavailable, TopicFenced, TopicTerminated
+from geminga_broker.errors import StorageUnavailable, TopicFenced
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.managed_ledger.records.own_record import OWNERSHIP_LOST
 from geminga_broker.managed_ledger.records.properties import OwnedLog
@@ -53,11 +53,6 @@ class Termination:
     def is_under_way(self) -> bool:
         """Whether the log is being terminated: no ledger may be opened for entries to come."""
         return self._under_way > 0 and self.at is None
-
-    def check_entries(self) -> None:
-        """Raise ``TopicTerminated`` where the log is terminated, or being terminated."""
-        if self.is_under_way or self.at is not None:
-            raise TopicTerminated
 
     async def terminate(self) -> Position:
         """Terminate the log; returns the position of its last entry.

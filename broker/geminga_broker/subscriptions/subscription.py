@@ -400,7 +400,7 @@ class Subscription:
     def passed_ledger(self) -> None:
         """The mark-delete position has left a ledger: it may be the last cursor to need it."""
         # Delayed messages and counts of passed entries are dropped here, and not for each entry.
-        self._managed_ledger.trim_soon()
+        self._managed_ledger.trimmer.trim_soon()
         if self._delayed is not None:
             self._delayed.passed()
         if self._redelivery_counts is not None or has_stored_counts(self.cursor):

@@ -18,6 +18,7 @@ them. When no bit is left, the entry is acknowledged.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 
@@ -41,6 +42,7 @@ def bits_set(words: Words) -> int:
     return sum((word & 0xFFFF_FFFF_FFFF_FFFF).bit_count() for word in words)
 
 
+@dataclass(slots=True, eq=False)
 class Acknowledged:
     """The set of acknowledged positions of one cursor over ``chain``.
 
@@ -48,16 +50,16 @@ class Acknowledged:
     over whatever joins it. Between two calls the entry after it is never acknowledged.
     """
 
-    __slots__ = ("_ahead", "_chain", "ahead_count", "mark_delete", "partial_entries")
-
-    def __init__(self, chain: LedgerChain, mark_delete: Position) -> None:
-        self._chain = chain
-        self.mark_delete = mark_delete
-        # By ledger: what is acknowledged beyond the mark, ``ahead_count`` entries together.
-        self._ahead: dict[int, EntryBitmap] = {}
-        self.ahead_count = 0
-        # Batches acknowledged in part, none of which the mark has passed: what is left of each.
-        self.partial_entries: dict[Position, Words] = {}
+    chain: LedgerChain
+    mark_delete: Position
+    # How many entries beyond the mark are acknowledged: 0 where there are no holes.
+    ahead_count: int = field(default=0, init=False)
+    # Batches acknowledged in part, none of which the mark has passed: what is left of each.
+    partial_entries: dict[Position, Words] = field(
+        default_factory=dict[Position, Words], init=False
+    )
+    # The ``ahead_count`` entries, by ledger.
+    _ahead: dict[int, EntryBitmap] = field(default_factory=dict[int, EntryBitmap], init=False)
 
     # Looking
 
@@ -99,11 +101,6 @@ class Acknowledged:
         bitmap = self._ahead.get(ledger_id)
         return entry_id if bitmap is None else bitmap.run_end(entry_id)
 
-    @property
-    def has_holes(self) -> bool:
-        """Whether anything beyond the mark-delete position is acknowledged."""
-        return self.ahead_count > 0
-
     def remaining_indexes(self, ledger_id: int, entry_id: int) -> Words | None:
         """The words of messages still to be consumed of this entry, or None for all of them."""
         if not self.partial_entries:
@@ -115,7 +112,7 @@ class Acknowledged:
     def acknowledge(self, ledger_id: int, entry_id: int) -> bool:
         """Acknowledge one entry; False when it was already (or is not in the log at all)."""
         # Clients may send any position: one that was trimmed, or that never was.
-        span = self._chain.span(ledger_id)
+        span = self.chain.span(ledger_id)
         if span is None or not 0 <= entry_id < span.entries:
             return False
         mark = self.mark_delete
@@ -149,7 +146,7 @@ class Acknowledged:
 
     def _acknowledge_in(self, ledger_id: int, entry_ids: list[int]) -> int:
         """Acknowledge entries of one ledger, lowest first."""
-        span, mark = self._chain.span(ledger_id), self.mark_delete
+        span, mark = self.chain.span(ledger_id), self.mark_delete
         if span is None or ledger_id < mark[0]:
             return 0
         # The ids are sorted, so the two ends show whether any is before the mark, or too large.
@@ -177,7 +174,7 @@ class Acknowledged:
             return False
         # A client may name a position beyond the end of the log. What is appended later is not
         # acknowledged by that.
-        position = min(position, max(self._chain.last_confirmed, self.mark_delete))
+        position = min(position, max(self.chain.last_confirmed, self.mark_delete))
         if position <= self.mark_delete:
             return False
         self._move_to(position)
@@ -190,7 +187,7 @@ class Acknowledged:
         False, and nothing is kept, for an entry that is not in the log, and for a set that is
         longer than a batch may be: its messages are delivered again until the entry is done.
         """
-        span = self._chain.span(ledger_id)
+        span = self.chain.span(ledger_id)
         if span is None or not 0 <= entry_id < span.entries or len(remaining) > BATCH_WORDS_MAX:
             return False
         if self.is_acknowledged(ledger_id, entry_id):
@@ -225,7 +222,7 @@ class Acknowledged:
     def _advance(self) -> None:
         """Move the mark over acknowledged entries that follow it, across ledgers."""
         while self.ahead_count:
-            ledger_id, entry_id = self._chain.next_after(self.mark_delete)
+            ledger_id, entry_id = self.chain.next_after(self.mark_delete)
             bitmap = self._ahead.get(ledger_id)
             end = entry_id if bitmap is None else bitmap.run_end(entry_id)
             if end == entry_id:
@@ -274,18 +271,18 @@ class Acknowledged:
         # The mark may have passed all that was acknowledged in its own ledger.
         return {ledger_id: members for ledger_id, members in found if members}
 
-    def restore_bits(self, bits: Mapping[int, int]) -> None:
-        """Take over what ``bits`` gave, after ``reset``; entries the log does not have are left."""
-        for ledger_id, members in bits.items():
-            span = self._chain.span(ledger_id)
+    def restore(
+        self,
+        ranges: Iterable[PositionRange] = (),
+        bits: Mapping[int, int] | None = None,
+        partial: Iterable[tuple[Position, Words]] = (),
+    ) -> None:
+        """Take over, after ``reset``, what ``ranges`` or ``bits`` gave, and ``partial_entries``;
+        entries that the log does not have are left out."""
+        for ledger_id, members in (bits or {}).items():
+            span = self.chain.span(ledger_id)
             if span is not None and ledger_id >= self.mark_delete[0]:
                 self.ahead_count += self._bitmap_of(ledger_id).add_bits(members, span.entries)
-        self._advance()
-
-    def restore(
-        self, ranges: Iterable[PositionRange], partial: Iterable[tuple[Position, Words]] = ()
-    ) -> None:
-        """Take over what ``ranges`` and ``partial`` say, after ``reset``."""
         for lower, upper in ranges:
             for ledger_id, first, last in self._spread(lower, upper):
                 # Before the mark there is nothing to keep, and nothing would forget it again.
@@ -297,8 +294,8 @@ class Acknowledged:
 
     def _spread(self, lower: Position, upper: Position) -> Iterator[tuple[int, int, int]]:
         """A range as ``(ledger_id, first, last)`` of each ledger it touches that still exists."""
-        only = self._chain.span(lower[0]) if lower[0] == upper[0] else None
-        for span in self._chain.spans if only is None else (only,):
+        only = self.chain.span(lower[0]) if lower[0] == upper[0] else None
+        for span in self.chain.spans if only is None else (only,):
             if lower[0] <= span.ledger_id <= upper[0]:
                 first = lower[1] + 1 if span.ledger_id == lower[0] else 0
                 last = upper[1] if span.ledger_id == upper[0] else span.entries

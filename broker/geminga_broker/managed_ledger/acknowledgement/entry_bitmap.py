@@ -10,6 +10,7 @@ up without moving the rest: each byte is made, counted and given up once, whatev
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 _BITS_OF_BYTE = 8
 # For each bit of a byte: the table that turns a byte into that bit alone, 0 or 1.
@@ -18,15 +19,13 @@ _ONE_BIT = tuple(bytes(value >> bit & 1 for value in range(256)) for bit in rang
 _GAP_BEFORE_MARK = b"\0\1"
 
 
+@dataclass(slots=True, eq=False)
 class EntryBitmap:
     """Marks of the entries from ``first`` on. Entries before it count as not marked."""
 
-    __slots__ = ("_marks", "first")
-
-    def __init__(self, first: int) -> None:
-        self.first = first
-        # A byte for each entry from ``first`` on, 1 where it is marked, as far as any was marked.
-        self._marks = bytearray()
+    first: int
+    # A byte for each entry from ``first`` on, 1 where it is marked, as far as any was marked.
+    _marks: bytearray = field(default_factory=bytearray, init=False)
 
     def __contains__(self, entry_id: int) -> bool:
         index = entry_id - self.first

@@ -95,8 +95,7 @@ class Cursor(Service):
         self.name = name
         self.chain = chain
         self.acknowledged = Acknowledged(chain, state.mark_delete)
-        self.acknowledged.restore(state.ranges, state.partial)
-        self.acknowledged.restore_bits(state.bits)
+        self.acknowledged.restore(state.ranges, state.bits, state.partial)
         # Texts of users and of the delayed delivery, and numbers that hold for the position.
         self.properties: Mapping[str, str] = state.cursor_properties
         self.position_properties = state.position_properties
@@ -210,7 +209,7 @@ class Cursor(Service):
         self.properties = {**kept, **put}
         durable = DurableFuture()
         self.changed(durable)
-        await durable.wait()
+        await durable
 
     def state(self) -> CursorState:
         """What is to be written now."""

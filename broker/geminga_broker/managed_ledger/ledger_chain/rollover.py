@@ -15,11 +15,6 @@ from geminga_broker.managed_ledger.ledger_chain.chain import LedgerSpan
 AGE_SPREAD = 0.05
 
 
-def age_max_s(config: ManagedLedgerConfig, chance: float) -> float:
-    """The greatest age of one ledger; ``chance`` is a random number from 0 to 1."""
-    return config.ledger_age_max_s * (1 + AGE_SPREAD * chance)
-
-
 def is_due(config: ManagedLedgerConfig, span: LedgerSpan, age_s: float, age_max_s: float) -> bool:
     """Whether a ledger that was opened ``age_s`` ago should be followed by another now.
 

@@ -145,7 +145,7 @@ class LogReader:
         except (LedgerError, CoordinationError) as error:
             self.forget(ledger_id)
             raise StorageUnavailable(str(error)) from error
-        self._cached.missed(sum(map(len, payloads)))
+        self._cached.cache.missed_bytes += sum(map(len, payloads))
         return [(each, payload, 0) for each, payload in zip(entry_ids, payloads, strict=False)]
 
     async def first_where(

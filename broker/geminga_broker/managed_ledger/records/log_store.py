@@ -66,11 +66,6 @@ class LogStore:
         # By ledger, what upstream noted of its copy in other storage: written back as it was read.
         self._offloads: dict[int, bytes] | None = None
 
-    @property
-    def ledger_labels(self) -> dict[str, bytes]:
-        """The custom metadata of this log's ledgers."""
-        return {"pulsar/managed-ledger": self.name.encode(), **dict(LABELS)}
-
     async def load(self) -> list[LedgerSpan]:
         """The ledgers of the log. Raises ``NodeMissing`` where there is no such log."""
         record = ManagedLedgerRecord.decode(await self._record.load())

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from geminga_broker.managed_ledger.ledger_chain.chain import LedgerChain, LedgerSpan
 from geminga_broker.managed_ledger.positions import Position
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 GARBAGE_LEDGERS_MAX = 1000
 
 
+@dataclass(slots=True, eq=False)
 class RecordedChain:
     """``chain`` and its record. ``load`` or ``create`` comes first; later calls may overlap.
 
@@ -36,19 +38,17 @@ class RecordedChain:
     the log. ``store`` may be read by others; only these methods make it write.
     """
 
-    __slots__ = ("_in_doubt", "_ledgers", "_lock", "chain", "store")
-
-    def __init__(self, store: LogStore, ledgers: Ledgers) -> None:
-        self.chain = LedgerChain()
-        self.store = store
-        self._ledgers = ledgers
-        # Guards the record, and that the chain is what was last written. Made for the first
-        # change: most logs that a broker has open never change.
-        self._lock: asyncio.Lock | None = None
-        # Ledgers made for this log of which it is not known whether the record names them: the
-        # write that added them was not answered. The next write that succeeds settles it, as it
-        # names them garbage.
-        self._in_doubt: tuple[int, ...] = ()
+    store: LogStore
+    ledgers: Ledgers
+    # Replaced by ``load``.
+    chain: LedgerChain = field(default_factory=LedgerChain, init=False)
+    # Guards the record, and that the chain is what was last written. Made for the first change:
+    # most logs that a broker has open never change.
+    _lock: asyncio.Lock | None = field(default=None, init=False)
+    # Ledgers made for this log of which it is not known whether the record names them: the write
+    # that added them was not answered. The next write that succeeds settles it, as it names them
+    # garbage.
+    _in_doubt: tuple[int, ...] = field(default=(), init=False)
 
     def _changing(self) -> asyncio.Lock:
         if self._lock is None:
@@ -78,7 +78,7 @@ class RecordedChain:
             return None
         reader: LedgerReader | None = None
         try:
-            reader = await self._ledgers.open(span.ledger_id, recover=True)
+            reader = await self.ledgers.open(span.ledger_id, recover=True)
         except NoSuchLedger:
             span.entries = span.size_bytes = 0
         else:
@@ -177,7 +177,7 @@ class RecordedChain:
         """Delete the ledgers that the record names no longer; those that cannot be stay garbage."""
         for ledger_id in self.store.garbage:
             try:
-                await self._ledgers.delete(ledger_id)
+                await self.ledgers.delete(ledger_id)
             except (LedgerError, CoordinationError) as error:
                 log.warning("ledger not deleted", extra={"ledger": ledger_id, "error": str(error)})
                 return
@@ -191,5 +191,5 @@ class RecordedChain:
             ids = [*(span.ledger_id for span in self.chain.spans), *self._in_doubt]
             await self.store.save((), dropped=ids)
             for ledger_id in self.store.garbage:
-                await self._ledgers.delete(ledger_id)
+                await self.ledgers.delete(ledger_id)
             await self.store.delete()

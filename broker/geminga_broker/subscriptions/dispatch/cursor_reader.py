@@ -206,7 +206,7 @@ class CursorReader:
         # At the end of a ledger, on to the next one.
         position = chain.readable_from(position)
         # Over acknowledged runs, up to the first entry that is still open.
-        while acknowledged.has_holes:
+        while acknowledged.ahead_count:
             end = acknowledged.run_end(*position)
             if end == position[1]:
                 break

@@ -27,7 +27,6 @@ from geminga_broker.errors import TopicNotFound
 from geminga_broker.managed_ledger.log_browser import (
     Found,
     entry_at,
-    first_published_at,
     last_message,
     message_with_index,
     nth_in_backlog,
@@ -35,6 +34,7 @@ from geminga_broker.managed_ledger.log_browser import (
     scan_backlog,
 )
 from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.managed_ledger.reading.payloads import entry_time_ms
 from geminga_broker.topics.subscriptions.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.topics.topic_names import TopicName
@@ -117,7 +117,9 @@ async def get_message_id(request: Request, topic: TopicArg, services: ServicesAr
         "Get message ID by timestamp on a partitioned topic is not allowed, please try do it on "
         "specific topic partition",
     )
-    position = await first_published_at(loaded.managed_ledger.reader, time_ms)
+    position = await loaded.managed_ledger.reader.first_where(
+        lambda payload: entry_time_ms(payload) >= time_ms
+    )
     return Json(message_id(position, topic.partition_index))
 
 

@@ -71,7 +71,7 @@ def noted() -> Noted:
 def appender(taker: Taker, noted: Noted) -> Appender:
     """An appender to ledger 7."""
     appender = Appender(noted)
-    appender.attach(cast(LedgerWriter, taker))
+    appender.writer, appender.ledger_id = cast(LedgerWriter, taker), taker.ledger_id
     return appender
 
 

@@ -30,11 +30,10 @@ from geminga_broker.managed_ledger.writing.broker_entry_metadata import (
     BrokerEntryFields,
     BrokerEntryMetadata,
     index_of,
-    stamp_bytes,
 )
 from geminga_ledger import AppendTimedOut, Ledgers
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.messages.payload import encode_broker_entry
+from geminga_protocol.pulsar.messages.payload import encode_broker_entry, skip_broker_entry
 from geminga_protocol.records.topics.managed_ledger import ManagedLedgerRecord, managed_ledger_path
 from geminga_runtime.coordination import Coordination
 from geminga_simulation.event_loop.clock import WALL_START_MS, SimulatedClock
@@ -71,7 +70,7 @@ def test_stamps_are_those_of_pulsar_to_the_byte() -> None:
         head + b"payload".hex() for head, *_ in STORED_BY_PULSAR
     ]
     assert [index_of(each) for each in stored] == [index for *_, index in STORED_BY_PULSAR]
-    assert {stamp_bytes(each) for each in stored} == {15}
+    assert {skip_broker_entry(each, 0, len(each)) for each in stored} == {15}
 
 
 @pytest.mark.parametrize(
@@ -180,7 +179,8 @@ async def test_the_record_tells_the_index_where_the_last_ledger_is_empty(
         await settle()
         await log.roll_over()
         assert await noted_index(coordination) == "6"
-        log.follow(NoReaders())
+        log.trimmer.readership = NoReaders()
+        log.trimmer.trim_soon()
         await log.truncate()
     assert cluster.indexes() == []
     async with cluster.log(is_killed=True) as log:
@@ -196,7 +196,8 @@ async def test_an_owner_that_only_opens_the_log_leaves_the_index_in_its_record(
         log.append_all([item(7)])
         await settle()
         await log.roll_over()
-        log.follow(NoReaders())
+        log.trimmer.readership = NoReaders()
+        log.trimmer.trim_soon()
         await log.truncate()
     async with cluster.log(is_killed=True):
         assert await noted_index(coordination) == "6"
@@ -246,7 +247,8 @@ async def test_entries_sent_again_to_another_ledger_keep_their_stamps(
         log.append_all(pending(b"c"))
         await settle()
     assert cluster.indexes() == [0, 1, 2]
-    assert [stamp_bytes(each) for each in cluster.ledgers.entries[1]] == [15, 15, 15]
+    stored = cluster.ledgers.entries[1]
+    assert [skip_broker_entry(each, 0, len(each)) for each in stored] == [15, 15, 15]
 
 
 async def test_a_damaged_entry_counts_as_one_message(
