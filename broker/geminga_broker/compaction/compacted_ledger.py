@@ -41,6 +41,8 @@ class CompactedLedger:
 
     ledgers: Ledgers
     ledger_id: int
+    # The last position of the log that it stands for: what is left up to there is in it.
+    horizon: Position
     # None until the first read, and again after one that failed.
     _reader: LedgerReader | None = field(default=None, init=False)
     # Of many that read at once, one opens the ledger.

@@ -73,11 +73,6 @@ class CompactionReport:
         """End the stats period and show it from now on."""
         self._latency_shown, self._latency_present = self._latency_present, None
 
-    def began(self) -> None:
-        """Note that a compaction runs."""
-        self.status = CompactionStatus.RUNNING
-        self.last_error = ""
-
     def succeeded(self, now_ms: int, duration_s: float, progress: Progress) -> None:
         """Note that the compaction is done."""
         self.status = CompactionStatus.SUCCESS

@@ -21,13 +21,11 @@ TURN_ENTRIES_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class CompactionSource:
-    """What one compaction reads: ``former`` up to ``horizon``, then ``log`` up to ``upto``."""
+    """What one compaction reads: ``former`` up to its horizon, then ``log`` up to ``upto``."""
 
     log: LogReader
-    # The compacted ledger in force and the last position that it stands for; None for a topic that
-    # was never compacted.
+    # The compacted ledger in force; None for a topic that was never compacted.
     former: CompactedLedger | None
-    horizon: Position | None
     upto: Position
 
 
@@ -41,7 +39,7 @@ class CompactionStream:
         # Entries of the former compacted ledger read so far; None when all were, or there is none.
         self._former_index: int | None = None if source.former is None else 0
         before = source.log.chain.before_first
-        after = before if source.horizon is None else source.horizon
+        after = before if source.former is None else source.former.horizon
         self._log = LogScan(source.log, after, source.upto)
 
     async def next_turn(self) -> list[CompactedEntry]:

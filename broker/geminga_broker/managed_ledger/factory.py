@@ -91,8 +91,8 @@ class ManagedLedgerFactory(Service):
     async def _sweep_logs(self) -> None:
         """Roll over and trim logs by time, idle ones too: one timer serves all of them."""
         # A copy: logs are opened and closed whenever others have a turn.
-        for number, log in enumerate(list(self._services.opened.values()), 1):
-            log.sweep()
+        for number, sweep in enumerate(list(self._services.opened.values()), 1):
+            sweep()
             if number % LOGS_SWEPT_AT_ONCE == 0:
                 await asyncio.sleep(0)
 

@@ -10,10 +10,7 @@ import asyncio
 from dataclasses import dataclass
 
 from geminga_broker.errors import StorageUnavailable
-from geminga_broker.managed_ledger.acknowledgement.unacknowledged import (
-    nth_unacknowledged,
-    unacknowledged_runs,
-)
+from geminga_broker.managed_ledger.acknowledgement.unacknowledged import unacknowledged_runs
 from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.positions import EARLIEST, Position
 from geminga_broker.managed_ledger.reading.log_reader import LogReader, nth_of
@@ -54,12 +51,6 @@ async def last_message(reader: LogReader) -> tuple[Position, int]:
         else:
             return last, -1 if size is None else size - 1
     return EARLIEST, -1
-
-
-async def nth_in_backlog(reader: LogReader, cursor: Cursor, number: int) -> Found | None:
-    """The ``number``-th entry (from 1) that a subscription has not acknowledged."""
-    position = nth_unacknowledged(cursor.acknowledged, reader.chain, number)
-    return None if position is None else (position, await reader.read_one(position))
 
 
 async def nth_in_log(reader: LogReader, number: int, *, from_latest: bool) -> Found | None:

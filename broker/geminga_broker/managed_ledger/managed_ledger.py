@@ -134,7 +134,7 @@ class ManagedLedger(Service):
             self._use(appender)
         else:
             self.chain = self.reader.chain = self.recorded.chain
-            self.termination.at = self.recorded.terminated_at
+            self.termination.at = self.recorded.store.terminated_at
             reader = await self.recorded.recover_last(self._clock.wall_ms)
             if reader is not None:
                 self.reader.keep(reader)
@@ -143,12 +143,12 @@ class ManagedLedger(Service):
                 # Only now: ``recover_last`` writes the record before the index is known, and must
                 # leave the one that stands there.
                 self.recorded.store.noted = self.stamps.properties
-        self._opened[self.name] = self
+        self._opened[self.name] = self.sweep
         self.trimmer.trim_soon()
 
     async def _close_parts(self) -> None:
         """Close the open ledger, so that the next owner need not recover it."""
-        if self._opened.get(self.name) is self:
+        if self._opened.get(self.name) == self.sweep:
             del self._opened[self.name]
         self._finishing, self._appender = self._appenders(), None
         try:
@@ -346,7 +346,8 @@ class ManagedLedger(Service):
             self._finishing = tuple(each for each in self._finishing if each is not appender)
 
     async def _new_appender(self) -> Appender:
-        appender = Appender(self, has_stamps=self.stamps is not None)
+        has_stamps = self.stamps is not None
+        appender = Appender(self.run_confirmed, self.appender_failed, has_stamps=has_stamps)
         writer = await self._ledgers.create(
             ensemble_size=self.config.ensemble_size,
             write_quorum=self.config.write_quorum,

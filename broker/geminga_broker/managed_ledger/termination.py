@@ -68,7 +68,7 @@ class Termination:
                 while self.at is None:
                     if await self._owner.drain():
                         await self._recorded.terminate()
-                        self.at = self._recorded.terminated_at
+                        self.at = self._recorded.store.terminated_at
                 return self.at
         except (LedgerFenced, *OWNERSHIP_LOST) as error:
             self._owner.fence()

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from geminga_broker.managed_ledger.acknowledgement.entry_bitmap import EntryBitmap
 from geminga_broker.managed_ledger.positions import Position
 
 
+@dataclass(slots=True, eq=False)
 class DelayedBitmap:
     """A set of positions that are passed over, and read when they are due."""
 
-    def __init__(self) -> None:
-        # By ledger id. A bitmap may be empty.
-        self._ledgers: dict[int, EntryBitmap] = {}
-        # How many positions all bitmaps have: counting marks is slow, and ``len`` is called for
-        # every run that is read.
-        self._count = 0
+    # By ledger id. A bitmap may be empty.
+    _ledgers: dict[int, EntryBitmap] = field(default_factory=dict[int, EntryBitmap], init=False)
+    # How many positions all bitmaps have: counting marks is slow, and ``len`` is called for every
+    # run that is read.
+    _count: int = field(default=0, init=False)
 
     def __len__(self) -> int:
         return self._count
@@ -84,13 +85,6 @@ class DelayedBitmap:
             if first_ledger_id <= ledger_id <= last_ledger_id:
                 for first, last in self._ledgers[ledger_id].runs():
                     yield ledger_id, first, last
-
-    def has_any(self, first_ledger_id: int, last_ledger_id: int) -> bool:
-        """Whether any entry of these ledgers is held back."""
-        return any(
-            first_ledger_id <= ledger_id <= last_ledger_id and next(marks.runs(), None)
-            for ledger_id, marks in self._ledgers.items()
-        )
 
     def clear(self) -> None:
         """Release all entries."""

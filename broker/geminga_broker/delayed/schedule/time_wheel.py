@@ -56,11 +56,6 @@ class TimeWheel:
     def __len__(self) -> int:
         return (self._numbers_waiting + len(self._due)) // MESSAGE_NUMBERS
 
-    @property
-    def size_bytes(self) -> int:
-        """The memory that its messages take, about."""
-        return len(self) * MESSAGE_BYTES
-
     def add(self, deliver_at_ms: int, ledger_id: int, entry_id: int) -> None:
         """Add a message, in any order."""
         tick = -(-deliver_at_ms // self._tick_ms)

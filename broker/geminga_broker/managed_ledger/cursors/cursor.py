@@ -248,7 +248,7 @@ class Cursor(Service):
 
     async def _flush(self) -> None:
         """Write what has changed, and again as long as callbacks wait for later changes."""
-        backoff = self._new_backoff()
+        backoff = Backoff(self._config.retry_first_s, self._config.retry_limit_s, self._random)
         try:
             while self._is_dirty:
                 # In one turn, so that this write covers just the first ``covered`` callbacks.
@@ -282,9 +282,6 @@ class Cursor(Service):
         # What changed meanwhile waits for the flush delay again, to share a write with others.
         if self._is_dirty:
             self.changed()
-
-    def _new_backoff(self) -> Backoff:
-        return Backoff(self._config.retry_first_s, self._config.retry_limit_s, self._random)
 
     async def _back_off(self, backoff: Backoff, what: str, error: Exception) -> None:
         delay_s = backoff.next_s()
@@ -341,7 +338,7 @@ class Cursor(Service):
         if store is None:
             return
         # A lost answer leaves in doubt whether the ledgers may go: ask until there is an answer.
-        backoff = self._new_backoff()
+        backoff = Backoff(self._config.retry_first_s, self._config.retry_limit_s, self._random)
         for attempt in range(1, DELETE_ATTEMPTS_MAX + 1):
             try:
                 await store.delete()

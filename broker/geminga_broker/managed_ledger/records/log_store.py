@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 from geminga_broker.errors import TopicExists
 from geminga_broker.managed_ledger.ledger_chain.chain import LedgerSpan
+from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.managed_ledger.records.own_record import OwnRecord
 from geminga_protocol.records.managed_ledgers_pb2 import OffloadContext
 from geminga_protocol.records.topics.managed_ledger import (
@@ -22,7 +23,6 @@ from geminga_protocol.records.topics.managed_ledger import (
     ManagedLedgerRecord,
     managed_ledger_path,
 )
-from geminga_protocol.records.topics.managed_ledger import Position as StoredPosition
 from geminga_runtime.coordination import Coordination, NodeExists, delete_tree
 
 # What upstream writes into the metadata of every ledger of a log.
@@ -62,7 +62,7 @@ class LogStore:
         self._coordination = coordination
         self._record = OwnRecord(coordination, managed_ledger_path(name))
         # The last entry of a terminated log; None for a log that takes entries.
-        self.terminated_at: StoredPosition | None = None
+        self.terminated_at: Position | None = None
         # By ledger, what upstream noted of its copy in other storage: written back as it was read.
         self._offloads: dict[int, bytes] | None = None
 
@@ -74,7 +74,8 @@ class LogStore:
         listed = properties.pop(GARBAGE_PROPERTY, "").split(",")
         self.garbage = tuple(int(each) for each in listed if each.isascii() and each.isdigit())
         self.properties = properties or NO_PROPERTIES
-        self.terminated_at = record.terminated_at
+        ended_at = record.terminated_at
+        self.terminated_at = None if ended_at is None else Position(*ended_at)
         self._offloads = {
             each.ledger_id: each.offload for each in record.ledgers if each.offload is not None
         } or None

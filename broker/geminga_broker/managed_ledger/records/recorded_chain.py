@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from geminga_broker.managed_ledger.ledger_chain.chain import LedgerChain, LedgerSpan
-from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.managed_ledger.records.log_store import LogStore
 from geminga_ledger import LedgerError, LedgerReader, Ledgers, NoSuchLedger
 from geminga_runtime.coordination import CoordinationError
@@ -117,12 +116,6 @@ class RecordedChain:
                 self.store.properties = before
                 raise
             self._in_doubt = ()
-
-    @property
-    def terminated_at(self) -> Position | None:
-        """The last entry of a log that was terminated."""
-        stored = self.store.terminated_at
-        return None if stored is None else Position(*stored)
 
     async def terminate(self) -> None:
         """Write down that the log ends with its present last entry."""

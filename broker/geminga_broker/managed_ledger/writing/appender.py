@@ -8,34 +8,23 @@ bookie answers, and are handed on as one run.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from geminga_broker.managed_ledger.positions import Entry
 from geminga_broker.managed_ledger.writing.append_request import AppendRequest, payload_of
 from geminga_ledger import LedgerError, LedgerWriter
 
 
-class AppendListener(Protocol):
-    """The managed ledger of an appender, which it notifies."""
-
-    def run_confirmed(
-        self, appender: Appender, entries: list[Entry], batch: list[AppendRequest], size_bytes: int
-    ) -> None:
-        """Consecutive entries are durable, with what was given along with them."""
-        ...
-
-    def appender_failed(self, appender: Appender, error: LedgerError) -> None:
-        """Nothing more will be confirmed; ``take_pending`` gives back what was not."""
-        ...
-
-
 @dataclass(slots=True, eq=False)
 class Appender:
     """A ledger writer with the queue of its unconfirmed entries."""
 
-    listener: AppendListener
+    # Called when consecutive entries are durable: with these, what was given along with them, and
+    # the bytes of their payloads.
+    on_confirmed: Callable[[Appender, list[Entry], list[AppendRequest], int], None]
+    # Called when nothing more will be confirmed; ``take_pending`` gives back what was not.
+    on_failed: Callable[[Appender, LedgerError], None]
     # The broker's own metadata stands in front of the entries: their message counts are passed on
     # as 0, so that dispatchers parse them.
     has_stamps: bool = field(default=False, kw_only=True)
@@ -87,11 +76,11 @@ class Appender:
         # unparsed.
         if self.has_stamps:
             entries = [(entry_id, payload, 0) for entry_id, payload, _ in entries]
-        self.listener.run_confirmed(self, entries, batch, size_bytes)
+        self.on_confirmed(self, entries, batch, size_bytes)
 
     def writer_failed(self, error: LedgerError) -> None:
         """Called by the ledger writer: it gives up."""
-        self.listener.appender_failed(self, error)
+        self.on_failed(self, error)
 
     def take_pending(self) -> list[AppendRequest]:
         """Give up the unconfirmed entries, in order: another appender sends them again."""

@@ -70,7 +70,7 @@ def noted() -> Noted:
 @pytest.fixture
 def appender(taker: Taker, noted: Noted) -> Appender:
     """An appender to ledger 7."""
-    appender = Appender(noted)
+    appender = Appender(noted.run_confirmed, noted.appender_failed)
     appender.writer, appender.ledger_id = cast(LedgerWriter, taker), taker.ledger_id
     return appender
 
