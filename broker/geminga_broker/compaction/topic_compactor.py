@@ -108,7 +108,7 @@ class TopicCompactor(Service):
     async def _take(self, cursor: Cursor) -> Cursor:
         """Enter the cursor and connect it with the log."""
         # The topic may have settings of its own, which the factory that made the cursor lacks.
-        cursor.config = self._log.config
+        cursor.configure(self._log.config)
         cursor.on_ledger_left = self._log.trimmer.trim_soon
         cursor.on_lost = self._log.fence
         await cursor.__aenter__()

@@ -71,6 +71,8 @@ class ManagedLedgerFactory(Service):
         self._clock = clock
         self._random = random
         self._stamps = stamps
+        # The logs that are open, by name: each adds and removes itself.
+        self._opened: dict[str, ManagedLedger] = {}
         self._services = ManagedLedgerServices(
             ledgers=ledgers,
             cache=cache,
@@ -91,8 +93,8 @@ class ManagedLedgerFactory(Service):
     async def _sweep_logs(self) -> None:
         """Roll over and trim logs by time, idle ones too: one timer serves all of them."""
         # A copy: logs are opened and closed whenever others have a turn.
-        for number, sweep in enumerate(list(self._services.opened.values()), 1):
-            sweep()
+        for number, log in enumerate(list(self._opened.values()), 1):
+            log.sweep()
             if number % LOGS_SWEPT_AT_ONCE == 0:
                 await asyncio.sleep(0)
 
@@ -111,6 +113,7 @@ class ManagedLedgerFactory(Service):
             self._services,
             store=LogStore(self.coordination, name),
             listener=listener,
+            opened=self._opened,
             create_with=create_with,
             stamps=BrokerEntryMetadata(self._stamps, self._clock) if has_stamps else None,
         )

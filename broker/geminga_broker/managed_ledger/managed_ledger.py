@@ -53,9 +53,9 @@ CHANGE_DEADLINE_S = 60.0
 class ManagedLedger(Service):
     """The log named ``name`` (``tenant/namespace/persistent/topic``, encoded).
 
-    While it is open it is among the ``services.opened``. ``create_with`` are the properties of a
-    new log; without them opening a log that is not there raises ``NodeMissing``. ``stamps`` go in
-    front of entries; without them entries are stored as they come.
+    While it is open it is one of ``opened``, which are found by their names. ``create_with`` are
+    the properties of a new log; without them opening a log that is not there raises
+    ``NodeMissing``. ``stamps`` go in front of entries, which without them are stored as they come.
 
     What waits here for a ledger is bounded by the publishers: a session stops reading its client
     while too much of what it took, or all sessions took together, is not durable.
@@ -68,6 +68,7 @@ class ManagedLedger(Service):
         *,
         store: LogStore,
         listener: LogListener,
+        opened: dict[str, ManagedLedger],
         create_with: Mapping[str, str] | None = None,
         stamps: BrokerEntryMetadata | None = None,
     ) -> None:
@@ -101,7 +102,7 @@ class ManagedLedger(Service):
         # The topic; None once the log is closed.
         self._listener: LogListener | None = listener
         self._create_with = create_with
-        self._opened = services.opened
+        self._opened = opened
         # That of the ledger that takes entries.
         self._appender: Appender | None = None
         # Ledgers that take no more entries and are not closed yet, oldest first. The next ledger is
@@ -143,12 +144,12 @@ class ManagedLedger(Service):
                 # Only now: ``recover_last`` writes the record before the index is known, and must
                 # leave the one that stands there.
                 self.recorded.store.noted = self.stamps.properties
-        self._opened[self.name] = self.sweep
+        self._opened[self.name] = self
         self.trimmer.trim_soon()
 
     async def _close_parts(self) -> None:
         """Close the open ledger, so that the next owner need not recover it."""
-        if self._opened.get(self.name) == self.sweep:
+        if self._opened.get(self.name) is self:
             del self._opened[self.name]
         self._finishing, self._appender = self._appenders(), None
         try:

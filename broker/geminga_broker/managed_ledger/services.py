@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 
 from geminga_broker.managed_ledger.cache.entry_cache import EntryCache
@@ -25,6 +24,3 @@ class ManagedLedgerServices:
     clock: Clock
     random: Random
     config: ManagedLedgerConfig
-    # By the names of the managed ledgers that are open: what rolls each over and trims it by time.
-    # Each adds and removes itself.
-    opened: dict[str, Callable[[], None]] = field(default_factory=dict[str, Callable[[], None]])

@@ -156,7 +156,7 @@ class Topic(Service):
         if self._log is not None:
             self._log.config = policies.log
             for cursor in self.cursors():
-                cursor.config = policies.log
+                cursor.configure(policies.log)
             trimmer = self._log.trimmer
             if trimmer.retention != policies.retention:
                 trimmer.retention = policies.retention
@@ -194,7 +194,7 @@ class Topic(Service):
         # Before it is opened, so that no loss goes unreported.
         cursor.on_lost = self.log_fenced
         cursor.on_ledger_left = self.managed_ledger.trimmer.trim_soon
-        cursor.config = self.managed_ledger.config
+        cursor.configure(self.managed_ledger.config)
         await cursor.__aenter__()
 
     # For the log

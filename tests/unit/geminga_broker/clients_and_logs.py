@@ -107,7 +107,7 @@ class MemoryLog(LogReader):
         super().__init__(
             self.name,
             ledgers=Mock(spec=Ledgers),
-            cached=Mock(spec=LogCache),
+            cached=Mock(spec=LogCache, run=self.cached_run, entries=self.cached_entries),
             read_ahead_budget=ReadAheadBudget(1 << 30),
             config=self.config,
         )

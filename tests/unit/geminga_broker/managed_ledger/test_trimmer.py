@@ -158,7 +158,7 @@ async def test_ledgers_that_every_cursor_has_passed_are_deleted(scene: Scene) ->
     assert scene.ids() == [2, 3]
     assert [each.ledger_id for each in (await scene.record()).ledgers] == [2, 3]
     assert not {0, 1} & set(scene.ledgers.entries), "beside the log's are the cursors' ledgers"
-    assert scene.log.reader.cached_run(Position(1, 0), 1) == []
+    assert scene.log.reader.cached.run(Position(1, 0), 1) == []
     assert slow.backlog_entries == 3
 
 
@@ -397,9 +397,9 @@ async def test_entries_that_every_subscription_was_sent_leave_the_cache_soon(sce
     await scene.publish(b"a", b"b", b"c", b"d", b"e")
     scene.readers.slowest = Position(1, 1)
     scene.cache.sweep(scene.clock.monotonic() + 2)
-    assert [scene.log.reader.cached_run(Position(each, 0), 9) for each in (0, 1)] == [[], []]
-    assert [each[1] for each in scene.log.reader.cached_run(Position(1, 1), 9)] == [b"d"]
-    assert [each[1] for each in scene.log.reader.cached_run(Position(2, 0), 9)] == [b"e"]
+    assert [scene.log.reader.cached.run(Position(each, 0), 9) for each in (0, 1)] == [[], []]
+    assert [each[1] for each in scene.log.reader.cached.run(Position(1, 1), 9)] == [b"d"]
+    assert [each[1] for each in scene.log.reader.cached.run(Position(2, 0), 9)] == [b"e"]
     scene.readers.slowest = None
     scene.cache.sweep(scene.clock.monotonic() + 2)
     assert scene.cache.entry_count == 0

@@ -292,5 +292,5 @@ async def test_senders_are_told_to_look_at_stamped_entries_and_only_at_those(
         async with cluster.log(kinds) as log:
             log.append_all([item(5)])
             await settle()
-            (entry,) = log.reader.cached_run(log.chain.last_confirmed, 1)
+            (entry,) = log.reader.cached.run(log.chain.last_confirmed, 1)
             assert entry[2] == count
