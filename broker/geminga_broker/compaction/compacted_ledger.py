@@ -55,6 +55,7 @@ class CompactedLedger:
     async def opened(self) -> LedgerReader:
         """The ledger's reader, which knows how many entries and bytes there are."""
         async with self._opening:
+            # Another task may have opened it while this one waited for the lock.
             if self._reader is None:
                 try:
                     self._reader = await self.ledgers.open(self.ledger_id, recover=False)

@@ -79,6 +79,7 @@ class CompactionReport:
         self.last_succeeded_ms = now_ms
         self.last_duration_ms = round(duration_s * 1000)
         self.last_removed = progress.removed
+        # Totals are of all runs that went well: what a failed one removed is in no ledger.
         self.removed_total += progress.removed
         self.succeeded_total += 1
         self.entries_left = progress.entries_written

@@ -59,6 +59,7 @@ class CompactionStream:
                 self._former_index = index + len(run)
                 return run
             self._former_index = None
+        # Only now: positions up to the horizon must come before those of the log behind it.
         found = await self._log.next_run()
         if found is None:
             return []

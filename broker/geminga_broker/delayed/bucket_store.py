@@ -119,6 +119,7 @@ class BucketStore:
         """Delete the ledgers of all buckets before the cursor itself is deleted. Its properties are
         not written: its node is about to go."""
         properties = self.cursor.properties
+        # A ledger that is named twice, or gone already, does no harm.
         for ledger_id in [*buckets_of(properties).values(), *garbage_of(properties)]:
             await self.ledgers.delete(ledger_id)
 

@@ -121,6 +121,7 @@ class ManagedLedgerFactory(Service):
     async def cursor_names(self, log_name: str) -> list[str]:
         """Names of the durable cursors of a log. Raises ``TopicNotFound``."""
         try:
+            # Cursors are the nodes below that of their log.
             encoded = await self.coordination.children(managed_ledger_path(log_name))
         except NodeMissing:
             raise TopicNotFound(log_name) from None
@@ -158,6 +159,7 @@ class ManagedLedgerFactory(Service):
     async def load_cursor(self, log_name: str, name: str, chain: LedgerChain) -> Cursor:
         """A durable cursor as it was stored, to be entered."""
         store = self._store(log_name, name)
+        # ``load`` also stops a former owner that may still write the cursor.
         return self._cursor(name, chain, await store.load(), store)
 
     async def create_cursor(

@@ -84,7 +84,6 @@ class ManagedLedger(Service):
         # never.
         self.entries_added = 0
         self.last_ledger_created_ms = self.last_ledger_failed_ms = 0
-        self._ledgers = ledgers
         self.recorded = RecordedChain(store, ledgers)
         self.stamps = stamps
         retention = Retention(config.retention_time_ms, config.retention_bytes)
@@ -130,7 +129,7 @@ class ManagedLedger(Service):
             except BaseException as error:
                 appender.writer.detach()
                 if isinstance(error, TopicExists):  # else the record may name it all the same
-                    await self._ledgers.delete(appender.ledger_id)
+                    await self.recorded.ledgers.delete(appender.ledger_id)
                 raise
             self._use(appender)
         else:
@@ -349,7 +348,7 @@ class ManagedLedger(Service):
     async def _new_appender(self) -> Appender:
         has_stamps = self.stamps is not None
         appender = Appender(self.run_confirmed, self.appender_failed, has_stamps=has_stamps)
-        writer = await self._ledgers.create(
+        writer = await self.recorded.ledgers.create(
             ensemble_size=self.config.ensemble_size,
             write_quorum=self.config.write_quorum,
             ack_quorum=self.config.ack_quorum,
@@ -380,7 +379,6 @@ class ManagedLedger(Service):
     async def begin(self) -> None:
         """Make sure that the log has a ledger: a stored cursor needs something to point at."""
         if not self.chain.spans and not self.is_fenced:
-            self._switch_soon()
             await self._switched()
 
     async def roll_over(self) -> None:
@@ -393,12 +391,12 @@ class ManagedLedger(Service):
         spans = self.chain.spans
         if self._appender is not None and (spans[-1].entries or self._appender.pending_count):
             self._replace(self._appender)
-        self._switch_soon()
         await self._switched()
 
     async def _switched(self) -> None:
-        """Wait for the switch that is under way. Raises ``StorageUnavailable`` at the deadline; the
-        switch goes on then. Raises ``TopicFenced``."""
+        """Return when a ledger is open, unless the log has ended. Raises ``StorageUnavailable`` at
+        the deadline, when the switch to that ledger still goes on, and ``TopicFenced``."""
+        self._switch_soon()
         try:
             async with asyncio.timeout(CHANGE_DEADLINE_S):
                 # A switch that ended may have been followed by another in the same turn.
@@ -414,7 +412,6 @@ class ManagedLedger(Service):
     async def drain(self) -> bool:
         """Close the ledgers that are open; whether no entry waits for another one."""
         if self._waiting or self._is_switching:
-            self._switch_soon()
             await self._switched()
         self._finishing, self._appender = self._appenders(), None
         await self._close_finishing()

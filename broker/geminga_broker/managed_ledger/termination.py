@@ -66,8 +66,9 @@ class Termination:
                 # Again where a ledger failed while it was drained and gave entries back, until
                 # nothing waits, or another call has terminated the log.
                 while self.at is None:
+                    # Drained: every entry that was taken is durable, so the last one is known.
                     if await self._owner.drain():
-                        await self._recorded.terminate()
+                        await self._recorded.save(ends=True)
                         self.at = self._recorded.store.terminated_at
                 return self.at
         except (LedgerFenced, *OWNERSHIP_LOST) as error:

@@ -73,6 +73,8 @@ class Trimmer:
 
     def trim_soon(self) -> None:
         """Delete in the background what may go now, and what an earlier attempt left behind."""
+        # A trim that runs may have chosen its ledgers already: what is passed meanwhile waits for
+        # the next call, the latest comes with a sweep.
         if self._running is not None or self._owner.is_fenced:
             return
         # Most calls find nothing to do: a task is made only where there is something.
@@ -122,6 +124,7 @@ class Trimmer:
         for cursor in self.readership.cursors() if self.readership is not None else ():
             if cursor.acknowledged.acknowledge_upto(removed[-1].last):
                 cursor.changed()
+        # After the cursors: none of them may go on reading what is not there any more.
         for span in removed:
             self._owner.reader.forget(span.ledger_id)
             self._owner.cached.forget(span.ledger_id)
@@ -151,6 +154,7 @@ class Trimmer:
     def wanted_from(self, ledger_id: int) -> int:
         """The first entry of this ledger that some subscription has still to be sent; beyond all
         where there is none. The log's cache keeps these entries longest."""
+        # A log that is closed or still loading has no readership: nothing is wanted of it.
         position = self.readership.reads_from() if self.readership is not None else None
         if position is None or position[0] > ledger_id:
             return INT64_MAX

@@ -64,6 +64,7 @@ def messages_of(payload: bytes) -> list[Message] | None:
     """
     try:
         metadata, body = _opened(payload)
+        # No message, so no number: both phases skip the entry, and it is not written.
         if metadata.HasField("marker_type"):
             return []
         if not metadata.HasField("num_messages_in_batch"):
@@ -135,6 +136,7 @@ def keep_only(payload: bytes, keeps: Sequence[bool]) -> bytes | None:
     if metadata.compression != CompressionType.NONE:
         metadata.compression = CompressionType.ZLIB
         kept = zlib.compress(kept, ZLIB_LEVEL)
+    # The broker's stamp stays in front: the index and the time are those of the whole entry.
     head = payload[: skip_broker_entry(payload, 0, len(payload))]
     return head + encode_payload(metadata, kept)
 
@@ -151,6 +153,7 @@ def last_index(payload: bytes) -> int:
     if not metadata.HasField("num_messages_in_batch"):
         return -1
     messages = messages_of(payload)
+    # Encrypted or damaged: compaction has left it whole.
     if messages is None:
         return max(metadata.num_messages_in_batch, 1) - 1
     return max((index for index, each in enumerate(messages) if not each.is_gone), default=-1)

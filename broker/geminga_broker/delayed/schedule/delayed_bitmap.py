@@ -59,6 +59,7 @@ class DelayedBitmap:
 
     def pass_by(self, mark_delete: Position) -> None:
         """Forget everything up to ``mark_delete``."""
+        # A list: the dictionary changes meanwhile.
         for ledger_id in [each for each in self._ledgers if each < mark_delete[0]]:
             self._count -= self._ledgers.pop(ledger_id).count()
         marks = self._ledgers.get(mark_delete[0])
@@ -75,6 +76,7 @@ class DelayedBitmap:
 
     def last_of(self, ledger_id: int) -> Position | None:
         """The last entry of the ledger that is held back."""
+        # The bitmap may have been emptied by releases, and still be there.
         marks = self._ledgers.get(ledger_id)
         last = None if marks is None else marks.last()
         return None if last is None else Position(ledger_id, last)

@@ -65,6 +65,7 @@ def deliver_at_ms(payload: bytes) -> int:
 
 def is_delayed_longer(payload: bytes, limit_ms: int) -> bool:
     """Whether it is to be held back for longer than ``limit_ms`` after it was published."""
+    # First the quick way: publishers send mostly entries without a delay.
     if is_plain(payload):
         return False
     deliver_at, published = _times(payload)
@@ -83,4 +84,5 @@ def _times(payload: bytes) -> tuple[int, int]:
         return NOT_DELAYED, NOT_DELAYED
     if not metadata.HasField("deliver_at_time"):
         return NOT_DELAYED, NOT_DELAYED
+    # A client may send a negative time: that is no delay.
     return max(metadata.deliver_at_time, NOT_DELAYED), metadata.publish_time

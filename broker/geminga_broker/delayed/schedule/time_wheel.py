@@ -59,6 +59,7 @@ class TimeWheel:
     def add(self, deliver_at_ms: int, ledger_id: int, entry_id: int) -> None:
         """Add a message, in any order."""
         tick = -(-deliver_at_ms // self._tick_ms)
+        # Rounded up, so that nothing is early. What is due by now belongs to no slot any more.
         if tick <= self._tick:
             self._due.extend((deliver_at_ms, ledger_id, entry_id))
             return

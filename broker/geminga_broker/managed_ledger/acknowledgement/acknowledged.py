@@ -159,6 +159,7 @@ class Acknowledged:
         if follows and entry_ids == list(range(first, first + len(entry_ids))):
             self._move_to(Position(ledger_id, entry_ids[-1]))  # what consumers in order send
             return len(entry_ids)
+        # Clients repeat acknowledgements: only entries that were not marked before count.
         count = self._bitmap_of(ledger_id).add_all(entry_ids, span.entries)
         self.ahead_count += count
         if self.partial_entries:
@@ -193,6 +194,8 @@ class Acknowledged:
         if self.is_acknowledged(ledger_id, entry_id):
             return False
         at = Position(ledger_id, entry_id)
+        # What is left of the batch by now, and no more: an acknowledgement that comes late, from
+        # before others, must not open their messages again.
         words = remaining
         if (before := self.partial_entries.get(at)) is not None:
             # Words that one side leaves out have no bit: a message is open only if both say so.
@@ -215,6 +218,7 @@ class Acknowledged:
         bitmap = self._ahead.get(ledger_id)
         if bitmap is None:
             mark = self.mark_delete
+            # In the ledger of the mark no byte is spent on what the mark has passed.
             first = mark[1] + 1 if ledger_id == mark[0] else 0
             bitmap = self._ahead[ledger_id] = EntryBitmap(first)
         return bitmap
@@ -257,6 +261,7 @@ class Acknowledged:
     def ranges(self) -> Iterator[PositionRange]:
         """Acknowledged ranges beyond the mark-delete position, in order, ``(lower, upper]``."""
         for ledger_id in sorted(self._ahead):
+            # A range excludes its lower end, which is the entry before the run.
             for first, last in self._ahead[ledger_id].runs():
                 yield Position(ledger_id, first - 1), Position(ledger_id, last)
 
@@ -299,6 +304,8 @@ class Acknowledged:
             if lower[0] <= span.ledger_id <= upper[0]:
                 first = lower[1] + 1 if span.ledger_id == lower[0] else 0
                 last = upper[1] if span.ledger_id == upper[0] else span.entries
+                # Another program may have written the range: it may begin or end where the log has
+                # no entry.
                 first, last = max(first, 0), min(last, span.entries - 1)
                 if first <= last:
                     yield span.ledger_id, first, last

@@ -35,6 +35,7 @@ class EntryBitmap:
 
     def add(self, entry_id: int, entries: int) -> bool:
         """Mark an entry of a ledger of ``entries``; False where it was marked already."""
+        # The caller never gives an entry before ``first``: such an index would count from the end.
         marks, index = self._marks, entry_id - self.first
         if index < len(marks):
             if marks[index]:
@@ -77,6 +78,7 @@ class EntryBitmap:
     def add_bits(self, members: int, entries: int) -> int:
         """Mark the bit set ``members`` in an empty bitmap, as far as the ledger of ``entries``
         goes; returns how many entries that are."""
+        # Bits before ``first`` stand for what the mark-delete position has passed.
         members >>= self.first
         packed = members.to_bytes((members.bit_length() + 7) // _BITS_OF_BYTE, "little")
         marks = bytearray(_BITS_OF_BYTE * len(packed))
@@ -99,6 +101,7 @@ class EntryBitmap:
         if passed <= 0:
             return 0
         marked = self._marks.count(1, 0, passed)
+        # A bytearray moves its beginning for this, not its bytes.
         del self._marks[:passed]
         self.first = first
         return marked

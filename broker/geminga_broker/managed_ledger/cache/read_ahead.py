@@ -44,6 +44,7 @@ class ReadAheadBudget:
         """Count ``size_bytes`` less of ``holder``."""
         holder.size_bytes -= size_bytes
         self.used_bytes -= size_bytes
+        # The budget must not keep a dispatcher alive that has nothing here.
         if not holder.size_bytes:
             self._holders.pop(holder, None)
 
@@ -112,6 +113,7 @@ class ReadAhead:
 
     def pick(self, ids: Sequence[EntryId]) -> list[Entry]:
         """The entries of ``ids``, in order, up to the first that is not here."""
+        # Up to the first gap: entries are sent in the order of ``ids``.
         found: list[Entry] = []
         for position in ids:
             entry = self._find(position)
@@ -159,6 +161,7 @@ class ReadAhead:
     def clear(self) -> None:
         """Drop all entries: reading begins anew, or is over."""
         self.was_evicted = False
+        # Also called for dispatchers that never read ahead: then there is nothing to take back.
         if self.size_bytes:
             self._runs.clear()
             self._single.clear()

@@ -68,6 +68,7 @@ class LedgerChain:
     def remove(self, ledger_id: int) -> None:
         """Forget a ledger that was deleted."""
         index = self._ids.index(ledger_id)
+        # An empty ledger had no entry that could have been the newest.
         if self.spans[index].entries:
             self._last_removed = max(self._last_removed, self.spans[index].last)
         self.spans = self.spans[:index] + self.spans[index + 1 :]

@@ -20,6 +20,7 @@ def is_due(config: ManagedLedgerConfig, span: LedgerSpan, age_s: float, age_max_
 
     A ledger without entries never is: closing it would leave a useless node in ZooKeeper.
     """
+    # Confirmed entries only: those under way go to this ledger in any case.
     entries, size_bytes = span.entries, span.size_bytes
     if not entries or age_s < config.ledger_age_min_s:
         return False

@@ -98,6 +98,8 @@ class LogStore:
         try:
             await self._record.create(self._encode(spans, ()), make_parents=True)
         except NodeExists:
+            # Another broker's, or that of an attempt of ours whose answer was lost: which of the
+            # two is not known here.
             raise TopicExists(self.name) from None
 
     async def save(self, spans: Iterable[LedgerSpan], *, dropped: Collection[int] = ()) -> None:
@@ -122,6 +124,7 @@ class LogStore:
             )
             for span in spans
         )
+        # What is noted wins: the record may still have an older index under that name.
         properties = {**self.properties, **self.noted()}
         if garbage:
             properties[GARBAGE_PROPERTY] = ",".join(map(str, garbage))

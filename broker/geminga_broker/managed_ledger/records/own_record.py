@@ -49,6 +49,7 @@ class OwnRecord:
         """The value now. Raises ``NodeMissing``."""
         self._session_id = self.coordination.session_id
         value, stat = await self.coordination.get(self.path)
+        # The session may have ended while the answer was on its way, and another have begun.
         self._check_session()
         self._version = stat.version
         self._in_doubt = ()
@@ -72,6 +73,7 @@ class OwnRecord:
             self._in_doubt = (*self._in_doubt, value)
             stat = await self.coordination.set(self.path, value, version=self._version)
         except (VersionMismatch, NodeMissing):
+            # No write is in doubt any more: the record is another client's, or gone.
             self._in_doubt = ()
             raise VersionMismatch(self.path) from None
         self._in_doubt = ()

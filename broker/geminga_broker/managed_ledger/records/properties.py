@@ -24,10 +24,11 @@ class OwnedLog(Protocol):
 
 async def set_property(log: OwnedLog, name: str, value: str) -> None:
     """Return when the property is durable. Raises ``TopicFenced``, ``StorageUnavailable``."""
+    # Before the record is asked: a log that was deleted is fenced, too, and has no record.
     if log.is_fenced:
         raise TopicFenced(log.name)
     try:
-        await log.recorded.set_property(name, value)
+        await log.recorded.save(properties={name: value})
     except OWNERSHIP_LOST as error:
         log.fence()
         raise TopicFenced(log.name) from error

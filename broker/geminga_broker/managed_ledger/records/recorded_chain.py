@@ -99,32 +99,26 @@ class RecordedChain:
 
     # Changing
 
-    async def save(self) -> None:
-        """Write down what became of the ledgers; none but those of the chain are named."""
-        async with self._changing():
-            await self.store.save(self.chain.spans, dropped=self._in_doubt)
-            self._in_doubt = ()
+    async def save(
+        self, *, properties: Mapping[str, str] | None = None, ends: bool = False
+    ) -> None:
+        """Write down what became of the ledgers; none but those of the chain are named.
 
-    async def set_property(self, name: str, value: str) -> None:
-        """Write down a property; the ledgers stay as they are."""
+        ``properties`` are added to those of the record; ``ends`` says that the log ends with its
+        present last entry.
+        """
         async with self._changing():
-            before = self.store.properties
-            self.store.properties = {**before, name: value}
+            store = self.store
+            before = store.properties, store.terminated_at
+            if properties is not None:
+                store.properties = {**store.properties, **properties}
+            if ends:
+                store.terminated_at = self.chain.last_confirmed
             try:
-                await self.store.save(self.chain.spans, dropped=self._in_doubt)
+                await store.save(self.chain.spans, dropped=self._in_doubt)
             except BaseException:
-                self.store.properties = before
-                raise
-            self._in_doubt = ()
-
-    async def terminate(self) -> None:
-        """Write down that the log ends with its present last entry."""
-        async with self._changing():
-            self.store.terminated_at = self.chain.last_confirmed
-            try:
-                await self.store.save(self.chain.spans, dropped=self._in_doubt)
-            except BaseException:
-                self.store.terminated_at = None
+                # Memory must not have what the record may lack: the next owner would not find it.
+                store.properties, store.terminated_at = before
                 raise
             self._in_doubt = ()
 

@@ -150,7 +150,7 @@ async def _last_index(stored: StampedLog, *, is_sure: bool) -> int:
                 lost += entry_id + 1
                 break
             index = index_of(payload)
-            if index is not None:
+            if index != NO_INDEX:
                 return index + lost
             if is_sure:
                 return NO_INDEX
@@ -160,10 +160,10 @@ async def _last_index(stored: StampedLog, *, is_sure: bool) -> int:
     return NO_INDEX
 
 
-def index_of(payload: bytes) -> int | None:
-    """The index in the stamp of a stored entry, that of its last message; None for none."""
+def index_of(payload: bytes) -> int:
+    """The index in the stamp of a stored entry, that of its last message; -1 for none."""
     try:
         noted = parse_broker_entry(payload, 0, len(payload))
     except WireError:
-        return None
-    return noted.index if noted is not None and noted.HasField("index") else None
+        return NO_INDEX
+    return noted.index if noted is not None and noted.HasField("index") else NO_INDEX

@@ -27,6 +27,7 @@ from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.managed_ledger.reading.log_reader import LogReader
 from geminga_broker.managed_ledger.writing.append_request import AppendRequest
 from geminga_broker.managed_ledger.writing.broker_entry_metadata import (
+    NO_INDEX,
     BrokerEntryFields,
     BrokerEntryMetadata,
     index_of,
@@ -142,7 +143,7 @@ class Cluster:
             log.fence()
         await log.__aexit__(None, None, None)
 
-    def indexes(self) -> list[int | None]:
+    def indexes(self) -> list[int]:
         """Those of all entries, in the order of the log."""
         stored = [each for ledger in sorted(self.ledgers.entries.items()) for each in ledger[1]]
         return [index_of(each) for each in stored]
@@ -212,7 +213,7 @@ async def test_an_index_that_was_turned_off_goes_on_when_it_is_turned_on_again(
     for kinds in (OFF, INDEX, OFF, OFF, BrokerEntryFields(time=True), ALL):
         async with cluster.log(kinds, is_killed=kinds == INDEX) as log:
             log.append_all([item(1), item(3)])
-    nothing: list[int | None] = [None, None]
+    nothing = [NO_INDEX, NO_INDEX]
     assert cluster.indexes() == [*nothing, 0, 3, *nothing, *nothing, *nothing, 4, 7]
 
 
