@@ -125,11 +125,11 @@ class ManagedLedger(Service):
             self.chain = self.reader.chain = self.recorded.chain
             appender = await self._new_appender()
             try:
-                await self.recorded.create(LedgerSpan(appender.ledger_id), self._create_with)
+                await self.recorded.create(appender.span, self._create_with)
             except BaseException as error:
                 appender.writer.detach()
                 if isinstance(error, TopicExists):  # else the record may name it all the same
-                    await self.recorded.ledgers.delete(appender.ledger_id)
+                    await self.recorded.ledgers.delete(appender.span.ledger_id)
                 raise
             self._use(appender)
         else:
@@ -243,18 +243,16 @@ class ManagedLedger(Service):
         self, appender: Appender, entries: list[Entry], batch: list[AppendRequest], size_bytes: int
     ) -> None:
         """Called by an appender: a run is durable. HOT: once for each batch of answers."""
-        ledger_id = appender.ledger_id
-        span, listener = self.chain.span(ledger_id), self._listener
+        span, listener = appender.span, self._listener
         # The writers of a closed log are closed or detached: none of them confirms anything.
-        assert span is not None
         assert listener is not None
         span.entries += len(entries)
         span.size_bytes += size_bytes
         self.entries_added += len(entries)
         now_s = self._clock.monotonic()
         # The cache before the listener, which wakes dispatchers: they read from the cache.
-        self.cached.insert(ledger_id, entries, size_bytes, now_s)
-        listener.run_appended(ledger_id, entries, batch)
+        self.cached.insert(span.ledger_id, entries, size_bytes, now_s)
+        listener.run_appended(span.ledger_id, entries, batch)
         age_s = now_s - appender.begun_at_s
         if appender is self._appender and is_due(self.config, span, age_s, appender.age_max_s):
             self._replace(appender)
@@ -264,7 +262,8 @@ class ManagedLedger(Service):
         if isinstance(error, LedgerFenced):
             self.fence()
             return
-        log.warning("ledger failed", extra={"ledger": appender.ledger_id, "error": str(error)})
+        facts = {"ledger": appender.span.ledger_id, "error": str(error)}
+        log.warning("ledger failed", extra=facts)
         # In front of what came later: entries keep the order in which they were taken. Closing the
         # failed ledger finds out where it ends before the next one is opened.
         self._waiting[:0] = appender.take_pending()
@@ -316,7 +315,7 @@ class ManagedLedger(Service):
                 await self._close_finishing()
                 appender = await self._new_appender()
                 try:
-                    await self.recorded.append(LedgerSpan(appender.ledger_id))
+                    await self.recorded.append(appender.span)
                 except BaseException:
                     # The record may name the ledger: the next write of the record drops it.
                     appender.writer.detach()
@@ -339,9 +338,7 @@ class ManagedLedger(Service):
         while self._finishing:
             appender = self._finishing[0]
             await appender.writer.close()
-            span = self.chain.span(appender.ledger_id)
-            assert span is not None
-            span.closed_at_ms = self._clock.wall_ms()
+            appender.span.closed_at_ms = self._clock.wall_ms()
             # By identity, not the first: a second task may have closed it, too, in the meantime.
             self._finishing = tuple(each for each in self._finishing if each is not appender)
 
@@ -356,13 +353,13 @@ class ManagedLedger(Service):
             listener=appender,
         )
         # The writer was created with the appender as its listener, so it comes last.
-        appender.writer, appender.ledger_id = writer, writer.ledger_id
+        appender.writer, appender.span = writer, LedgerSpan(writer.ledger_id)
         return appender
 
     def _use(self, appender: Appender) -> None:
         """Write to this ledger from now on, first what waited for it. Raises ``LedgerError`` where
         the ledger takes nothing; the entries go on waiting then."""
-        self.cached.begin(appender.ledger_id)
+        self.cached.begin(appender.span.ledger_id)
         appender.begun_at_s = self._clock.monotonic()
         spread = 1 + AGE_SPREAD * self._random.random()
         appender.age_max_s = self.config.ledger_age_max_s * spread
@@ -388,9 +385,9 @@ class ManagedLedger(Service):
         """
         if self.termination.is_under_way:
             raise StorageUnavailable(f"{self.name} is being terminated")
-        spans = self.chain.spans
-        if self._appender is not None and (spans[-1].entries or self._appender.pending_count):
-            self._replace(self._appender)
+        appender = self._appender
+        if appender is not None and (appender.span.entries or appender.pending_count):
+            self._replace(appender)
         await self._switched()
 
     async def _switched(self) -> None:
@@ -429,9 +426,8 @@ class ManagedLedger(Service):
         """Called periodically: roll over a ledger that grew old, trim what retention kept."""
         appender = self._appender
         if appender is not None:
-            span = self.chain.span(appender.ledger_id)
             age_s = self._clock.monotonic() - appender.begun_at_s
-            if span is not None and is_due(self.config, span, age_s, appender.age_max_s):
+            if is_due(self.config, appender.span, age_s, appender.age_max_s):
                 self._replace(appender)
         self.trimmer.trim_soon()
 
@@ -446,7 +442,7 @@ class ManagedLedger(Service):
         await self.roll_over()
         end = self.chain.last_confirmed
         if self._appender is not None:
-            end = self.chain.previous_of(Position(self._appender.ledger_id, 0))
+            end = self.chain.previous_of(Position(self._appender.span.ledger_id, 0))
         await self.trimmer.pass_everything(end, CHANGE_DEADLINE_S)
         await self.trimmer.trim(KEEP_NOTHING)
 

@@ -96,16 +96,11 @@ class EntryCache:
         self.misses = 0
         self.hit_bytes = 0
         self.missed_bytes = 0
-        # Entries that ever came and left.
+        # Entries that ever came and left: the difference is here now.
         self.inserted = 0
         self.evicted = 0
         # How often the bound was exceeded.
         self.evictions = 0
-
-    @property
-    def entry_count(self) -> int:
-        """Entries held now."""
-        return self.inserted - self.evicted
 
     def insert(
         self, cache: LedgerCache, entries: list[Entry], size_bytes: int, now_s: float

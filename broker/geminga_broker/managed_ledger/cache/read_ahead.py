@@ -72,9 +72,6 @@ class ReadAhead:
     # Entries to redeliver.
     _single: dict[EntryId, Entry] = field(default_factory=dict[EntryId, Entry], init=False)
 
-    def __len__(self) -> int:
-        return sum(len(entries) for _, entries in self._runs) + len(self._single)
-
     def keep_run(self, position: Position, entries: list[Entry]) -> None:
         """Keep what was read from ``position`` on, but for what is acknowledged."""
         self._runs.append((position, entries))

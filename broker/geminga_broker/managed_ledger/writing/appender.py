@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from geminga_broker.managed_ledger.ledger_chain.chain import LedgerSpan
 from geminga_broker.managed_ledger.positions import Entry
 from geminga_broker.managed_ledger.writing.append_request import AppendRequest, payload_of
 from geminga_ledger import LedgerError, LedgerWriter
@@ -28,9 +29,10 @@ class Appender:
     # The broker's own metadata stands in front of the entries: their message counts are passed on
     # as 0, so that dispatchers parse them.
     has_stamps: bool = field(default=False, kw_only=True)
-    # Set before anything is appended: the writer is made with the appender as its listener.
+    # Both are set before anything is appended: the writer is made with the appender as its
+    # listener. The span is that of the ledger in the log's chain.
     writer: LedgerWriter = field(init=False)
-    ledger_id: int = field(init=False)
+    span: LedgerSpan = field(init=False)
     # When the log began to write the ledger (monotonic), and at which age it is replaced.
     begun_at_s: float = field(default=0.0, init=False)
     age_max_s: float = field(default=0.0, init=False)
