@@ -121,7 +121,7 @@ class DelayedMessages:
 
     def figures(self) -> DelayedFigures:
         """What statistics show, without what the mark-delete position has passed by now."""
-        if len(self._index.held):
+        if self._index.held:
             self._index.pass_by(self._cursor.mark_delete)
         return self._index.figures()
 
@@ -149,15 +149,16 @@ class DelayedMessages:
             if run[-1][0] < plain_upto:
                 return 0, run
             return 0, run[: bisect_left(run, plain_upto, key=_entry_id)]
-        if not self._config.enabled and not len(self._index.held):
+        held = self._index.held
+        if not self._config.enabled and not held:
             return 0, run
         passed = 0
-        if len(self._index.held) or not is_plain(run[0][1]):
+        if held or not is_plain(run[0][1]):
             passed = self._pass_delayed(ledger_id, run)
         # ``end`` is the index of the first entry behind them that is held back, or is to be. While
         # nothing is held back, one quick loop finds the first entry worth a closer look.
         now_ms = self._clock.wall_ms()
-        held, has_held = self._index.held, len(self._index.held) > 0
+        has_held = len(held) > 0
         for end in range(passed if has_held else plain_end(run, passed), len(run)):
             entry_id, payload, _ = run[end]
             if (has_held and (ledger_id, entry_id) in held) or (
@@ -409,7 +410,7 @@ class DelayedMessages:
 
     def passed(self) -> None:
         """Forget what the mark-delete position has passed: it has moved far."""
-        if len(self._index.held) or self._index.buckets:
+        if self._index.held or self._index.buckets:
             self._index.pass_by(self._cursor.mark_delete)
             self._check()
 
@@ -419,7 +420,7 @@ class DelayedMessages:
         if self._store is not None and not self._is_recovered and not self._recovering.locked():
             self._is_recovered = True
             self._lost = list(buckets_of(self._cursor.properties))
-        if len(self._index.held) or self._index.buckets:
+        if self._index.held or self._index.buckets:
             self._index.clear(self._clock.wall_ms())
         self._plain = (-1, 0, 0)
         self._check()

@@ -87,8 +87,3 @@ class DelayedBitmap:
             if first_ledger_id <= ledger_id <= last_ledger_id:
                 for first, last in self._ledgers[ledger_id].runs():
                     yield ledger_id, first, last
-
-    def clear(self) -> None:
-        """Release all entries."""
-        self._ledgers.clear()
-        self._count = 0

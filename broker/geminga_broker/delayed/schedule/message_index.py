@@ -259,7 +259,7 @@ class DelayedMessageIndex:
     def clear(self, now_ms: int) -> None:
         """Forget all messages. Buckets stay, ``unneeded``, until they are deleted; a message that
         is read again may be held back again."""
-        self.held.clear()
+        self.held = DelayedBitmap()
         self._loaded = TimeWheel(now_ms, self.config.slot_ms)
         self.open = None
         self.sealing = None

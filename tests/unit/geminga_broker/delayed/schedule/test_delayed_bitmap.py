@@ -40,5 +40,3 @@ def test_held_is_a_set(steps: list[tuple[str, tuple[int, int]]]) -> None:
         end = held.run_end(ledger_id, 5)
         assert (ledger_id, end) not in model
         assert all((ledger_id, each) in model for each in range(5, end))
-    held.clear()
-    assert (len(held), list(held.runs(0, 9))) == (0, [])
