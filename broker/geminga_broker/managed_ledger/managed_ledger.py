@@ -16,16 +16,10 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
-from geminga_broker.errors import (
-    NotAllowed,
-    StorageUnavailable,
-    TopicExists,
-    TopicFenced,
-    TopicTerminated,
-)
+from geminga_broker.errors import NotAllowed, StorageUnavailable, TopicFenced, TopicTerminated
 from geminga_broker.managed_ledger.cache.log_cache import LogCache
 from geminga_broker.managed_ledger.ledger_chain.chain import LedgerChain, LedgerSpan
-from geminga_broker.managed_ledger.ledger_chain.retention import KEEP_NOTHING, Retention
+from geminga_broker.managed_ledger.ledger_chain.retention import KEEP_NOTHING
 from geminga_broker.managed_ledger.ledger_chain.rollover import AGE_SPREAD, is_due
 from geminga_broker.managed_ledger.log_listener import LogListener, LogState
 from geminga_broker.managed_ledger.positions import Entry, Position
@@ -74,21 +68,18 @@ class ManagedLedger(Service):
     ) -> None:
         super().__init__()
         ledgers, clock, config = services.ledgers, services.clock, services.config
-        self.name = name
-        self.config = config
+        self.name, self.config = name, config
         # That of the record, once the log is open.
         self.chain = LedgerChain()
         # Another broker has the log, or it was deleted: nothing is written or confirmed any more.
         self.is_fenced = False
-        # Since the log was opened here; upstream shows these three. Times are Unix time, 0 for
-        # never.
+        # Since the log was opened here, as upstream shows it. Times are Unix time, 0 for never.
         self.entries_added = 0
         self.last_ledger_created_ms = self.last_ledger_failed_ms = 0
         self.recorded = RecordedChain(store, ledgers)
         self.stamps = stamps
-        retention = Retention(config.retention_time_ms, config.retention_bytes)
         self.termination = Termination(self, self.recorded)
-        self.trimmer = Trimmer(self, self.recorded, clock, retention)
+        self.trimmer = Trimmer(self, self.recorded, clock, config)
         self.cached = LogCache(services.cache, self.trimmer.wanted_from)
         self.reader = LogReader(
             name,
@@ -100,8 +91,7 @@ class ManagedLedger(Service):
         self._clock, self._random = clock, services.random
         # The topic; None once the log is closed.
         self._listener: LogListener | None = listener
-        self._create_with = create_with
-        self._opened = opened
+        self._create_with, self._opened = create_with, opened
         # That of the ledger that takes entries.
         self._appender: Appender | None = None
         # Ledgers that take no more entries and are not closed yet, oldest first. The next ledger is
@@ -126,10 +116,8 @@ class ManagedLedger(Service):
             appender = await self._new_appender()
             try:
                 await self.recorded.create(appender.span, self._create_with)
-            except BaseException as error:
+            except BaseException:
                 appender.writer.detach()
-                if isinstance(error, TopicExists):  # else the record may name it all the same
-                    await self.recorded.ledgers.delete(appender.span.ledger_id)
                 raise
             self._use(appender)
         else:
@@ -164,8 +152,7 @@ class ManagedLedger(Service):
                 each.writer.detach()  # what could not be closed, or not in time
             # Last: until the ledger is closed, what is on its way is confirmed into the cache.
             self.cached.clear()
-            # The topic refers to its log: without the way back both are freed at once, and need
-            # not wait for the garbage collector.
+            # The topic refers to its log: without the way back no garbage collector is needed.
             self._listener = None
             self.trimmer.readership = None
 

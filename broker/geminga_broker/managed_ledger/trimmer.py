@@ -14,6 +14,7 @@ from weakref import proxy
 
 from geminga_broker.errors import StorageUnavailable, TopicFenced
 from geminga_broker.managed_ledger.cache.log_cache import LogCache
+from geminga_broker.managed_ledger.config import ManagedLedgerConfig
 from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.cursors.durable_future import DurableFuture
 from geminga_broker.managed_ledger.ledger_chain.chain import LedgerSpan
@@ -58,10 +59,15 @@ class Trimmer:
     __slots__ = ("_clock", "_owner", "_recorded", "_running", "readership", "retention")
 
     def __init__(
-        self, owner: TrimmedLog, recorded: RecordedChain, clock: Clock, retention: Retention
+        self,
+        owner: TrimmedLog,
+        recorded: RecordedChain,
+        clock: Clock,
+        config: ManagedLedgerConfig,
     ) -> None:
-        # What is kept though all cursors have passed it; may be replaced at any time.
-        self.retention = retention
+        # What is kept though all cursors have passed it; the topic replaces it when its policies
+        # change.
+        self.retention = Retention(config.retention_time_ms, config.retention_bytes)
         # None until all cursors are known, and again once the log is closed: nothing is deleted
         # then.
         self.readership: Readership | None = None
@@ -74,7 +80,7 @@ class Trimmer:
     def trim_soon(self) -> None:
         """Delete in the background what may go now, and what an earlier attempt left behind."""
         # A trim that runs may have chosen its ledgers already: what is passed meanwhile waits for
-        # the next call, the latest comes with a sweep.
+        # the next call, which a sweep makes at the latest.
         if self._running is not None or self._owner.is_fenced:
             return
         # Most calls find nothing to do: a task is made only where there is something.

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from geminga_broker.errors import TopicExists
 from geminga_broker.managed_ledger.ledger_chain.chain import LedgerChain, LedgerSpan
 from geminga_broker.managed_ledger.records.log_store import LogStore
 from geminga_ledger import LedgerError, LedgerReader, Ledgers, NoSuchLedger
@@ -61,8 +62,14 @@ class RecordedChain:
         self.chain = LedgerChain(await self.store.load())
 
     async def create(self, span: LedgerSpan, properties: Mapping[str, str]) -> None:
-        """Write the first record, with the first ledger in it. Raises ``TopicExists``."""
-        await self.store.create((span,), properties)
+        """Write the first record, with the first ledger in it. Raises ``TopicExists``, and then the
+        ledger is deleted."""
+        try:
+            await self.store.create((span,), properties)
+        except TopicExists:
+            # That record does not name the ledger. After any other error ours may do so.
+            await self.ledgers.delete(span.ledger_id)
+            raise
         self.chain.append(span)
 
     async def recover_last(self, wall_ms: Callable[[], int]) -> LedgerReader | None:
