@@ -208,11 +208,13 @@ class DelayedMessages:
         """Start the work with buckets that is to be done, and set the timer for what comes next."""
         if self._index.is_enough:
             self._end_bucket()
-        if self._is_recovered and self._has_work() and not self._is_working:
+        is_working = self._work is not None and not self._work.done()
+        if self._is_recovered and self._has_work() and not is_working:
+            is_working = True
             self._work = self._cursor.spawn(self._do_work(), name=f"delayed {self._cursor.name}")
         # Work that is under way checks again when it is done. The timer must not count the segments
         # that it reads: they are overdue, and it would go off at once, again and again.
-        next_ms = None if self.is_due else self._index.next_ms(is_loading=self._is_working)
+        next_ms = None if self.is_due else self._index.next_ms(is_loading=is_working)
         if next_ms is None:
             return
         if self._timer is not None:
@@ -234,10 +236,6 @@ class DelayedMessages:
             self._check()
 
     # Work with buckets
-
-    @property
-    def _is_working(self) -> bool:
-        return self._work is not None and not self._work.done()
 
     def _has_work(self) -> bool:
         if self._store is None:
