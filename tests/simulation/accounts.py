@@ -49,7 +49,7 @@ def _needless(cluster: Cluster) -> str:
         for topic in broker.topics.loaded if is_alive else ():
             log = topic._log
             if log is not None and not log.is_fenced:
-                trimmer = log._trimmer
+                trimmer = log.trimmer
                 needless = trimmer._trimmable(trimmer.retention)
                 if needless or trimmer._recorded.store.garbage:
                     return f"{topic.name} of {broker.address.broker_id}: {needless}"

@@ -85,7 +85,7 @@ class Administration:
     async def trim_topic(self, topic: TopicName) -> None:
         """Delete the ledgers of a persistent topic that are acknowledged and not retained. Raises
         ``TopicNotFound``."""
-        await (await self.persistent_topic(topic)).managed_ledger.trim()
+        await (await self.persistent_topic(topic)).managed_ledger.trimmer.trim()
 
     async def truncate_topic(self, topic: TopicName) -> None:
         """Delete all messages of a persistent topic. Raises ``TopicNotFound``."""

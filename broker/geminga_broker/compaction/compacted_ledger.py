@@ -41,6 +41,8 @@ class CompactedLedger:
 
     ledgers: Ledgers
     ledger_id: int
+    # The last position of the log that it stands for: what is left up to there is in it.
+    horizon: Position
     # None until the first read, and again after one that failed.
     _reader: LedgerReader | None = field(default=None, init=False)
     # Of many that read at once, one opens the ledger.
@@ -53,6 +55,7 @@ class CompactedLedger:
     async def opened(self) -> LedgerReader:
         """The ledger's reader, which knows how many entries and bytes there are."""
         async with self._opening:
+            # Another task may have opened it while this one waited for the lock.
             if self._reader is None:
                 try:
                     self._reader = await self.ledgers.open(self.ledger_id, recover=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from geminga_broker.compaction.compacted_ledger import CompactedEntry, CompactedLedger
@@ -23,26 +24,18 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+@dataclass(slots=True, eq=False)
 class CompactedView:
     """What is compacted of ``topic`` now. Methods raise ``StorageUnavailable``."""
 
-    __slots__ = ("_topic", "horizon", "ledger")
-
-    def __init__(self, topic: str) -> None:
-        # The last position that is compacted; None for a topic that never was.
-        self.horizon: Position | None = None
-        # The compacted ledger in force, which has what is left up to there.
-        self.ledger: CompactedLedger | None = None
-        self._topic = topic
-
-    def show(self, ledger: CompactedLedger | None, horizon: Position | None) -> None:
-        """Serve positions up to ``horizon`` from ``ledger`` from now on."""
-        self.ledger = ledger
-        self.horizon = horizon
+    topic: str
+    # The compacted ledger in force; None for a topic that was never compacted. The compactor
+    # replaces it, and it is given up here where it is gone.
+    ledger: CompactedLedger | None = field(default=None, init=False)
 
     def covers(self, position: Position) -> bool:
         """Whether what is read at ``position`` comes from the compacted ledger."""
-        return self.horizon is not None and position <= self.horizon
+        return self.ledger is not None and position <= self.ledger.horizon
 
     async def read(
         self, position: Position, count_max: int, bytes_max: int
@@ -52,16 +45,12 @@ class CompactedView:
         Where there are none, nothing is left from ``position`` to that horizon; where the horizon
         is None, all is to be read from the log.
         """
-        horizon: Position | None = None
 
-        async def entries(ledger: CompactedLedger) -> list[CompactedEntry]:
-            # Taken together with the ledger: another may be in force when the entries are there.
-            nonlocal horizon
-            horizon = self.horizon
-            return await ledger.read_from(position, count_max, bytes_max)
+        async def entries(ledger: CompactedLedger) -> tuple[list[CompactedEntry], Position]:
+            # The horizon of that ledger: another may be in force when the entries are there.
+            return await ledger.read_from(position, count_max, bytes_max), ledger.horizon
 
-        found = await self._ask(entries)
-        return ([], None) if found is None else (found, horizon)
+        return await self._ask(entries) or ([], None)
 
     async def last_message(self) -> tuple[Position, int]:
         """The last message that is left, as entry and batch index (-1: no batch).
@@ -79,13 +68,12 @@ class CompactedView:
 
     async def ledger_stats(self) -> LedgerStats | None:
         """The ledger in force: its id, entries and bytes; None where there is none."""
-
-        async def facts(ledger: CompactedLedger) -> LedgerStats:
-            reader = await ledger.opened()
-            entries, size_bytes = reader.last_confirmed + 1, reader.length_bytes
-            return LedgerStats(ledger.ledger_id, entries, size_bytes, is_offloaded=False)
-
-        return await self._ask(facts)
+        reader = await self._ask(CompactedLedger.opened)
+        if reader is None:
+            return None
+        return LedgerStats(
+            reader.ledger_id, reader.last_confirmed + 1, reader.length_bytes, is_offloaded=False
+        )
 
     async def _ask(self, question: Callable[[CompactedLedger], Awaitable[T]]) -> T | None:
         """The answer of the ledger in force; None where there is none, or it is gone.
@@ -99,7 +87,7 @@ class CompactedView:
                 if self.ledger is ledger:
                     log.error(  # noqa: TRY400 -- what it says is all there is to know
                         "compacted ledger is gone",
-                        extra={"topic": self._topic, "error": str(error)},
+                        extra={"topic": self.topic, "error": str(error)},
                     )
-                    self.show(None, None)
+                    self.ledger = None
         return None

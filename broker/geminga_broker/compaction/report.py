@@ -73,17 +73,13 @@ class CompactionReport:
         """End the stats period and show it from now on."""
         self._latency_shown, self._latency_present = self._latency_present, None
 
-    def began(self) -> None:
-        """Note that a compaction runs."""
-        self.status = CompactionStatus.RUNNING
-        self.last_error = ""
-
     def succeeded(self, now_ms: int, duration_s: float, progress: Progress) -> None:
         """Note that the compaction is done."""
         self.status = CompactionStatus.SUCCESS
         self.last_succeeded_ms = now_ms
         self.last_duration_ms = round(duration_s * 1000)
         self.last_removed = progress.removed
+        # Totals are of all runs that went well: what a failed one removed is in no ledger.
         self.removed_total += progress.removed
         self.succeeded_total += 1
         self.entries_left = progress.entries_written

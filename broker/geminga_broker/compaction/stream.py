@@ -21,13 +21,11 @@ TURN_ENTRIES_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class CompactionSource:
-    """What one compaction reads: ``former`` up to ``horizon``, then ``log`` up to ``upto``."""
+    """What one compaction reads: ``former`` up to its horizon, then ``log`` up to ``upto``."""
 
     log: LogReader
-    # The compacted ledger in force and the last position that it stands for; None for a topic that
-    # was never compacted.
+    # The compacted ledger in force; None for a topic that was never compacted.
     former: CompactedLedger | None
-    horizon: Position | None
     upto: Position
 
 
@@ -41,31 +39,23 @@ class CompactionStream:
         # Entries of the former compacted ledger read so far; None when all were, or there is none.
         self._former_index: int | None = None if source.former is None else 0
         before = source.log.chain.before_first
-        after = before if source.horizon is None else source.horizon
+        after = before if source.former is None else source.former.horizon
         self._log = LogScan(source.log, after, source.upto)
 
     async def next_turn(self) -> list[CompactedEntry]:
         """The next few entries; none at the end. Raises ``StorageUnavailable``."""
-        if not self._turns:
-            self._turns.extend(turns_of(await self._next_run()))
-        return self._turns.popleft() if self._turns else []
-
-    async def _next_run(self) -> list[CompactedEntry]:
-        """Read on: as much as one read of either gives, none at the end."""
-        former, index = self._source.former, self._former_index
-        if former is not None and index is not None:
+        former, log = self._source.former, self._source.log
+        if not self._turns and former is not None and self._former_index is not None:
             # In the same portions as the log is read.
-            log = self._source.log
-            run = await former.read(index, log.entries_max, log.bytes_max)
-            if run:
-                self._former_index = index + len(run)
-                return run
-            self._former_index = None
-        found = await self._log.next_run()
-        if found is None:
-            return []
-        ledger_id, entries = found
-        return [CompactedEntry(Position(ledger_id, each[0]), each[1]) for each in entries]
+            run = await former.read(self._former_index, log.entries_max, log.bytes_max)
+            self._former_index = self._former_index + len(run) if run else None
+            self._turns.extend(turns_of(run))
+        # The log is read behind the horizon: its entries come after all of the compacted ledger.
+        if not self._turns and (found := await self._log.next_run()) is not None:
+            ledger_id, entries = found
+            run = [CompactedEntry(Position(ledger_id, each[0]), each[1]) for each in entries]
+            self._turns.extend(turns_of(run))
+        return self._turns.popleft() if self._turns else []
 
 
 def turns_of(run: list[CompactedEntry]) -> list[list[CompactedEntry]]:

@@ -21,13 +21,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 
 from geminga_broker.compaction.compacted_ledger import CompactedLedger
 from geminga_broker.compaction.compacted_view import CompactedView
 from geminga_broker.compaction.compaction_run import CompactionRun
 from geminga_broker.compaction.errors import CompactedLedgerGone, CompactionRunning
-from geminga_broker.compaction.report import CompactionReport, Progress
+from geminga_broker.compaction.report import CompactionReport, CompactionStatus, Progress
 from geminga_broker.compaction.selection.survivors import Survivors
 from geminga_broker.compaction.stream import CompactionSource
 from geminga_broker.errors import BrokerError, StorageUnavailable, TopicFenced
@@ -89,10 +88,7 @@ class TopicCompactor(Service):
         # Guards the cursor's properties, and with them which ledgers exist and which is in force.
         self._changing = asyncio.Lock()
 
-    async def _open(self, stack: AsyncExitStack) -> None:
-        stack.push_async_callback(self._close_cursor)
-
-    async def _close_cursor(self) -> None:
+    async def _close_parts(self) -> None:
         # The topic may have got its cursor, or lost it, at any time since the compactor was opened.
         if self.cursor is not None:
             await self.cursor.__aexit__(None, None, None)
@@ -103,7 +99,8 @@ class TopicCompactor(Service):
         # Where the topic was compacted before, readers see that at once.
         ledger_id = cursor.position_properties.get(COMPACTED_LEDGER_PROPERTY)
         if ledger_id is not None:
-            self.view.show(CompactedLedger(self._factory.ledgers, ledger_id), cursor.mark_delete)
+            ledgers = self._factory.ledgers
+            self.view.ledger = CompactedLedger(ledgers, ledger_id, cursor.mark_delete)
         # In the background: opening a topic does not wait for it.
         if self._unneeded(cursor):
             self.spawn(self._clean_up(cursor), name=f"delete compacted ledgers of {self._name}")
@@ -111,8 +108,8 @@ class TopicCompactor(Service):
     async def _take(self, cursor: Cursor) -> Cursor:
         """Enter the cursor and connect it with the log."""
         # The topic may have settings of its own, which the factory that made the cursor lacks.
-        cursor.config = self._log.config
-        cursor.on_ledger_left = self._log.trim_soon
+        cursor.configure(self._log.config)
+        cursor.on_ledger_left = self._log.trimmer.trim_soon
         cursor.on_lost = self._log.fence
         await cursor.__aenter__()
         self.cursor = cursor
@@ -131,7 +128,8 @@ class TopicCompactor(Service):
             raise CompactionRunning
         if self._is_closing or self._log.is_fenced:
             raise TopicFenced(str(self._name))
-        self.report.began()
+        self.report.status = CompactionStatus.RUNNING
+        self.report.last_error = ""
         self._running = self.spawn(self._run(), name=f"compact {self._name}")
 
     async def check(self, *, may_begin: bool) -> None:
@@ -193,18 +191,18 @@ class TopicCompactor(Service):
 
     async def _source(self) -> CompactionSource | None:
         """What there is to compact; None where nothing was published since the last time."""
-        former, horizon = self.view.ledger, self.view.horizon
+        former = self.view.ledger
         if former is not None:
             try:
                 await former.opened()
             except CompactedLedgerGone:
                 # Deleted by hand, say. The log may still have all of it: compact from its start.
-                former = horizon = None
+                former = None
         # Fixed now, for both phases: what is published meanwhile is left to the next compaction.
         upto = self._log.reader.readable_upto
-        if upto[1] < 0 or (horizon is not None and upto <= horizon):
+        if upto[1] < 0 or (former is not None and upto <= former.horizon):
             return None
-        return CompactionSource(self._log.reader, former, horizon, upto)
+        return CompactionSource(self._log.reader, former, upto)
 
     # The steps of a run
 
@@ -258,7 +256,7 @@ class TopicCompactor(Service):
             COMPACTED_LEDGER_PROPERTY: ledger_id,
             **({} if former is None else {FORMER_PROPERTY: former}),
         }
-        self.view.show(CompactedLedger(self._factory.ledgers, ledger_id), horizon)
+        self.view.ledger = CompactedLedger(self._factory.ledgers, ledger_id, horizon)
         await _stored(cursor)
 
     def _unneeded(self, cursor: Cursor) -> list[int]:
@@ -311,7 +309,7 @@ class TopicCompactor(Service):
             if cursor is None:
                 return
             # Before its ledger is deleted: readers go to the log from now on.
-            self.view.show(None, None)
+            self.view.ledger = None
             try:
                 async with asyncio.timeout(STORE_DEADLINE_S):
                     if self._unneeded(cursor):
@@ -338,7 +336,7 @@ class TopicCompactor(Service):
                 return
             # The ledgers first: with the cursor their names would be lost.
             in_force = cursor.position_properties.get(COMPACTED_LEDGER_PROPERTY)
-            self.view.show(None, None)
+            self.view.ledger = None
             for ledger_id in self._unneeded(cursor):
                 await self._factory.ledgers.delete(ledger_id)
             if in_force is not None:
@@ -353,4 +351,4 @@ async def _stored(cursor: Cursor) -> None:
     """
     stored = DurableFuture()
     cursor.changed(stored)
-    await stored.wait()
+    await stored

@@ -12,11 +12,12 @@ which cursor it belonged to.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from itertools import chain
 
 from geminga_broker.managed_ledger.cursors.cursor import Cursor
-from geminga_broker.managed_ledger.cursors.cursor_store import CursorStore
 from geminga_broker.managed_ledger.writing.confirmation_waiter import ConfirmationWaiter
+from geminga_ledger import Ledgers
 from geminga_protocol.records.topics.delayed_buckets import (
     BucketKey,
     DelayedIndex,
@@ -42,6 +43,7 @@ def has_buckets(properties: Mapping[str, str]) -> bool:
     return bool(buckets_of(properties)) or GARBAGE_PROPERTY in properties
 
 
+@dataclass(slots=True, eq=False)
 class BucketStore:
     """The buckets of ``cursor``, which is durable. Calls must not overlap, but for reading.
 
@@ -49,30 +51,26 @@ class BucketStore:
     broker has the cursor.
     """
 
-    def __init__(self, cursor: Cursor, stored: CursorStore, topic: str) -> None:
-        self._cursor = cursor
-        self._ledgers = stored.ledgers
-        self._topic = topic
-
-    def named(self) -> dict[BucketKey, int]:
-        """The buckets that are stored, with their ledgers."""
-        return buckets_of(self._cursor.properties)
+    cursor: Cursor
+    ledgers: Ledgers
+    # Its name stands in the labels of the ledgers.
+    topic: str
 
     async def write(self, key: BucketKey, summaries: bytes, segments: Iterable[bytes]) -> int:
         """Store a bucket, its summaries and its segments; returns its ledger."""
         writes = ConfirmationWaiter()
-        config = self._cursor.config
-        writer = await self._ledgers.create(
+        config = self.cursor.config
+        writer = await self.ledgers.create(
             ensemble_size=config.ensemble_size,
             write_quorum=config.write_quorum,
             ack_quorum=config.ack_quorum,
-            custom=bucket_labels(key, self._topic, self._cursor.name),
+            custom=bucket_labels(key, self.topic, self.cursor.name),
             listener=writes,
         )
         ledger_id = writer.ledger_id
         try:
             # Named as garbage before it holds anything: the next owner deletes what a crash leaves.
-            await self._change({}, (), [*garbage_of(self._cursor.properties), ledger_id])
+            await self._change({}, (), [*garbage_of(self.cursor.properties), ledger_id])
             # One entry at a time: writing a bucket is not urgent, and must not delay topics.
             for payload in chain((summaries,), segments):
                 await writes.wait_for(writer.append(payload))
@@ -81,8 +79,8 @@ class BucketStore:
             writer.detach()
             raise
         # One change names the new ledger and takes the former one of that name out.
-        former = self.named().get(key)
-        garbage = [each for each in garbage_of(self._cursor.properties) if each != ledger_id]
+        former = buckets_of(self.cursor.properties).get(key)
+        garbage = [each for each in garbage_of(self.cursor.properties) if each != ledger_id]
         if former is not None:
             garbage.append(former)
         await self._change({key.property_name: str(ledger_id)}, (), garbage)
@@ -97,8 +95,8 @@ class BucketStore:
         return decode_segment(await self._read(ledger_id, number + 1))
 
     async def _read(self, ledger_id: int, entry_id: int) -> bytes:
-        reader = await self._ledgers.open(ledger_id, recover=True)
-        limit = self._cursor.config.read_bytes_max
+        reader = await self.ledgers.open(ledger_id, recover=True)
+        limit = self.cursor.config.read_bytes_max
         return (await reader.read(entry_id, entry_id, bytes_max=limit))[0]
 
     # Deleting
@@ -106,23 +104,24 @@ class BucketStore:
     async def delete(self, keys: Collection[BucketKey]) -> None:
         """Take buckets out of the cursor's properties, then delete their ledgers, and those that
         are left from before."""
-        named = self.named()
+        named = buckets_of(self.cursor.properties)
         gone = [named[key] for key in keys if key in named]
-        garbage = [*garbage_of(self._cursor.properties), *gone]
+        garbage = [*garbage_of(self.cursor.properties), *gone]
         if not garbage:
             return
         # First the names: a bucket that is named must exist. Deleting twice does no harm.
         await self._change({}, [key.property_name for key in keys], garbage)
         for ledger_id in garbage:
-            await self._ledgers.delete(ledger_id)
+            await self.ledgers.delete(ledger_id)
         await self._change({}, (), [])
 
     async def delete_all(self) -> None:
         """Delete the ledgers of all buckets before the cursor itself is deleted. Its properties are
         not written: its node is about to go."""
-        properties = self._cursor.properties
+        properties = self.cursor.properties
+        # A ledger that is named twice, or gone already, does no harm.
         for ledger_id in [*buckets_of(properties).values(), *garbage_of(properties)]:
-            await self._ledgers.delete(ledger_id)
+            await self.ledgers.delete(ledger_id)
 
     async def _change(
         self, put: Mapping[str, str], remove: Collection[str], garbage: Collection[int]
@@ -132,4 +131,4 @@ class BucketStore:
             put = {**put, GARBAGE_PROPERTY: ",".join(map(str, garbage))}
         else:
             remove = [*remove, GARBAGE_PROPERTY]
-        await self._cursor.change_properties(put, remove)
+        await self.cursor.change_properties(put, remove)

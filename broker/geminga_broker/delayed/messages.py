@@ -17,7 +17,11 @@ from operator import itemgetter
 
 from geminga_broker.delayed.bucket_store import BucketStore, garbage_of
 from geminga_broker.delayed.schedule.deliver_at import deliver_at_ms, is_plain, plain_end
-from geminga_broker.delayed.schedule.message_index import Bucket, DelayedMessageIndex
+from geminga_broker.delayed.schedule.message_index import (
+    Bucket,
+    DelayedFigures,
+    DelayedMessageIndex,
+)
 from geminga_broker.delayed.schedule.segments import cut, summary_of
 from geminga_broker.errors import BrokerError, EntryDamaged, StorageUnavailable
 from geminga_broker.managed_ledger.cursors.cursor import Cursor
@@ -29,6 +33,7 @@ from geminga_protocol.records.errors import MalformedRecord
 from geminga_protocol.records.topics.delayed_buckets import (
     BucketKey,
     SegmentSummary,
+    buckets_of,
     encode_segment,
     encode_summaries,
 )
@@ -65,10 +70,7 @@ def _unbroken_end(run: list[Entry], start: int, end: int) -> int:
 
 
 class DelayedMessages:
-    """The delayed messages of ``cursor``; ``wake`` is called when something may be due.
-
-    ``config`` may be replaced at any time.
-    """
+    """The delayed messages of ``cursor``; ``wake`` is called when something may be due."""
 
     def __init__(
         self,
@@ -87,9 +89,9 @@ class DelayedMessages:
         self.is_due = False
         # Where buckets are stored; None for a subscription that is not stored itself.
         stored = cursor.store
-        self._store = None if stored is None else BucketStore(cursor, stored, topic)
-        self._config = DelayedConfig()
-        self._index = DelayedMessageIndex(self._kept(self._config), clock.wall_ms())
+        self._store = None if stored is None else BucketStore(cursor, stored.ledgers, topic)
+        self._index = DelayedMessageIndex(DelayedConfig(), clock.wall_ms())
+        self.apply(DelayedConfig())
         # Of several consumers that connect at once, one recovers the buckets.
         self._recovering = asyncio.Lock()
         # Until then no work with buckets is done: those of the owner before are not known yet.
@@ -102,51 +104,26 @@ class DelayedMessages:
         # The tasks that work with buckets, and that roll the log over to end one.
         self._work: asyncio.Task[object] | None = None
         self._rolling_over: asyncio.Task[object] | None = None
+
+    def apply(self, config: DelayedConfig) -> None:
+        """Hold messages back as ``config`` says from now on."""
+        self._config = config
+        # A subscription that is not stored writes no buckets.
+        if self._store is None:
+            config = replace(
+                config, bucket_messages_min=sys.maxsize, bucket_messages_max=sys.maxsize
+            )
+        self._index.config = config
         # A ledger and the entries of it that are known not to be delayed, from the first up to the
         # second, which is excluded: what is read again, as consumers did not take it, is not parsed
         # again.
         self._plain = (-1, 0, 0)
 
-    @property
-    def config(self) -> DelayedConfig:
-        """How messages are held back."""
-        return self._config
-
-    @config.setter
-    def config(self, config: DelayedConfig) -> None:
-        self._config = config
-        self._index.config = self._kept(config)
-        self._plain = (-1, 0, 0)
-
-    def _kept(self, config: DelayedConfig) -> DelayedConfig:
-        """The config of the index: a subscription that is not stored writes no buckets."""
-        if self._store is not None:
-            return config
-        return replace(config, bucket_messages_min=sys.maxsize, bucket_messages_max=sys.maxsize)
-
-    # Counting
-
-    @property
-    def count(self) -> int:
-        """How many entries are held back."""
-        if len(self._index):
+    def figures(self) -> DelayedFigures:
+        """What statistics show, without what the mark-delete position has passed by now."""
+        if self._index.held:
             self._index.pass_by(self._cursor.mark_delete)
-        return len(self._index)
-
-    @property
-    def size_bytes(self) -> int:
-        """About how much memory the index takes."""
-        return self._index.size_bytes
-
-    @property
-    def bucket_count(self) -> int:
-        """How many buckets the index has, those that are not written yet included."""
-        return self._index.bucket_count
-
-    @property
-    def loaded_count(self) -> int:
-        """How many messages are in memory with their times; the others' are in buckets."""
-        return self._index.loaded_count
+        return self._index.figures()
 
     # Reading
 
@@ -172,15 +149,16 @@ class DelayedMessages:
             if run[-1][0] < plain_upto:
                 return 0, run
             return 0, run[: bisect_left(run, plain_upto, key=_entry_id)]
-        if not self._config.enabled and not len(self._index):
+        held = self._index.held
+        if not self._config.enabled and not held:
             return 0, run
         passed = 0
-        if len(self._index) or not is_plain(run[0][1]):
+        if held or not is_plain(run[0][1]):
             passed = self._pass_delayed(ledger_id, run)
         # ``end`` is the index of the first entry behind them that is held back, or is to be. While
         # nothing is held back, one quick loop finds the first entry worth a closer look.
         now_ms = self._clock.wall_ms()
-        held, has_held = self._index.held, len(self._index) > 0
+        has_held = len(held) > 0
         for end in range(passed if has_held else plain_end(run, passed), len(run)):
             entry_id, payload, _ = run[end]
             if (has_held and (ledger_id, entry_id) in held) or (
@@ -230,11 +208,13 @@ class DelayedMessages:
         """Start the work with buckets that is to be done, and set the timer for what comes next."""
         if self._index.is_enough:
             self._end_bucket()
-        if self._is_recovered and self._has_work() and not self._is_working:
+        is_working = self._work is not None and not self._work.done()
+        if self._is_recovered and self._has_work() and not is_working:
+            is_working = True
             self._work = self._cursor.spawn(self._do_work(), name=f"delayed {self._cursor.name}")
         # Work that is under way checks again when it is done. The timer must not count the segments
         # that it reads: they are overdue, and it would go off at once, again and again.
-        next_ms = None if self.is_due else self._index.next_ms(is_loading=self._is_working)
+        next_ms = None if self.is_due else self._index.next_ms(is_loading=is_working)
         if next_ms is None:
             return
         if self._timer is not None:
@@ -257,10 +237,6 @@ class DelayedMessages:
 
     # Work with buckets
 
-    @property
-    def _is_working(self) -> bool:
-        return self._work is not None and not self._work.done()
-
     def _has_work(self) -> bool:
         if self._store is None:
             return False
@@ -279,7 +255,8 @@ class DelayedMessages:
         An open ledger is closed for that, since it may take hours to become full: the next owner
         reads again what is in no bucket. Buckets share no ledger, so the bucket ends with it.
         """
-        span = self._managed_ledger.chain.span(self._index.open_upto)
+        assert self._index.open is not None
+        span = self._managed_ledger.chain.span(self._index.open.key.last_ledger_id)
         if span is None:
             return  # trimmed
         if span.closed_at_ms:
@@ -407,7 +384,7 @@ class DelayedMessages:
             found: list[tuple[BucketKey, int, list[SegmentSummary]]] = []
             lost: list[BucketKey] = []
             try:
-                for key, ledger_id in self._store.named().items():
+                for key, ledger_id in buckets_of(self._cursor.properties).items():
                     try:
                         found.append((key, ledger_id, await self._store.summaries(ledger_id)))
                     except LOST as error:
@@ -431,7 +408,7 @@ class DelayedMessages:
 
     def passed(self) -> None:
         """Forget what the mark-delete position has passed: it has moved far."""
-        if len(self._index) or self._index.buckets:
+        if self._index.held or self._index.buckets:
             self._index.pass_by(self._cursor.mark_delete)
             self._check()
 
@@ -440,8 +417,8 @@ class DelayedMessages:
         # Buckets that were not recovered yet need not be: they are to be deleted.
         if self._store is not None and not self._is_recovered and not self._recovering.locked():
             self._is_recovered = True
-            self._lost = list(self._store.named())
-        if len(self._index) or self._index.buckets:
+            self._lost = list(buckets_of(self._cursor.properties))
+        if self._index.held or self._index.buckets:
             self._index.clear(self._clock.wall_ms())
         self._plain = (-1, 0, 0)
         self._check()

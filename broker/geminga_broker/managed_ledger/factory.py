@@ -71,6 +71,8 @@ class ManagedLedgerFactory(Service):
         self._clock = clock
         self._random = random
         self._stamps = stamps
+        # The logs that are open, by name: each adds and removes itself.
+        self._opened: dict[str, ManagedLedger] = {}
         self._services = ManagedLedgerServices(
             ledgers=ledgers,
             cache=cache,
@@ -91,7 +93,7 @@ class ManagedLedgerFactory(Service):
     async def _sweep_logs(self) -> None:
         """Roll over and trim logs by time, idle ones too: one timer serves all of them."""
         # A copy: logs are opened and closed whenever others have a turn.
-        for number, log in enumerate(list(self._services.opened.values()), 1):
+        for number, log in enumerate(list(self._opened.values()), 1):
             log.sweep()
             if number % LOGS_SWEPT_AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -105,18 +107,21 @@ class ManagedLedgerFactory(Service):
     ) -> ManagedLedger:
         """The log ``name``, to be entered. A new log is created with the properties
         ``create_with``; where that is None, entering it raises ``NodeMissing``."""
+        has_stamps = self._stamps != NO_STAMPS
         return ManagedLedger(
             name,
             self._services,
             store=LogStore(self.coordination, name),
             listener=listener,
+            opened=self._opened,
             create_with=create_with,
-            stamps=BrokerEntryMetadata(self._stamps, self._clock) if self._stamps.is_any else None,
+            stamps=BrokerEntryMetadata(self._stamps, self._clock) if has_stamps else None,
         )
 
     async def cursor_names(self, log_name: str) -> list[str]:
         """Names of the durable cursors of a log. Raises ``TopicNotFound``."""
         try:
+            # Cursors are the nodes below that of their log.
             encoded = await self.coordination.children(managed_ledger_path(log_name))
         except NodeMissing:
             raise TopicNotFound(log_name) from None
@@ -154,6 +159,7 @@ class ManagedLedgerFactory(Service):
     async def load_cursor(self, log_name: str, name: str, chain: LedgerChain) -> Cursor:
         """A durable cursor as it was stored, to be entered."""
         store = self._store(log_name, name)
+        # ``load`` also stops a former owner that may still write the cursor.
         return self._cursor(name, chain, await store.load(), store)
 
     async def create_cursor(

@@ -68,6 +68,7 @@ class CursorStats:
 def log_stats(log: ManagedLedger) -> LogStats:
     """The facts of ``log`` now."""
     chain = log.chain
+    # Only the last ledger can be open; after a load none is until something is published.
     current = chain.spans[-1] if chain.spans and not chain.spans[-1].closed_at_ms else None
     return LogStats(
         entries_added=log.entries_added,
@@ -92,6 +93,7 @@ def log_stats(log: ManagedLedger) -> LogStats:
 def cursor_stats(log: ManagedLedger, cursor: Cursor, read_position: Position) -> CursorStats:
     """The facts of a cursor of ``log``, whose subscription reads on at ``read_position``."""
     store = cursor.store
+    # Lazily: a cursor may have a million ranges.
     shown = islice(cursor.acknowledged.ranges(), RANGES_SHOWN_MAX)
     # Upstream counts up to the entry that is read next, though it may not be there yet: 1 for a
     # cursor that has caught up.
@@ -108,7 +110,7 @@ def cursor_stats(log: ManagedLedger, cursor: Cursor, read_position: Position) ->
         acknowledged_ranges="[" + ",".join(f"({low}..{high}]" for low, high in shown) + "]",
         acknowledged_range_count=cursor.acknowledged.range_count,
         ledger_switched_ms=store.ledger_switched_ms if store is not None else 0,
-        state="Open" if store is None or store.is_writing else "NoLedger",
+        state="Open" if store is None or store.current is not None else "NoLedger",
         entries_since_first_unacknowledged=unacknowledged,
         properties=cursor.position_properties,
     )

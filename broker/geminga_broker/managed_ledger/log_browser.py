@@ -10,15 +10,12 @@ import asyncio
 from dataclasses import dataclass
 
 from geminga_broker.errors import StorageUnavailable
-from geminga_broker.managed_ledger.acknowledgement.unacknowledged import (
-    nth_unacknowledged,
-    unacknowledged_runs,
-)
+from geminga_broker.managed_ledger.acknowledgement.unacknowledged import unacknowledged_runs
 from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.positions import EARLIEST, Position
 from geminga_broker.managed_ledger.reading.log_reader import LogReader, nth_of
-from geminga_broker.managed_ledger.reading.payloads import batch_size, entry_time_ms, message_count
-from geminga_broker.managed_ledger.writing.broker_entry_metadata import NO_INDEX, index_of
+from geminga_broker.managed_ledger.reading.payloads import batch_size, message_count
+from geminga_broker.managed_ledger.writing.broker_entry_metadata import index_of
 
 Found = tuple[Position, bytes]
 """An entry: where it is, and its payload."""
@@ -36,12 +33,6 @@ async def entry_at(reader: LogReader, position: Position) -> bytes | None:
     if not 0 <= position[1] < reader.readable_end(position[0]):
         return None
     return await reader.read_one(position)
-
-
-async def batch_size_at(reader: LogReader, position: Position) -> int:
-    """Messages in the batch there; 0 for an entry that is no batch, or none."""
-    payload = await entry_at(reader, position)
-    return 0 if payload is None else batch_size(payload) or 0
 
 
 async def last_message(reader: LogReader) -> tuple[Position, int]:
@@ -62,12 +53,6 @@ async def last_message(reader: LogReader) -> tuple[Position, int]:
     return EARLIEST, -1
 
 
-async def nth_in_backlog(reader: LogReader, cursor: Cursor, number: int) -> Found | None:
-    """The ``number``-th entry (from 1) that a subscription has not acknowledged."""
-    position = nth_unacknowledged(cursor.acknowledged, reader.chain, number)
-    return None if position is None else (position, await reader.read_one(position))
-
-
 async def nth_in_log(reader: LogReader, number: int, *, from_latest: bool) -> Found | None:
     """The ``number``-th entry (from 1) from one end; the last one at the other end where there are
     not so many, None in an empty log."""
@@ -75,16 +60,12 @@ async def nth_in_log(reader: LogReader, number: int, *, from_latest: bool) -> Fo
     total = reader.chain.total_entries
     if not total:
         return None
+    # A number that the log does not have stands for the nearest one that it has.
     index = min(max(number, 1), total) - 1
     if from_latest:
         index = total - 1 - index
     position = nth_of(spans, index)
     return position, await reader.read_one(position)
-
-
-async def first_published_at(reader: LogReader, time_ms: int) -> Position:
-    """The first entry published at that time (Unix, ms) or later; else where the next will be."""
-    return await reader.first_where(lambda payload: entry_time_ms(payload) >= time_ms)
 
 
 async def message_with_index(reader: LogReader, index: int) -> Position | None:
@@ -98,7 +79,7 @@ async def message_with_index(reader: LogReader, index: int) -> Position | None:
     if index < 0:
         return None
     chain = reader.chain
-    position = await reader.first_where(lambda payload: _index(payload) >= index)
+    position = await reader.first_where(lambda payload: index_of(payload) >= index)
     for _ in range(MARKERS_PASSED_MAX):
         if position > reader.readable_upto:
             return None
@@ -108,14 +89,9 @@ async def message_with_index(reader: LogReader, index: int) -> Position | None:
             # The first entry of the log ends at or behind the index: if it also begins behind it,
             # the message was in an entry that was deleted.
             is_first = chain.previous_of(position) == chain.before_first
-            return EARLIEST if is_first and index <= _index(payload) - messages else position
+            return EARLIEST if is_first and index <= index_of(payload) - messages else position
         position = chain.next_after(position)
     return None
-
-
-def _index(payload: bytes) -> int:
-    index = index_of(payload)
-    return NO_INDEX if index is None else index
 
 
 @dataclass(slots=True)
@@ -142,6 +118,7 @@ async def scan_backlog(
                 unacknowledged_runs(cursor.acknowledged, reader.chain)
             ):
                 at = first
+                # One read may give less than was asked for: its bytes are limited, too.
                 while at <= last and not scan.is_aborted:
                     wanted = min(last - at + 1, entries_max - scan.entries)
                     run = await reader.read(Position(ledger_id, at), wanted)

@@ -23,21 +23,6 @@ class LogListener(Protocol):
         ...
 
 
-class _NoListener:
-    """The listener of a log that is closed: the topic expects no more events of it."""
-
-    def run_appended(
-        self, ledger_id: int, entries: list[Entry], batch: list[AppendRequest]
-    ) -> None:
-        """Do nothing."""
-
-    def log_fenced(self) -> None:
-        """Do nothing."""
-
-
-NO_LISTENER = _NoListener()
-
-
 class LogState(Enum):
     """What a log is doing, in the words of upstream's internal stats: ``ManagedLedgerImpl.State``,
     whose other states (ClosedLedger, ...) do not happen here."""

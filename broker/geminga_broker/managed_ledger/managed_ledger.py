@@ -16,21 +16,20 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
-from geminga_broker.errors import NotAllowed, StorageUnavailable, TopicExists, TopicFenced
+from geminga_broker.errors import NotAllowed, StorageUnavailable, TopicFenced, TopicTerminated
 from geminga_broker.managed_ledger.cache.log_cache import LogCache
 from geminga_broker.managed_ledger.ledger_chain.chain import LedgerChain, LedgerSpan
-from geminga_broker.managed_ledger.ledger_chain.retention import KEEP_NOTHING, Retention
-from geminga_broker.managed_ledger.ledger_chain.rollover import age_max_s, is_due
-from geminga_broker.managed_ledger.log_listener import NO_LISTENER, LogListener, LogState
+from geminga_broker.managed_ledger.ledger_chain.retention import KEEP_NOTHING
+from geminga_broker.managed_ledger.ledger_chain.rollover import AGE_SPREAD, is_due
+from geminga_broker.managed_ledger.log_listener import LogListener, LogState
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.managed_ledger.reading.log_reader import LogReader
-from geminga_broker.managed_ledger.records.log_store import LogStore
+from geminga_broker.managed_ledger.records.log_store import LABELS, LogStore
 from geminga_broker.managed_ledger.records.own_record import OWNERSHIP_LOST
-from geminga_broker.managed_ledger.records.properties import LogProperties
 from geminga_broker.managed_ledger.records.recorded_chain import RecordedChain
 from geminga_broker.managed_ledger.services import ManagedLedgerServices
 from geminga_broker.managed_ledger.termination import Termination
-from geminga_broker.managed_ledger.trimmer import Readership, Trimmer
+from geminga_broker.managed_ledger.trimmer import Trimmer
 from geminga_broker.managed_ledger.writing.append_request import AppendRequest, payload_of
 from geminga_broker.managed_ledger.writing.appender import Appender
 from geminga_broker.managed_ledger.writing.broker_entry_metadata import BrokerEntryMetadata
@@ -48,9 +47,9 @@ CHANGE_DEADLINE_S = 60.0
 class ManagedLedger(Service):
     """The log named ``name`` (``tenant/namespace/persistent/topic``, encoded).
 
-    While it is open it is among the ``services.opened``. ``create_with`` are the properties of a
-    new log; without them opening a log that is not there raises ``NodeMissing``. ``stamps`` go in
-    front of entries; without them entries are stored as they come.
+    While it is open it is one of ``opened``, which are found by their names. ``create_with`` are
+    the properties of a new log; without them opening a log that is not there raises
+    ``NodeMissing``. ``stamps`` go in front of entries, which without them are stored as they come.
 
     What waits here for a ledger is bounded by the publishers: a session stops reading its client
     while too much of what it took, or all sessions took together, is not durable.
@@ -63,42 +62,38 @@ class ManagedLedger(Service):
         *,
         store: LogStore,
         listener: LogListener,
+        opened: dict[str, ManagedLedger],
         create_with: Mapping[str, str] | None = None,
         stamps: BrokerEntryMetadata | None = None,
     ) -> None:
         super().__init__()
         ledgers, clock, config = services.ledgers, services.clock, services.config
-        self.name = name
-        self.config = config
+        self.name, self.config = name, config
         # That of the record, once the log is open.
         self.chain = LedgerChain()
         # Another broker has the log, or it was deleted: nothing is written or confirmed any more.
         self.is_fenced = False
-        # Since the log was opened here; upstream shows these three. Times are Unix time, 0 for
-        # never.
+        # Since the log was opened here, as upstream shows it. Times are Unix time, 0 for never.
         self.entries_added = 0
         self.last_ledger_created_ms = self.last_ledger_failed_ms = 0
-        self._ledgers = ledgers
-        self._recorded = RecordedChain(store, ledgers)
+        self.recorded = RecordedChain(store, ledgers)
         self.stamps = stamps
-        retention = Retention(config.retention_time_ms, config.retention_bytes)
-        self.termination = Termination(self, self._recorded)
-        self._trimmer = Trimmer(self, self._recorded, clock, retention)
-        self._cached = LogCache(services.cache, self._trimmer)
+        self.termination = Termination(self, self.recorded)
+        self.trimmer = Trimmer(self, self.recorded, clock, config)
+        self.cached = LogCache(services.cache, self.trimmer.wanted_from)
         self.reader = LogReader(
             name,
             ledgers=ledgers,
-            cached=self._cached,
+            cached=self.cached,
             read_ahead_budget=services.read_ahead_budget,
             config=config,
         )
         self._clock, self._random = clock, services.random
-        self._listener = listener
-        self._create_with = create_with
-        self._opened = services.opened
-        # The ledger that takes entries; when it was opened (monotonic), and its greatest age.
+        # The topic; None once the log is closed.
+        self._listener: LogListener | None = listener
+        self._create_with, self._opened = create_with, opened
+        # That of the ledger that takes entries.
         self._appender: Appender | None = None
-        self._appender_since_s = self._appender_age_max_s = 0.0
         # Ledgers that take no more entries and are not closed yet, oldest first. The next ledger is
         # opened after they are closed, so positions in the log keep the order of appending.
         self._finishing: tuple[Appender, ...] = ()
@@ -110,36 +105,34 @@ class ManagedLedger(Service):
 
     async def _open_parts(self) -> None:
         try:
-            await self._recorded.load()
+            await self.recorded.load()
         except NodeMissing:
             if self._create_with is None:
                 raise
             if self.stamps is not None:
-                self._recorded.store.noted = self.stamps.properties
+                self.recorded.store.noted = self.stamps.properties
             # A new log has a ledger from the beginning: cursors need something to point at.
-            self.chain = self.reader.chain = self._recorded.chain
+            self.chain = self.reader.chain = self.recorded.chain
             appender = await self._new_appender()
             try:
-                await self._recorded.create(LedgerSpan(appender.ledger_id), self._create_with)
-            except BaseException as error:
+                await self.recorded.create(appender.span, self._create_with)
+            except BaseException:
                 appender.writer.detach()
-                if isinstance(error, TopicExists):  # else the record may name it all the same
-                    await self._ledgers.delete(appender.ledger_id)
                 raise
             self._use(appender)
         else:
-            self.chain = self.reader.chain = self._recorded.chain
-            self.termination.at = self._recorded.terminated_at
-            reader = await self._recorded.recover_last(self._clock.wall_ms)
+            self.chain = self.reader.chain = self.recorded.chain
+            self.termination.at = self.recorded.store.terminated_at
+            reader = await self.recorded.recover_last(self._clock.wall_ms)
             if reader is not None:
                 self.reader.keep(reader)
             if self.stamps is not None:
                 await self.stamps.recover(self)
                 # Only now: ``recover_last`` writes the record before the index is known, and must
                 # leave the one that stands there.
-                self._recorded.store.noted = self.stamps.properties
+                self.recorded.store.noted = self.stamps.properties
         self._opened[self.name] = self
-        self.trim_soon()
+        self.trimmer.trim_soon()
 
     async def _close_parts(self) -> None:
         """Close the open ledger, so that the next owner need not recover it."""
@@ -149,7 +142,7 @@ class ManagedLedger(Service):
         try:
             if self._finishing and not self.is_fenced:
                 await self._close_finishing()
-                await self._recorded.save()
+                await self.recorded.save()
         except (LedgerError, CoordinationError) as error:
             # Another owner's log is left as it should be; there may be very many at once.
             level = logging.INFO if isinstance(error, OWNERSHIP_LOST) else logging.WARNING
@@ -158,11 +151,10 @@ class ManagedLedger(Service):
             for each in self._finishing:
                 each.writer.detach()  # what could not be closed, or not in time
             # Last: until the ledger is closed, what is on its way is confirmed into the cache.
-            self._cached.clear()
-            # The topic refers to its log: without the way back both are freed at once, and need
-            # not wait for the garbage collector.
-            self._listener = NO_LISTENER
-            self._trimmer.readership = None
+            self.cached.clear()
+            # The topic refers to its log: without the way back no garbage collector is needed.
+            self._listener = None
+            self.trimmer.readership = None
 
     @property
     def state(self) -> LogState:
@@ -178,11 +170,6 @@ class ManagedLedger(Service):
         if self._is_switching:
             return LogState.CREATING_LEDGER
         return LogState.LEDGER_OPENED
-
-    @property
-    def properties(self) -> LogProperties:
-        """The texts that are kept with the log's record."""
-        return LogProperties(self, self._recorded)
 
     # Appending
 
@@ -213,7 +200,8 @@ class ManagedLedger(Service):
         # There is no ledger, or it failed just now: the entries wait for the next one.
         if self.is_fenced or self._is_closing:
             raise TopicFenced(self.name)
-        self.termination.check_entries()
+        if self.termination.is_under_way or self.termination.at is not None:
+            raise TopicTerminated
         # No writer is there to refuse what is too large; later it could not be refused any more.
         largest, limit = max(map(len, map(payload_of, items))), self.config.entry_bytes_max
         if largest > limit:
@@ -242,28 +230,27 @@ class ManagedLedger(Service):
         self, appender: Appender, entries: list[Entry], batch: list[AppendRequest], size_bytes: int
     ) -> None:
         """Called by an appender: a run is durable. HOT: once for each batch of answers."""
-        ledger_id = appender.ledger_id
-        span = self.chain.span(ledger_id)
-        assert span is not None
+        span, listener = appender.span, self._listener
+        # The writers of a closed log are closed or detached: none of them confirms anything.
+        assert listener is not None
         span.entries += len(entries)
         span.size_bytes += size_bytes
         self.entries_added += len(entries)
         now_s = self._clock.monotonic()
         # The cache before the listener, which wakes dispatchers: they read from the cache.
-        self._cached.insert(ledger_id, entries, size_bytes, now_s)
-        self._listener.run_appended(ledger_id, entries, batch)
-        if appender is self._appender and self._is_due(span, now_s):
+        self.cached.insert(span.ledger_id, entries, size_bytes, now_s)
+        listener.run_appended(span.ledger_id, entries, batch)
+        age_s = now_s - appender.begun_at_s
+        if appender is self._appender and is_due(self.config, span, age_s, appender.age_max_s):
             self._replace(appender)
-
-    def _is_due(self, span: LedgerSpan, now_s: float) -> bool:
-        return is_due(self.config, span, now_s - self._appender_since_s, self._appender_age_max_s)
 
     def appender_failed(self, appender: Appender, error: LedgerError) -> None:
         """Called by an appender: its ledger takes no more."""
         if isinstance(error, LedgerFenced):
             self.fence()
             return
-        log.warning("ledger failed", extra={"ledger": appender.ledger_id, "error": str(error)})
+        facts = {"ledger": appender.span.ledger_id, "error": str(error)}
+        log.warning("ledger failed", extra=facts)
         # In front of what came later: entries keep the order in which they were taken. Closing the
         # failed ledger finds out where it ends before the next one is opened.
         self._waiting[:0] = appender.take_pending()
@@ -286,7 +273,8 @@ class ManagedLedger(Service):
         if switching is not None and switching is not asyncio.current_task():
             switching.cancel()
         log.warning("log fenced", extra={"log": self.name})
-        self._listener.log_fenced()
+        if self._listener is not None:
+            self._listener.log_fenced()
 
     # Changing the ledger that is written
 
@@ -314,7 +302,7 @@ class ManagedLedger(Service):
                 await self._close_finishing()
                 appender = await self._new_appender()
                 try:
-                    await self._recorded.append(LedgerSpan(appender.ledger_id))
+                    await self.recorded.append(appender.span)
                 except BaseException:
                     # The record may name the ledger: the next write of the record drops it.
                     appender.writer.detach()
@@ -331,36 +319,37 @@ class ManagedLedger(Service):
             else:
                 backoff.reset()
         # The ledger before is closed: it may be one that all cursors have passed.
-        self.trim_soon()
+        self.trimmer.trim_soon()
 
     async def _close_finishing(self) -> None:
         while self._finishing:
             appender = self._finishing[0]
             await appender.writer.close()
-            span = self.chain.span(appender.ledger_id)
-            assert span is not None
-            span.closed_at_ms = self._clock.wall_ms()
+            appender.span.closed_at_ms = self._clock.wall_ms()
             # By identity, not the first: a second task may have closed it, too, in the meantime.
             self._finishing = tuple(each for each in self._finishing if each is not appender)
 
     async def _new_appender(self) -> Appender:
-        appender = Appender(self, has_stamps=self.stamps is not None)
-        writer = await self._ledgers.create(
+        has_stamps = self.stamps is not None
+        appender = Appender(self.run_confirmed, self.appender_failed, has_stamps=has_stamps)
+        writer = await self.recorded.ledgers.create(
             ensemble_size=self.config.ensemble_size,
             write_quorum=self.config.write_quorum,
             ack_quorum=self.config.ack_quorum,
-            custom=self._recorded.store.ledger_labels,
+            custom={"pulsar/managed-ledger": self.name.encode(), **dict(LABELS)},
             listener=appender,
         )
-        appender.attach(writer)
+        # The writer was created with the appender as its listener, so it comes last.
+        appender.writer, appender.span = writer, LedgerSpan(writer.ledger_id)
         return appender
 
     def _use(self, appender: Appender) -> None:
         """Write to this ledger from now on, first what waited for it. Raises ``LedgerError`` where
         the ledger takes nothing; the entries go on waiting then."""
-        self._cached.begin(appender.ledger_id)
-        self._appender_since_s = self._clock.monotonic()
-        self._appender_age_max_s = age_max_s(self.config, self._random.random())
+        self.cached.begin(appender.span.ledger_id)
+        appender.begun_at_s = self._clock.monotonic()
+        spread = 1 + AGE_SPREAD * self._random.random()
+        appender.age_max_s = self.config.ledger_age_max_s * spread
         self.last_ledger_created_ms = self._clock.wall_ms()
         self._appender = appender
         if self._waiting:
@@ -374,7 +363,6 @@ class ManagedLedger(Service):
     async def begin(self) -> None:
         """Make sure that the log has a ledger: a stored cursor needs something to point at."""
         if not self.chain.spans and not self.is_fenced:
-            self._switch_soon()
             await self._switched()
 
     async def roll_over(self) -> None:
@@ -384,15 +372,15 @@ class ManagedLedger(Service):
         """
         if self.termination.is_under_way:
             raise StorageUnavailable(f"{self.name} is being terminated")
-        spans = self.chain.spans
-        if self._appender is not None and (spans[-1].entries or self._appender.pending_count):
-            self._replace(self._appender)
-        self._switch_soon()
+        appender = self._appender
+        if appender is not None and (appender.span.entries or appender.pending_count):
+            self._replace(appender)
         await self._switched()
 
     async def _switched(self) -> None:
-        """Wait for the switch that is under way. Raises ``StorageUnavailable`` at the deadline; the
-        switch goes on then. Raises ``TopicFenced``."""
+        """Return when a ledger is open, unless the log has ended. Raises ``StorageUnavailable`` at
+        the deadline, when the switch to that ledger still goes on, and ``TopicFenced``."""
+        self._switch_soon()
         try:
             async with asyncio.timeout(CHANGE_DEADLINE_S):
                 # A switch that ended may have been followed by another in the same turn.
@@ -408,7 +396,6 @@ class ManagedLedger(Service):
     async def drain(self) -> bool:
         """Close the ledgers that are open; whether no entry waits for another one."""
         if self._waiting or self._is_switching:
-            self._switch_soon()
             await self._switched()
         self._finishing, self._appender = self._appenders(), None
         await self._close_finishing()
@@ -420,41 +407,16 @@ class ManagedLedger(Service):
         if self._waiting and not (self.is_fenced or self._is_closing):
             self._switch_soon()
 
-    # Deleting what all cursors have passed
-
-    @property
-    def retention(self) -> Retention:
-        """What is kept of the ledgers that all cursors have passed; may be set at any time."""
-        return self._trimmer.retention
-
-    @retention.setter
-    def retention(self, retention: Retention) -> None:
-        self._trimmer.retention = retention
-
-    def follow(self, readership: Readership) -> None:
-        """Trim from now on: ``readership`` knows all cursors. Until then nothing is deleted."""
-        self._trimmer.readership = readership
-        self.trim_soon()
-
-    def trim_soon(self) -> None:
-        """Trim in the background, if there is something to trim: a cursor has left a ledger."""
-        self._trimmer.trim_soon()
+    # Deleting
 
     def sweep(self) -> None:
         """Called periodically: roll over a ledger that grew old, trim what retention kept."""
         appender = self._appender
         if appender is not None:
-            span = self.chain.span(appender.ledger_id)
-            if span is not None and self._is_due(span, self._clock.monotonic()):
+            age_s = self._clock.monotonic() - appender.begun_at_s
+            if is_due(self.config, appender.span, age_s, appender.age_max_s):
                 self._replace(appender)
-        self.trim_soon()
-
-    async def trim(self) -> None:
-        """Delete the ledgers that all cursors have passed and retention does not keep.
-
-        Raises ``TopicFenced``, ``StorageUnavailable``.
-        """
-        await self._trimmer.trim(self.retention)
+        self.trimmer.trim_soon()
 
     async def truncate(self) -> None:
         """Move every cursor to the end, then delete all entries there are now.
@@ -467,17 +429,9 @@ class ManagedLedger(Service):
         await self.roll_over()
         end = self.chain.last_confirmed
         if self._appender is not None:
-            end = self.chain.previous_of(Position(self._appender.ledger_id, 0))
-        await self._trimmer.pass_everything(end, CHANGE_DEADLINE_S)
-        await self._trimmer.trim(KEEP_NOTHING)
-
-    def ledgers_removed(self, spans: Sequence[LedgerSpan]) -> None:
-        """Called by the trimmer: ``spans`` are about to leave the chain."""
-        for span in spans:
-            self.reader.forget(span.ledger_id)
-            self._cached.forget(span.ledger_id)
-
-    # Deleting
+            end = self.chain.previous_of(Position(self._appender.span.ledger_id, 0))
+        await self.trimmer.pass_everything(end, CHANGE_DEADLINE_S)
+        await self.trimmer.trim(KEEP_NOTHING)
 
     async def delete(self) -> None:
         """Delete all ledgers and the log's own record; call when nothing uses it any more."""
@@ -491,5 +445,5 @@ class ManagedLedger(Service):
             except LedgerError as error:
                 log.info("deleting an unclosed ledger", extra={"error": str(error)})
         self._finishing = ()
-        self._cached.clear()
-        await self._recorded.delete()
+        self.cached.clear()
+        await self.recorded.delete()

@@ -11,7 +11,7 @@ import asyncio
 from typing import Protocol
 from weakref import proxy
 
-from geminga_broker.errors import StorageUnavailable, TopicFenced, TopicTerminated
+from geminga_broker.errors import StorageUnavailable, TopicFenced
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.managed_ledger.records.own_record import OWNERSHIP_LOST
 from geminga_broker.managed_ledger.records.properties import OwnedLog
@@ -54,11 +54,6 @@ class Termination:
         """Whether the log is being terminated: no ledger may be opened for entries to come."""
         return self._under_way > 0 and self.at is None
 
-    def check_entries(self) -> None:
-        """Raise ``TopicTerminated`` where the log is terminated, or being terminated."""
-        if self.is_under_way or self.at is not None:
-            raise TopicTerminated
-
     async def terminate(self) -> Position:
         """Terminate the log; returns the position of its last entry.
 
@@ -71,9 +66,10 @@ class Termination:
                 # Again where a ledger failed while it was drained and gave entries back, until
                 # nothing waits, or another call has terminated the log.
                 while self.at is None:
+                    # Drained: every entry that was taken is durable, so the last one is known.
                     if await self._owner.drain():
-                        await self._recorded.terminate()
-                        self.at = self._recorded.terminated_at
+                        await self._recorded.save(ends=True)
+                        self.at = self._recorded.store.terminated_at
                 return self.at
         except (LedgerFenced, *OWNERSHIP_LOST) as error:
             self._owner.fence()

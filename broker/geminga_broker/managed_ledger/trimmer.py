@@ -13,11 +13,14 @@ from typing import Any, Protocol
 from weakref import proxy
 
 from geminga_broker.errors import StorageUnavailable, TopicFenced
+from geminga_broker.managed_ledger.cache.log_cache import LogCache
+from geminga_broker.managed_ledger.config import ManagedLedgerConfig
 from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.cursors.durable_future import DurableFuture
 from geminga_broker.managed_ledger.ledger_chain.chain import LedgerSpan
 from geminga_broker.managed_ledger.ledger_chain.retention import Retention, trimmable_ledgers
 from geminga_broker.managed_ledger.positions import INT64_MAX, Position
+from geminga_broker.managed_ledger.reading.log_reader import LogReader
 from geminga_broker.managed_ledger.records.own_record import OWNERSHIP_LOST
 from geminga_broker.managed_ledger.records.properties import OwnedLog
 from geminga_broker.managed_ledger.records.recorded_chain import RecordedChain
@@ -42,9 +45,8 @@ class Readership(Protocol):
 class TrimmedLog(OwnedLog, Protocol):
     """What a trimmer needs of its managed ledger."""
 
-    def ledgers_removed(self, spans: Sequence[LedgerSpan]) -> None:
-        """Forget what is kept of ``spans``: they are about to leave the chain."""
-        ...
+    reader: LogReader
+    cached: LogCache
 
     def spawn(self, work: Coroutine[Any, Any, object], *, name: str) -> asyncio.Task[object]:
         """Do ``work`` in the background while the log is open."""
@@ -57,11 +59,17 @@ class Trimmer:
     __slots__ = ("_clock", "_owner", "_recorded", "_running", "readership", "retention")
 
     def __init__(
-        self, owner: TrimmedLog, recorded: RecordedChain, clock: Clock, retention: Retention
+        self,
+        owner: TrimmedLog,
+        recorded: RecordedChain,
+        clock: Clock,
+        config: ManagedLedgerConfig,
     ) -> None:
-        # What is kept though all cursors have passed it; may be replaced at any time.
-        self.retention = retention
-        # None until all cursors are known, and again once the log is closed.
+        # What is kept though all cursors have passed it; the topic replaces it when its policies
+        # change.
+        self.retention = Retention(config.retention_time_ms, config.retention_bytes)
+        # None until all cursors are known, and again once the log is closed: nothing is deleted
+        # then.
         self.readership: Readership | None = None
         # A proxy: the log has its trimmer, and is freed without the garbage collector.
         self._owner: TrimmedLog = proxy(owner)
@@ -71,6 +79,8 @@ class Trimmer:
 
     def trim_soon(self) -> None:
         """Delete in the background what may go now, and what an earlier attempt left behind."""
+        # A trim that runs may have chosen its ledgers already: what is passed meanwhile waits for
+        # the next call, which a sweep makes at the latest.
         if self._running is not None or self._owner.is_fenced:
             return
         # Most calls find nothing to do: a task is made only where there is something.
@@ -79,20 +89,21 @@ class Trimmer:
 
     async def _trim_quietly(self) -> None:
         try:
-            await self.trim(self.retention)
+            await self.trim()
         except (TopicFenced, StorageUnavailable) as error:
             log.warning("not trimmed", extra={"log": self._owner.name, "error": str(error)})
         finally:
             self._running = None
 
-    async def trim(self, retention: Retention) -> None:
-        """Take out the ledgers that all cursors have passed and ``retention`` does not keep, then
-        delete them. Raises ``TopicFenced``, ``StorageUnavailable``."""
+    async def trim(self, retention: Retention | None = None) -> None:
+        """Take out the ledgers that all cursors have passed and ``retention``, by default that of
+        the log, does not keep; then delete them. Raises ``TopicFenced``, ``StorageUnavailable``."""
         if self._owner.is_fenced:
             raise TopicFenced(self._owner.name)
         try:
             # Chosen under the lock of the record: cursors may move until then.
-            await self._recorded.remove(lambda: self._trimmable(retention), self._leave)
+            kept = retention or self.retention
+            await self._recorded.remove(lambda: self._trimmable(kept), self._leave)
         except OWNERSHIP_LOST as error:
             self._owner.fence()
             raise TopicFenced(self._owner.name) from error
@@ -119,7 +130,10 @@ class Trimmer:
         for cursor in self.readership.cursors() if self.readership is not None else ():
             if cursor.acknowledged.acknowledge_upto(removed[-1].last):
                 cursor.changed()
-        self._owner.ledgers_removed(removed)
+        # After the cursors: none of them may go on reading what is not there any more.
+        for span in removed:
+            self._owner.reader.forget(span.ledger_id)
+            self._owner.cached.forget(span.ledger_id)
 
     async def pass_everything(self, end: Position, deadline_s: float) -> None:
         """Move every cursor to ``end`` and wait until that is durable. The log's readership is
@@ -137,7 +151,7 @@ class Trimmer:
             cursor.changed(moved[-1])
         try:
             async with asyncio.timeout(deadline_s):
-                await asyncio.gather(*[each.wait() for each in moved])
+                await asyncio.gather(*moved)
         except TimeoutError:
             raise StorageUnavailable(
                 f"no cursor could be written in {deadline_s:g} s: are the bookies up?"
@@ -146,6 +160,7 @@ class Trimmer:
     def wanted_from(self, ledger_id: int) -> int:
         """The first entry of this ledger that some subscription has still to be sent; beyond all
         where there is none. The log's cache keeps these entries longest."""
+        # A log that is closed or still loading has no readership: nothing is wanted of it.
         position = self.readership.reads_from() if self.readership is not None else None
         if position is None or position[0] > ledger_id:
             return INT64_MAX

@@ -212,7 +212,7 @@ class BrokerMetrics:
         return CacheSnapshot(
             managed_ledgers=sum(each.keeps_messages for each in self._topics.loaded),
             used_bytes=cache.used_bytes,
-            entries=cache.entry_count,
+            entries=cache.inserted - cache.evicted,
             hits_rate=hits_rate,
             hits_throughput=hits_throughput,
             misses_rate=misses_rate,

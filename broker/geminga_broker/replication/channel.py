@@ -90,5 +90,6 @@ class ReplicationChannel(ProducerChannel[Outstanding]):
     def send_error(self, error: api.CommandSendError) -> None:
         """Handle a refusal: end the channel, so that the replicator begins again at its cursor."""
         self.was_refused = True
+        # First: entries behind the refused one must not be confirmed any more.
         self.leave()
         self.end(refusal(error.error, error.message))

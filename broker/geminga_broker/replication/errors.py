@@ -18,6 +18,7 @@ class PartitionsDiffer(ReplicationError):
     """The topic has other partitions in the remote cluster."""
 
     def __init__(self, topic: str, here: int, remote: str, there: int) -> None:
+        # Both clusters are named: the operator may mend it on either side.
         super().__init__(
             f"{topic} has {_partitions(here)} here and {_partitions(there)} in {remote}: give it "
             "as many there, or delete one of the two"

@@ -171,6 +171,7 @@ class RemoteClusters(Service):
     def _changed(self, cluster: str | None) -> None:
         """Check the record of this cluster, or of all that are in use: it may have changed."""
         self._changes += 1
+        # In tasks: this is called by the watch of the records, which must not wait.
         names = list(self._open_ones) if cluster is None else [cluster]
         for name in names:
             if name in self._open_ones:
@@ -190,6 +191,7 @@ class RemoteClusters(Service):
 
     def _leave(self, cluster: str) -> None:
         known = self._open_ones.pop(cluster, None)
+        # Closed in the background: replicators that use it find it closed, and ask for the next.
         if known is not None:
             self._leaving[known[1]] = None
             self.spawn(self._close_client(known[1]), name=f"leave cluster {cluster}")

@@ -33,33 +33,25 @@ class RemoteSchemas:
     target: str
     # That of this cluster.
     registry: SchemaRegistry
-    # By version in this cluster: the version there, as messages have them.
-    _versions: dict[bytes, bytes] = field(default_factory=dict[bytes, bytes], init=False)
+    # By version in this cluster: the version there, as messages have them. ``NO_SCHEMA`` for a
+    # message without a schema, and where the schema was deleted in this cluster.
+    versions: dict[bytes, bytes] = field(default_factory=lambda: {NO_SCHEMA: NO_SCHEMA}, init=False)
 
     def forget(self) -> None:
         """Forget all versions, since the remote cluster may be another one from now on."""
-        self._versions.clear()
-
-    def knows(self, version: bytes) -> bool:
-        """Whether the remote version of this version is known, so that ``of`` may be called."""
-        return not version or version in self._versions
-
-    def of(self, version: bytes) -> bytes:
-        """The remote version; ``NO_SCHEMA`` for a message without a schema, and where the schema
-        was deleted in this cluster."""
-        return self._versions[version] if version else NO_SCHEMA
+        self.versions = {NO_SCHEMA: NO_SCHEMA}
 
     async def learn(self, version: bytes, store: Store) -> None:
         """Learn the remote version of the schema from ``store``, which stores it there if it is
         new. Raises ``SchemaRefused``, ``ClientError``, ``StorageUnavailable``,
         ``CoordinationError``."""
-        if len(self._versions) >= VERSIONS_KEPT_MAX:
-            self._versions.clear()
+        if len(self.versions) >= VERSIONS_KEPT_MAX:
+            self.forget()
         try:
             found = await self.registry.version(self.topic, decode_version(version))
         except SchemaNotFound:
             # Deleted here: its messages are replicated as messages without a schema.
-            self._versions[version] = NO_SCHEMA
+            self.versions[version] = NO_SCHEMA
             return
         info = found.info
         schema = api.Schema(
@@ -69,7 +61,7 @@ class RemoteSchemas:
             properties=[api.KeyValue(key=key, value=each) for key, each in info.properties.items()],
         )
         try:
-            self._versions[version] = await store(schema)
+            self.versions[version] = await store(schema)
         except BrokerRefused as error:
             # A refusal that may pass (the broker is busy, the topic moves) is no verdict on the
             # schema.

@@ -45,6 +45,7 @@ class RemoteTopics(Service):
         if not self.is_enabled:
             return
         for cluster in clusters:
+            # Counted here, not in the task, which starts in a later turn.
             if self._creating < CREATIONS_MAX:
                 self._creating += 1
                 self.spawn(self._create_later(topic, partitions, cluster), name=f"create {topic}")

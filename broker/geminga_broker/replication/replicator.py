@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from itertools import count
@@ -104,6 +104,8 @@ class Replicator(Service):
     ) -> None:
         super().__init__()
         self.route = route
+        # The name of the producer by which the other cluster replicates to this one.
+        self.opposite = replicator_producer(route.target, route.source)
         self.cursor = cursor
         self.state = ReplicatorState.CONNECTING
         # Messages older than this are not replicated; 0 for no limit. Set by the owner.
@@ -135,12 +137,11 @@ class Replicator(Service):
         self._woken = asyncio.Event()
         self._running: asyncio.Task[object] | None = None
 
-    async def _open(self, stack: AsyncExitStack) -> None:
-        stack.callback(self._stopped)
+    async def _open_parts(self) -> None:
         name = f"replicate {self.route.topic} to {self.route.target}"
         self._running = self.spawn_lasting(self._run, name=name)
 
-    def _stopped(self) -> None:
+    async def _close_parts(self) -> None:
         self.limit(UNLIMITED)
         self.state = ReplicatorState.STOPPED
 
@@ -164,11 +165,6 @@ class Replicator(Service):
         """Check whether there is something to read, or room to send it."""
         # Only an event: the topic calls this for every run of entries that is durable.
         self._woken.set()
-
-    @property
-    def opposite(self) -> str:
-        """The name of the producer by which the other cluster replicates to this one."""
-        return replicator_producer(self.route.target, self.route.source)
 
     @property
     def is_connected(self) -> bool:
@@ -368,7 +364,7 @@ class Replicator(Service):
             self.expired += verdict is Verdict.EXPIRED
             self._passed(position)
             return None
-        if not self._schemas.knows(metadata.schema_version):
+        if metadata.schema_version not in self._schemas.versions:
             return metadata.schema_version
         messages = metadata.num_messages_in_batch
         is_chunk = metadata.HasField("chunk_id")
@@ -379,7 +375,7 @@ class Replicator(Service):
             body,
             source=route.source,
             position=position,
-            schema_version=self._schemas.of(metadata.schema_version),
+            schema_version=self._schemas.versions[metadata.schema_version],
         )
         self._position = position
         self._newest = Outstanding(position, clock.monotonic(), position)

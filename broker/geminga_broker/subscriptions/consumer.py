@@ -156,7 +156,7 @@ class Consumer:
         out = self.session.out
         header = self._encoder_in_order.header
         permits = self.permits
-        has_holes = acknowledged.has_holes
+        has_holes = acknowledged.ahead_count > 0
         has_partial = bool(acknowledged.partial_entries)
         used = sent = size_bytes = 0
         frames_before = len(out)

@@ -144,22 +144,22 @@ class Subscription:
     @property
     def delayed_count(self) -> int:
         """How many entries are delayed, as far as they are indexed."""
-        return 0 if self._delayed is None else self._delayed.count
+        return 0 if self._delayed is None else self._delayed.figures().count
 
     @property
     def delayed_bytes(self) -> int:
         """Roughly how much memory the index of delayed messages takes."""
-        return 0 if self._delayed is None else self._delayed.size_bytes
+        return 0 if self._delayed is None else self._delayed.figures().size_bytes
 
     @property
     def delayed_buckets(self) -> int:
         """How many buckets the index of delayed messages has."""
-        return 0 if self._delayed is None else self._delayed.bucket_count
+        return 0 if self._delayed is None else self._delayed.figures().buckets
 
     @property
     def delayed_loaded(self) -> int:
         """How many delayed messages are in memory with their delivery times."""
-        return 0 if self._delayed is None else self._delayed.loaded_count
+        return 0 if self._delayed is None else self._delayed.figures().loaded
 
     @property
     def expired_count(self) -> int:
@@ -196,7 +196,7 @@ class Subscription:
                 topic=self._topic,
                 wake=self.entries_available,
             )
-            self._delayed.config = self._delayed_config
+            self._delayed.apply(self._delayed_config)
         return self._delayed
 
     @property
@@ -219,7 +219,7 @@ class Subscription:
         """Delay messages as ``config`` says from now on."""
         self._delayed_config = config
         if self._delayed is not None:
-            self._delayed.config = config
+            self._delayed.apply(config)
 
     def new_dispatcher(self, kind: SubscriptionType, key_shared: KeySharedPolicy) -> Dispatcher:
         """A dispatcher without consumers for the type ``kind``."""
@@ -400,7 +400,7 @@ class Subscription:
     def passed_ledger(self) -> None:
         """The mark-delete position has left a ledger: it may be the last cursor to need it."""
         # Delayed messages and counts of passed entries are dropped here, and not for each entry.
-        self._managed_ledger.trim_soon()
+        self._managed_ledger.trimmer.trim_soon()
         if self._delayed is not None:
             self._delayed.passed()
         if self._redelivery_counts is not None or has_stored_counts(self.cursor):

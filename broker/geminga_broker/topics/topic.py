@@ -156,10 +156,11 @@ class Topic(Service):
         if self._log is not None:
             self._log.config = policies.log
             for cursor in self.cursors():
-                cursor.config = policies.log
-            if self._log.retention != policies.retention:
-                self._log.retention = policies.retention
-                self._log.trim_soon()
+                cursor.configure(policies.log)
+            trimmer = self._log.trimmer
+            if trimmer.retention != policies.retention:
+                trimmer.retention = policies.retention
+                trimmer.trim_soon()
         # The last part first, for the reason that ``TopicPart.apply`` gives.
         for part in reversed(self.parts):
             part.apply(policies)
@@ -180,8 +181,9 @@ class Topic(Service):
         for part in self.parts:
             await part.opened()
         if self._log is not None:
-            # Last: from now on the log reports appended runs.
-            self._log.follow(self)
+            # Last: the log may delete ledgers from now on, as all cursors are known.
+            self._log.trimmer.readership = self
+            self._log.trimmer.trim_soon()
 
     def claims(self, cursor_name: str) -> bool:
         """Whether a part claims cursors of that name, which no subscription may have then."""
@@ -191,8 +193,8 @@ class Topic(Service):
         """Connect a cursor with the topic and its log, and open it."""
         # Before it is opened, so that no loss goes unreported.
         cursor.on_lost = self.log_fenced
-        cursor.on_ledger_left = self.managed_ledger.trim_soon
-        cursor.config = self.managed_ledger.config
+        cursor.on_ledger_left = self.managed_ledger.trimmer.trim_soon
+        cursor.configure(self.managed_ledger.config)
         await cursor.__aenter__()
 
     # For the log
@@ -264,7 +266,7 @@ class Topic(Service):
     @property
     def retention_ms(self) -> int:
         """How long acknowledged messages are retained; -1 for no limit."""
-        return 0 if self._log is None else self._log.retention.time_ms
+        return 0 if self._log is None else self._log.trimmer.retention.time_ms
 
     # Rates
 

@@ -165,7 +165,7 @@ class TopicReplication(TopicPart):
         await cursor.delete()
         self._found = _without(self._found, remote)
         await cursor.__aexit__(None, None, None)
-        self._topic.managed_ledger.trim_soon()
+        self._topic.managed_ledger.trimmer.trim_soon()
 
     def cursors(self) -> list[Cursor]:
         """The cursors of all remote clusters."""

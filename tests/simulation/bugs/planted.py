@@ -14,6 +14,7 @@ from geminga._transport.connection_pool import ConnectionPool
 from geminga_bookie.journal.journal import Group, Journal
 from geminga_bookie.storage.ledgers import Ledger
 from geminga_bookie.storage.storage import Storage as BookieStorage
+from geminga_broker.compaction.compacted_ledger import CompactedEntry, CompactedLedger
 from geminga_broker.compaction.stream import CompactionSource
 from geminga_broker.compaction.topic_compactor import TopicCompactor
 from geminga_broker.delayed.bucket_store import BucketStore
@@ -220,13 +221,25 @@ def compact_up_to_the_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TopicCompactor, "_put_in_force", put_in_force)
 
 
+class _EmptiedLedger(CompactedLedger):
+    """A compacted ledger that seems to have no entries."""
+
+    async def read(self, first: int, count_max: int, bytes_max: int) -> list[CompactedEntry]:
+        del first, count_max, bytes_max
+        return []
+
+
 def forget_the_former_compaction(patch: pytest.MonkeyPatch) -> None:
     """A compaction reads what was published since the last one, and nothing that one left."""
     honest = TopicCompactor._source
 
     async def source(compaction: TopicCompactor) -> CompactionSource | None:
         found = await honest(compaction)
-        return None if found is None else replace(found, former=None)
+        if found is None or found.former is None:
+            return found
+        former = found.former
+        emptied = _EmptiedLedger(former.ledgers, former.ledger_id, former.horizon)
+        return replace(found, former=emptied)
 
     patch.setattr(TopicCompactor, "_source", source)
 

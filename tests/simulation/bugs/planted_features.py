@@ -105,9 +105,9 @@ def truncate_what_is_closed(patch: pytest.MonkeyPatch) -> None:
     ledger to which something came meanwhile."""
 
     async def truncate(log: ManagedLedger) -> None:
-        await log._trimmer.pass_everything(log.chain.last_confirmed, CHANGE_DEADLINE_S)
+        await log.trimmer.pass_everything(log.chain.last_confirmed, CHANGE_DEADLINE_S)
         await log.roll_over()
-        await log._trimmer.trim(KEEP_NOTHING)
+        await log.trimmer.trim(KEEP_NOTHING)
 
     patch.setattr(ManagedLedger, "truncate", truncate)
 

@@ -136,7 +136,7 @@ PLACES: tuple[tuple[Overflow, type, str, Judge], ...] = (
         DelayedMessageIndex,
         "add",
         lambda index, *_: (
-            index._open is not None and len(index._open.wheel) >= index.config.bucket_messages_max
+            index.open is not None and len(index.open.wheel) >= index.config.bucket_messages_max
         ),
     ),
     (

@@ -106,7 +106,7 @@ RARELY: frozenset[str] = frozenset(
         "geminga_broker.managed_ledger.managed_ledger:ManagedLedger._switched:except TimeoutError",
         "geminga_broker.managed_ledger.managed_ledger:ManagedLedger._switched:raise StorageUnavailable",  # noqa: E501
         "geminga_broker.managed_ledger.managed_ledger:ManagedLedger.delete:except LedgerError",
-        "geminga_broker.managed_ledger.records.recorded_chain:RecordedChain.terminate:except BaseException",  # noqa: E501
+        "geminga_broker.managed_ledger.records.recorded_chain:RecordedChain.save:except BaseException",  # noqa: E501
         "geminga_broker.managed_ledger.termination:Termination.terminate:except (LedgerError, CoordinationError, TimeoutError)",  # noqa: E501
         "geminga_broker.managed_ledger.termination:Termination.terminate:except (LedgerFenced, *OWNERSHIP_LOST)",  # noqa: E501
         "geminga_broker.managed_ledger.termination:Termination.terminate:raise StorageUnavailable",

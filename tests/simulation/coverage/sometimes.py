@@ -267,7 +267,7 @@ def counting() -> Generator[Counter[Rare]]:
         count(ReplicatorProducer, "fail", lambda *_: Rare.REFUSED)
         count(ReplicationChannel, "_resume", _of_resumed)
         count(Replicator, "_failed", _of_failed)
-        count(Replicator, "_open", _of_opened)
+        count(Replicator, "_open_parts", _of_opened)
         count(TopicReplication, "_remove", lambda *_: Rare.REMOVED)
         yield seen
 
@@ -292,5 +292,5 @@ def _of_failed(_: object, __: object, error: GemingaError) -> Rare:
     return Rare.STALLED if isinstance(error, ReplicationStalled) else Rare.REWOUND
 
 
-def _of_opened(_: object, replicator: Replicator, __: object) -> Rare | None:
+def _of_opened(_: object, replicator: Replicator) -> Rare | None:
     return Rare.LOADED if replicator.cursor.backlog_entries else None

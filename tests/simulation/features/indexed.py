@@ -69,7 +69,7 @@ class Indexed(Errand):
             # The log's record is written with the index of what was taken last: what of that dies
             # with its broker leaves a gap, as upstream.
             may_skip = self.stage.weather is not Weather.CALM
-            if found is None or found < index or (found > index and not may_skip):
+            if found < index or (found > index and not may_skip):
                 raise InvariantViolated(f"the index of a message is {found}, not {index}: {stored}")
             index = found
         # What was sent again without a receipt is stored twice.
@@ -78,7 +78,7 @@ class Indexed(Errand):
             raise InvariantViolated(f"{self.log.sent} messages were sent, {count} are stored")
         self.deeds += len(stored)
 
-    async def _stored(self, broker: Broker) -> list[tuple[int, int | None]]:
+    async def _stored(self, broker: Broker) -> list[tuple[int, int]]:
         """Of each entry, how many messages it has, and its index."""
         topic = await broker.topics.get(TopicName.parse(self.topic()), create=False)
         log = topic.managed_ledger

@@ -24,6 +24,7 @@ from geminga_broker.managed_ledger.log_browser import SCAN_S_MAX, last_message, 
 from geminga_broker.managed_ledger.managed_ledger import CHANGE_DEADLINE_S, ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.managed_ledger.reading.payloads import without_broker_entry
+from geminga_broker.managed_ledger.records.properties import set_property
 from geminga_broker.managed_ledger.writing.append_request import AppendRequest, payload_of
 from geminga_broker.managed_ledger.writing.broker_entry_metadata import BrokerEntryFields
 from geminga_ledger import LedgerConfig, LedgerError, Ledgers
@@ -216,9 +217,10 @@ class Work:
             before = log.chain.before_first
             cursors.append(await factory.create_cursor(LOG, name, log.chain, before, {}))
         for cursor in cursors:
-            cursor.on_lost, cursor.on_ledger_left = log.fence, log.trim_soon
+            cursor.on_lost, cursor.on_ledger_left = log.fence, log.trimmer.trim_soon
             self._readers.all.append(await stack.enter_async_context(cursor))
-        log.follow(self._readers)
+        log.trimmer.readership = self._readers
+        log.trimmer.trim_soon()
 
     async def live(self, host: Host) -> None:
         """Do this and that for a while, or until the log is lost. What is under way then goes on
@@ -295,7 +297,7 @@ class Work:
 
     async def _trim(self, chance: Random) -> None:
         del chance
-        await self.log.trim()
+        await self.log.trimmer.trim()
 
     async def _roll_over(self, chance: Random) -> None:
         del chance
@@ -305,7 +307,7 @@ class Work:
         del chance
         deed = Deed(now_s(), str(len(self._book.settings)))
         self._book.settings.append(deed)
-        await self.log.properties.set(PROPERTY, deed.value)
+        await set_property(self.log, PROPERTY, deed.value)
         deed.end_s, deed.is_done = now_s(), True
 
     async def _read(self, chance: Random) -> None:

@@ -134,7 +134,7 @@ async def check(
     while True:
         try:
             async with owner.opened(host) as work:
-                book.check(await read_all(work, book.deleted), work.log.properties.all)
+                book.check(await read_all(work, book.deleted), work.log.recorded.store.properties)
                 if slowed is not None:
                     slowed.conditions = SLOW_NETWORK
                     with suppress(*FAILURES):  # an entry may be damaged

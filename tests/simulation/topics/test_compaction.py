@@ -33,6 +33,7 @@ from geminga_broker.broker import Broker
 from geminga_broker.compaction.report import CompactionStatus
 from geminga_broker.compaction.topic_compactor import BEGUN_PROPERTY
 from geminga_broker.errors import TopicFenced
+from geminga_broker.managed_ledger.records.properties import set_property
 from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_ledger import LedgerConfig
 from geminga_protocol.pulsar.topics.topic_names import TopicName
@@ -147,7 +148,7 @@ async def take_away(cluster: Cluster) -> None:
         topic = await broker.administration.persistent_topic(TOPIC)
         zookeeper.put(path, zookeeper.tree.get(path)[0])
         try:
-            await topic.managed_ledger.properties.set("written", "again")
+            await set_property(topic.managed_ledger, "written", "again")
         except TopicFenced:
             if broker.topics.find(TOPIC) is topic:
                 await broker.administration.compact_topic(TOPIC)

@@ -19,6 +19,7 @@ from geminga_broker.managed_ledger.ledger_chain.chain import LedgerChain, Ledger
 from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
 from geminga_broker.managed_ledger.reading.log_reader import LogReader
 from geminga_broker.managed_ledger.termination import Termination
+from geminga_broker.managed_ledger.trimmer import Trimmer
 from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.policies.resolver import PoliciesOf, PolicyResolver, no_policies
 from geminga_broker.subscriptions.consumer import Consumer
@@ -106,7 +107,7 @@ class MemoryLog(LogReader):
         super().__init__(
             self.name,
             ledgers=Mock(spec=Ledgers),
-            cached=Mock(spec=LogCache),
+            cached=Mock(spec=LogCache, run=self.cached_run, entries=self.cached_entries),
             read_ahead_budget=ReadAheadBudget(1 << 30),
             config=self.config,
         )
@@ -115,6 +116,7 @@ class MemoryLog(LogReader):
         self.entries_read = 0
         self.chain = LedgerChain(LedgerSpan(ledger, entries) for ledger, entries in ledgers)
         self.termination = Mock(spec=Termination, at=None)
+        self.trimmer = Mock(spec=Trimmer)
         self._tasks: list[asyncio.Task[object]] = []
 
     @property
@@ -125,9 +127,6 @@ class MemoryLog(LogReader):
     def entry(self, entry_id: int) -> Entry:
         metadata = api.MessageMetadata(producer_name="p", sequence_id=entry_id, publish_time=1)
         return entry_id, encode_payload(metadata, b"m"), 1
-
-    def trim_soon(self) -> None:
-        """Nothing is ever trimmed here."""
 
     def cached_run(self, position: Position, count_max: int) -> list[Entry]:
         return [] if self.is_cold else self._run(position, count_max)

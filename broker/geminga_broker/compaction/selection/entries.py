@@ -64,10 +64,19 @@ def messages_of(payload: bytes) -> list[Message] | None:
     """
     try:
         metadata, body = _opened(payload)
+        # No message, so no number: both phases skip the entry, and it is not written.
         if metadata.HasField("marker_type"):
             return []
         if not metadata.HasField("num_messages_in_batch"):
-            return [_single_message(metadata, body)]
+            count, index = metadata.num_chunks_from_msg, metadata.chunk_id
+            if count > 1:
+                # A message that was cut into chunks is not empty.
+                chunk = Chunk(metadata.uuid, is_first=index == 0, is_last=index == count - 1)
+                return [Message(_key(metadata), has_value=True, chunk=chunk)]
+            # What it had before it was compressed and encrypted: these make bytes out of none.
+            has_size = metadata.HasField("uncompressed_size")
+            size_bytes = metadata.uncompressed_size if has_size else len(body)
+            return [Message(_key(metadata), size_bytes > 0)]
         # The metadata of the single messages of a batch is encrypted with them.
         if metadata.encryption_keys:
             return None
@@ -87,19 +96,6 @@ def _opened(payload: bytes) -> tuple[MessageMetadata, bytes]:
 
 def _key(metadata: MessageMetadata | SingleMessageMetadata) -> str | None:
     return metadata.partition_key if metadata.HasField("partition_key") else None
-
-
-def _single_message(metadata: MessageMetadata, body: bytes) -> Message:
-    """The message of an entry that is no batch."""
-    count, index = metadata.num_chunks_from_msg, metadata.chunk_id
-    if count > 1:
-        # A message that was cut into chunks is not empty.
-        chunk = Chunk(metadata.uuid, is_first=index == 0, is_last=index == count - 1)
-        return Message(_key(metadata), has_value=True, chunk=chunk)
-    # What the message had before it was compressed and encrypted: these make bytes out of none.
-    has_size = metadata.HasField("uncompressed_size")
-    size_bytes = metadata.uncompressed_size if has_size else len(body)
-    return Message(_key(metadata), size_bytes > 0)
 
 
 def _singles(metadata: MessageMetadata, body: bytes) -> list[tuple[SingleMessageMetadata, bytes]]:
@@ -135,6 +131,7 @@ def keep_only(payload: bytes, keeps: Sequence[bool]) -> bytes | None:
     if metadata.compression != CompressionType.NONE:
         metadata.compression = CompressionType.ZLIB
         kept = zlib.compress(kept, ZLIB_LEVEL)
+    # The broker's stamp stays in front: the index and the time are those of the whole entry.
     head = payload[: skip_broker_entry(payload, 0, len(payload))]
     return head + encode_payload(metadata, kept)
 
@@ -151,6 +148,7 @@ def last_index(payload: bytes) -> int:
     if not metadata.HasField("num_messages_in_batch"):
         return -1
     messages = messages_of(payload)
+    # Encrypted or damaged: compaction has left it whole.
     if messages is None:
         return max(metadata.num_messages_in_batch, 1) - 1
     return max((index for index, each in enumerate(messages) if not each.is_gone), default=-1)

@@ -10,6 +10,7 @@ is still to come stay too.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from geminga_broker.compaction.selection.entries import Message
@@ -23,27 +24,29 @@ def _digest(name: str) -> bytes:
     return blake2b(name.encode(), digest_size=DIGEST_BYTES).digest()
 
 
+@dataclass(slots=True, eq=False)
 class NewestMessages:
     """Phase one: finds the newest message of every key.
 
-    It is given the messages of every entry in order. ``retain_null_key`` keeps messages without a
-    key (topicCompactionRetainNullKey).
+    It is given the messages of every entry in order.
     """
 
-    def __init__(self, *, retain_null_key: bool) -> None:
-        self._retain_null_key = retain_null_key
-        # By digest of the key: the number of its newest message, which has a value.
-        self._newest: dict[bytes, int] = {}
-        # Messages that stay whatever follows: without a key, or in an entry that stays whole.
-        self._always: list[int] = []
-        # Chunks of messages that are not complete yet, by digest of the message's uuid.
-        self._begun: dict[bytes, list[int]] = {}
-        # By the number of the last chunk of a complete message: the numbers of all before it.
-        self._chunks: dict[int | None, list[int]] = {}
-        # How many messages were seen: the number of the next one.
-        self._count = 0
-        # How many messages do not survive, as upstream counts them.
-        self.removed = 0
+    # Whether messages without a key are kept (topicCompactionRetainNullKey).
+    retain_null_key: bool = field(kw_only=True)
+    # How many messages do not survive, as upstream counts them.
+    removed: int = field(default=0, init=False)
+    # By digest of the key: the number of its newest message, which has a value.
+    _newest: dict[bytes, int] = field(default_factory=dict[bytes, int], init=False)
+    # Messages that stay whatever follows: without a key, or in an entry that stays whole.
+    _always: list[int] = field(default_factory=list[int], init=False)
+    # Chunks of messages that are not complete yet, by digest of the message's uuid.
+    _begun: dict[bytes, list[int]] = field(default_factory=dict[bytes, list[int]], init=False)
+    # By the number of the last chunk of a complete message: the numbers of all before it.
+    _chunks: dict[int | None, list[int]] = field(
+        default_factory=dict[int | None, list[int]], init=False
+    )
+    # How many messages were seen: the number of the next one.
+    _count: int = field(default=0, init=False)
 
     def see(self, messages: Sequence[Message] | None) -> None:
         """Take the ``messages`` of the next entry; None for an entry that stays whole."""
@@ -74,7 +77,7 @@ class NewestMessages:
             del self._begun[uuid]
             self._chunks[self._count] = begun
         if message.key is None:
-            if self._retain_null_key:
+            if self.retain_null_key:
                 self._always.append(self._count)
             else:
                 self._remove(self._count)
@@ -108,20 +111,20 @@ class NewestMessages:
         return Survivors(bits)
 
 
+@dataclass(slots=True, eq=False)
 class Survivors:
     """Phase two: which messages stay, for the same entries in the same order."""
 
-    def __init__(self, bits: bytearray) -> None:
-        # Bit n of the whole, least significant first, stands for the message of number n.
-        self._bits = bits
-        # The number of the next message.
-        self._count = 0
+    # Bit n of the whole, least significant first, stands for the message of number n.
+    bits: bytearray
+    # The number of the next message.
+    _count: int = field(default=0, init=False)
 
     def take(self, places: int) -> list[bool]:
         """For each of the next ``places`` messages, whether it stays."""
         first = self._count
         self._count += places
-        bits = self._bits
+        bits = self.bits
         return [
             bits[number // BYTE_BITS] >> number % BYTE_BITS & 1 == 1
             for number in range(first, self._count)

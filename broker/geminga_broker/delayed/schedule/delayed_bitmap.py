@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from geminga_broker.managed_ledger.acknowledgement.entry_bitmap import EntryBitmap
 from geminga_broker.managed_ledger.positions import Position
 
 
+@dataclass(slots=True, eq=False)
 class DelayedBitmap:
     """A set of positions that are passed over, and read when they are due."""
 
-    def __init__(self) -> None:
-        # By ledger id. A bitmap may be empty.
-        self._ledgers: dict[int, EntryBitmap] = {}
-        # How many positions all bitmaps have: counting marks is slow, and ``len`` is called for
-        # every run that is read.
-        self._count = 0
+    # By ledger id. A bitmap may be empty.
+    _ledgers: dict[int, EntryBitmap] = field(default_factory=dict[int, EntryBitmap], init=False)
+    # How many positions all bitmaps have: counting marks is slow, and ``len`` is called for every
+    # run that is read.
+    _count: int = field(default=0, init=False)
 
     def __len__(self) -> int:
         return self._count
@@ -58,6 +59,7 @@ class DelayedBitmap:
 
     def pass_by(self, mark_delete: Position) -> None:
         """Forget everything up to ``mark_delete``."""
+        # A list: the dictionary changes meanwhile.
         for ledger_id in [each for each in self._ledgers if each < mark_delete[0]]:
             self._count -= self._ledgers.pop(ledger_id).count()
         marks = self._ledgers.get(mark_delete[0])
@@ -74,6 +76,7 @@ class DelayedBitmap:
 
     def last_of(self, ledger_id: int) -> Position | None:
         """The last entry of the ledger that is held back."""
+        # The bitmap may have been emptied by releases, and still be there.
         marks = self._ledgers.get(ledger_id)
         last = None if marks is None else marks.last()
         return None if last is None else Position(ledger_id, last)
@@ -84,15 +87,3 @@ class DelayedBitmap:
             if first_ledger_id <= ledger_id <= last_ledger_id:
                 for first, last in self._ledgers[ledger_id].runs():
                     yield ledger_id, first, last
-
-    def has_any(self, first_ledger_id: int, last_ledger_id: int) -> bool:
-        """Whether any entry of these ledgers is held back."""
-        return any(
-            first_ledger_id <= ledger_id <= last_ledger_id and next(marks.runs(), None)
-            for ledger_id, marks in self._ledgers.items()
-        )
-
-    def clear(self) -> None:
-        """Release all entries."""
-        self._ledgers.clear()
-        self._count = 0

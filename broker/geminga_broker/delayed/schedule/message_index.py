@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from geminga_broker.delayed.schedule.delayed_bitmap import DelayedBitmap
-from geminga_broker.delayed.schedule.time_wheel import TimeWheel
+from geminga_broker.delayed.schedule.time_wheel import MESSAGE_BYTES, TimeWheel
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.policies.delayed import DelayedConfig
 from geminga_protocol.records.topics.delayed_buckets import BucketKey, DelayedIndex, SegmentSummary
@@ -55,6 +55,20 @@ class OpenBucket:
     key: BucketKey
 
 
+@dataclass(frozen=True, slots=True)
+class DelayedFigures:
+    """What statistics show of the delayed messages of one subscription."""
+
+    # How many entries are held back.
+    count: int = 0
+    # About how much memory the index takes.
+    size_bytes: int = 0
+    # Into how many buckets the messages are cut, those that are not written yet included.
+    buckets: int = 0
+    # How many messages are in memory with their times; the others' are in buckets.
+    loaded: int = 0
+
+
 class DelayedMessageIndex:
     """The delayed messages; ``now_ms`` is the time (Unix time), here and in all methods."""
 
@@ -71,32 +85,27 @@ class DelayedMessageIndex:
         # into no bucket.
         self._loaded = TimeWheel(now_ms, config.slot_ms)
         # The bucket of the newest ledgers; None before the first message of one.
-        self._open: OpenBucket | None = None
+        self.open: OpenBucket | None = None
         # The last ledger of any bucket that is sealed or stored.
         self._bucketed_upto = -1
         # The ledger of the mark-delete position, as far as ``pass_by`` was called.
         self._passed_ledger_id = -1
 
-    def __len__(self) -> int:
-        return len(self.held)
-
-    @property
-    def size_bytes(self) -> int:
-        """The memory that the index takes, about."""
-        return sum(wheel.size_bytes for wheel in self._wheels()) + len(self.held)
-
-    @property
-    def loaded_count(self) -> int:
-        """How many messages are in memory with their times."""
-        return sum(map(len, self._wheels()))
-
-    @property
-    def bucket_count(self) -> int:
-        """Into how many buckets the messages are cut, those that are not written yet included."""
-        return len(self.buckets) + sum(each is not None for each in (self.sealing, self._open))
+    def figures(self) -> DelayedFigures:
+        """What statistics show."""
+        wheels = self._wheels()
+        loaded = sum(map(len, wheels))
+        return DelayedFigures(
+            count=len(self.held),
+            # A byte for each message that is held, in the bitmaps.
+            size_bytes=loaded * MESSAGE_BYTES + len(self.held),
+            # One wheel is that of loaded messages, each of the others an unwritten bucket's.
+            buckets=len(self.buckets) + len(wheels) - 1,
+            loaded=loaded,
+        )
 
     def _wheels(self) -> list[TimeWheel]:
-        parts = [each.wheel for each in (self.sealing, self._open) if each is not None]
+        parts = [each.wheel for each in (self.sealing, self.open) if each is not None]
         return [self._loaded, *parts]
 
     # Adding
@@ -111,7 +120,7 @@ class DelayedMessageIndex:
         if ledger_id <= self._bucketed_upto:
             self._loaded.add(deliver_at_ms, ledger_id, entry_id)
             return True
-        open_bucket = self._open
+        open_bucket = self.open
         # The first message of a further ledger: the one before is complete, as far as it was read.
         if open_bucket is not None and ledger_id > open_bucket.key.last_ledger_id:
             if self.is_enough:
@@ -121,7 +130,7 @@ class DelayedMessageIndex:
                 open_bucket.key = BucketKey(open_bucket.key.first_ledger_id, ledger_id)
         if open_bucket is None:
             wheel = TimeWheel(now_ms, self.config.slot_ms)
-            open_bucket = self._open = OpenBucket(wheel, BucketKey(ledger_id, ledger_id))
+            open_bucket = self.open = OpenBucket(wheel, BucketKey(ledger_id, ledger_id))
         # Entries are read in order, but an earlier ledger may be read again after a redelivery.
         is_full = len(open_bucket.wheel) >= self.config.bucket_messages_max
         is_earlier = ledger_id < open_bucket.key.first_ledger_id
@@ -163,20 +172,14 @@ class DelayedMessageIndex:
     def seal(self) -> None:
         """End the open bucket, if there is one: it is the one to be written now."""
         assert self.sealing is None
-        self.sealing, self._open = self._open, None
+        self.sealing, self.open = self.open, None
         if self.sealing is not None:
             self._bucketed_upto = self.sealing.key.last_ledger_id
 
     @property
     def open_count(self) -> int:
         """About how many messages are in no bucket, so that the next owner reads them again."""
-        return 0 if self._open is None else len(self._open.wheel)
-
-    @property
-    def open_upto(self) -> int:
-        """The last ledger of the open bucket. There must be one."""
-        assert self._open is not None
-        return self._open.key.last_ledger_id
+        return 0 if self.open is None else len(self.open.wheel)
 
     def sealed_messages(self) -> Iterator[list[DelayedIndex]]:
         """The messages of the bucket to be written, in the order of their times, in pieces."""
@@ -243,7 +246,7 @@ class DelayedMessageIndex:
             bucket
             for key, bucket in self.buckets.items()
             if (bucket.load_from_ms is None or key.last_ledger_id < self._passed_ledger_id)
-            and not self.held.has_any(key.first_ledger_id, key.last_ledger_id)
+            and next(self.held.runs(key.first_ledger_id, key.last_ledger_id), None) is None
         ]
 
     # Forgetting
@@ -256,8 +259,8 @@ class DelayedMessageIndex:
     def clear(self, now_ms: int) -> None:
         """Forget all messages. Buckets stay, ``unneeded``, until they are deleted; a message that
         is read again may be held back again."""
-        self.held.clear()
+        self.held = DelayedBitmap()
         self._loaded = TimeWheel(now_ms, self.config.slot_ms)
-        self._open = None
+        self.open = None
         self.sealing = None
         self._bucketed_upto = -1

@@ -22,6 +22,7 @@ def cut(
     current: list[DelayedIndex] = []
     for piece in pieces:
         for message in piece:
+            # Times only grow, so the first message of a segment is its earliest.
             if current and (
                 len(current) >= config.segment_messages_max
                 or message[0] - current[0][0] >= config.segment_step_ms

@@ -56,14 +56,10 @@ class TimeWheel:
     def __len__(self) -> int:
         return (self._numbers_waiting + len(self._due)) // MESSAGE_NUMBERS
 
-    @property
-    def size_bytes(self) -> int:
-        """The memory that its messages take, about."""
-        return len(self) * MESSAGE_BYTES
-
     def add(self, deliver_at_ms: int, ledger_id: int, entry_id: int) -> None:
         """Add a message, in any order."""
         tick = -(-deliver_at_ms // self._tick_ms)
+        # Rounded up, so that nothing is early. What is due by now belongs to no slot any more.
         if tick <= self._tick:
             self._due.extend((deliver_at_ms, ledger_id, entry_id))
             return

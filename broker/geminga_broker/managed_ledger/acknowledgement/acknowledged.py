@@ -18,6 +18,7 @@ them. When no bit is left, the entry is acknowledged.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 
@@ -41,6 +42,7 @@ def bits_set(words: Words) -> int:
     return sum((word & 0xFFFF_FFFF_FFFF_FFFF).bit_count() for word in words)
 
 
+@dataclass(slots=True, eq=False)
 class Acknowledged:
     """The set of acknowledged positions of one cursor over ``chain``.
 
@@ -48,16 +50,16 @@ class Acknowledged:
     over whatever joins it. Between two calls the entry after it is never acknowledged.
     """
 
-    __slots__ = ("_ahead", "_chain", "ahead_count", "mark_delete", "partial_entries")
-
-    def __init__(self, chain: LedgerChain, mark_delete: Position) -> None:
-        self._chain = chain
-        self.mark_delete = mark_delete
-        # By ledger: what is acknowledged beyond the mark, ``ahead_count`` entries together.
-        self._ahead: dict[int, EntryBitmap] = {}
-        self.ahead_count = 0
-        # Batches acknowledged in part, none of which the mark has passed: what is left of each.
-        self.partial_entries: dict[Position, Words] = {}
+    chain: LedgerChain
+    mark_delete: Position
+    # How many entries beyond the mark are acknowledged: 0 where there are no holes.
+    ahead_count: int = field(default=0, init=False)
+    # Batches acknowledged in part, none of which the mark has passed: what is left of each.
+    partial_entries: dict[Position, Words] = field(
+        default_factory=dict[Position, Words], init=False
+    )
+    # The ``ahead_count`` entries, by ledger.
+    _ahead: dict[int, EntryBitmap] = field(default_factory=dict[int, EntryBitmap], init=False)
 
     # Looking
 
@@ -99,11 +101,6 @@ class Acknowledged:
         bitmap = self._ahead.get(ledger_id)
         return entry_id if bitmap is None else bitmap.run_end(entry_id)
 
-    @property
-    def has_holes(self) -> bool:
-        """Whether anything beyond the mark-delete position is acknowledged."""
-        return self.ahead_count > 0
-
     def remaining_indexes(self, ledger_id: int, entry_id: int) -> Words | None:
         """The words of messages still to be consumed of this entry, or None for all of them."""
         if not self.partial_entries:
@@ -115,7 +112,7 @@ class Acknowledged:
     def acknowledge(self, ledger_id: int, entry_id: int) -> bool:
         """Acknowledge one entry; False when it was already (or is not in the log at all)."""
         # Clients may send any position: one that was trimmed, or that never was.
-        span = self._chain.span(ledger_id)
+        span = self.chain.span(ledger_id)
         if span is None or not 0 <= entry_id < span.entries:
             return False
         mark = self.mark_delete
@@ -149,7 +146,7 @@ class Acknowledged:
 
     def _acknowledge_in(self, ledger_id: int, entry_ids: list[int]) -> int:
         """Acknowledge entries of one ledger, lowest first."""
-        span, mark = self._chain.span(ledger_id), self.mark_delete
+        span, mark = self.chain.span(ledger_id), self.mark_delete
         if span is None or ledger_id < mark[0]:
             return 0
         # The ids are sorted, so the two ends show whether any is before the mark, or too large.
@@ -162,6 +159,7 @@ class Acknowledged:
         if follows and entry_ids == list(range(first, first + len(entry_ids))):
             self._move_to(Position(ledger_id, entry_ids[-1]))  # what consumers in order send
             return len(entry_ids)
+        # Clients repeat acknowledgements: only entries that were not marked before count.
         count = self._bitmap_of(ledger_id).add_all(entry_ids, span.entries)
         self.ahead_count += count
         if self.partial_entries:
@@ -177,7 +175,7 @@ class Acknowledged:
             return False
         # A client may name a position beyond the end of the log. What is appended later is not
         # acknowledged by that.
-        position = min(position, max(self._chain.last_confirmed, self.mark_delete))
+        position = min(position, max(self.chain.last_confirmed, self.mark_delete))
         if position <= self.mark_delete:
             return False
         self._move_to(position)
@@ -190,12 +188,14 @@ class Acknowledged:
         False, and nothing is kept, for an entry that is not in the log, and for a set that is
         longer than a batch may be: its messages are delivered again until the entry is done.
         """
-        span = self._chain.span(ledger_id)
+        span = self.chain.span(ledger_id)
         if span is None or not 0 <= entry_id < span.entries or len(remaining) > BATCH_WORDS_MAX:
             return False
         if self.is_acknowledged(ledger_id, entry_id):
             return False
         at = Position(ledger_id, entry_id)
+        # What is left of the batch by now, and no more: an acknowledgement that comes late, from
+        # before others, must not open their messages again.
         words = remaining
         if (before := self.partial_entries.get(at)) is not None:
             # Words that one side leaves out have no bit: a message is open only if both say so.
@@ -218,6 +218,7 @@ class Acknowledged:
         bitmap = self._ahead.get(ledger_id)
         if bitmap is None:
             mark = self.mark_delete
+            # In the ledger of the mark no byte is spent on what the mark has passed.
             first = mark[1] + 1 if ledger_id == mark[0] else 0
             bitmap = self._ahead[ledger_id] = EntryBitmap(first)
         return bitmap
@@ -225,7 +226,7 @@ class Acknowledged:
     def _advance(self) -> None:
         """Move the mark over acknowledged entries that follow it, across ledgers."""
         while self.ahead_count:
-            ledger_id, entry_id = self._chain.next_after(self.mark_delete)
+            ledger_id, entry_id = self.chain.next_after(self.mark_delete)
             bitmap = self._ahead.get(ledger_id)
             end = entry_id if bitmap is None else bitmap.run_end(entry_id)
             if end == entry_id:
@@ -260,6 +261,7 @@ class Acknowledged:
     def ranges(self) -> Iterator[PositionRange]:
         """Acknowledged ranges beyond the mark-delete position, in order, ``(lower, upper]``."""
         for ledger_id in sorted(self._ahead):
+            # A range excludes its lower end, which is the entry before the run.
             for first, last in self._ahead[ledger_id].runs():
                 yield Position(ledger_id, first - 1), Position(ledger_id, last)
 
@@ -274,18 +276,18 @@ class Acknowledged:
         # The mark may have passed all that was acknowledged in its own ledger.
         return {ledger_id: members for ledger_id, members in found if members}
 
-    def restore_bits(self, bits: Mapping[int, int]) -> None:
-        """Take over what ``bits`` gave, after ``reset``; entries the log does not have are left."""
-        for ledger_id, members in bits.items():
-            span = self._chain.span(ledger_id)
+    def restore(
+        self,
+        ranges: Iterable[PositionRange] = (),
+        bits: Mapping[int, int] | None = None,
+        partial: Iterable[tuple[Position, Words]] = (),
+    ) -> None:
+        """Take over, after ``reset``, what ``ranges`` or ``bits`` gave, and ``partial_entries``;
+        entries that the log does not have are left out."""
+        for ledger_id, members in (bits or {}).items():
+            span = self.chain.span(ledger_id)
             if span is not None and ledger_id >= self.mark_delete[0]:
                 self.ahead_count += self._bitmap_of(ledger_id).add_bits(members, span.entries)
-        self._advance()
-
-    def restore(
-        self, ranges: Iterable[PositionRange], partial: Iterable[tuple[Position, Words]] = ()
-    ) -> None:
-        """Take over what ``ranges`` and ``partial`` say, after ``reset``."""
         for lower, upper in ranges:
             for ledger_id, first, last in self._spread(lower, upper):
                 # Before the mark there is nothing to keep, and nothing would forget it again.
@@ -297,11 +299,13 @@ class Acknowledged:
 
     def _spread(self, lower: Position, upper: Position) -> Iterator[tuple[int, int, int]]:
         """A range as ``(ledger_id, first, last)`` of each ledger it touches that still exists."""
-        only = self._chain.span(lower[0]) if lower[0] == upper[0] else None
-        for span in self._chain.spans if only is None else (only,):
+        only = self.chain.span(lower[0]) if lower[0] == upper[0] else None
+        for span in self.chain.spans if only is None else (only,):
             if lower[0] <= span.ledger_id <= upper[0]:
                 first = lower[1] + 1 if span.ledger_id == lower[0] else 0
                 last = upper[1] if span.ledger_id == upper[0] else span.entries
+                # Another program may have written the range: it may begin or end where the log has
+                # no entry.
                 first, last = max(first, 0), min(last, span.entries - 1)
                 if first <= last:
                     yield span.ledger_id, first, last

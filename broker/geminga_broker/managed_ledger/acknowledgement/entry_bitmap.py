@@ -10,6 +10,7 @@ up without moving the rest: each byte is made, counted and given up once, whatev
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 _BITS_OF_BYTE = 8
 # For each bit of a byte: the table that turns a byte into that bit alone, 0 or 1.
@@ -18,15 +19,13 @@ _ONE_BIT = tuple(bytes(value >> bit & 1 for value in range(256)) for bit in rang
 _GAP_BEFORE_MARK = b"\0\1"
 
 
+@dataclass(slots=True, eq=False)
 class EntryBitmap:
     """Marks of the entries from ``first`` on. Entries before it count as not marked."""
 
-    __slots__ = ("_marks", "first")
-
-    def __init__(self, first: int) -> None:
-        self.first = first
-        # A byte for each entry from ``first`` on, 1 where it is marked, as far as any was marked.
-        self._marks = bytearray()
+    first: int
+    # A byte for each entry from ``first`` on, 1 where it is marked, as far as any was marked.
+    _marks: bytearray = field(default_factory=bytearray, init=False)
 
     def __contains__(self, entry_id: int) -> bool:
         index = entry_id - self.first
@@ -36,6 +35,7 @@ class EntryBitmap:
 
     def add(self, entry_id: int, entries: int) -> bool:
         """Mark an entry of a ledger of ``entries``; False where it was marked already."""
+        # The caller never gives an entry before ``first``: such an index would count from the end.
         marks, index = self._marks, entry_id - self.first
         if index < len(marks):
             if marks[index]:
@@ -78,6 +78,7 @@ class EntryBitmap:
     def add_bits(self, members: int, entries: int) -> int:
         """Mark the bit set ``members`` in an empty bitmap, as far as the ledger of ``entries``
         goes; returns how many entries that are."""
+        # Bits before ``first`` stand for what the mark-delete position has passed.
         members >>= self.first
         packed = members.to_bytes((members.bit_length() + 7) // _BITS_OF_BYTE, "little")
         marks = bytearray(_BITS_OF_BYTE * len(packed))
@@ -100,6 +101,7 @@ class EntryBitmap:
         if passed <= 0:
             return 0
         marked = self._marks.count(1, 0, passed)
+        # A bytearray moves its beginning for this, not its bytes.
         del self._marks[:passed]
         self.first = first
         return marked

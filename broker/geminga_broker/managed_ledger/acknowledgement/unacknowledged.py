@@ -22,6 +22,7 @@ def unacknowledged_runs(
         if span.ledger_id < mark[0]:
             continue
         first = mark[1] + 1 if span.ledger_id == mark[0] else 0
+        # The entries between two holes, then those behind the last one.
         for hole_first, hole_last in holes.get(span.ledger_id, ()):
             if first < hole_first:
                 yield span.ledger_id, first, hole_first - 1

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from geminga_broker.managed_ledger.config import CacheConfig
 from geminga_broker.managed_ledger.positions import INT64_MAX, Entry, EntryId
@@ -34,29 +35,23 @@ PIECES_OF_BOUND = 64
 PASSED_TURNS_KEPT = 1024
 
 
-def wanted_by_none() -> int:
-    """The ``wanted_from`` of a ledger that no subscription has to be sent: beyond all entries."""
-    return INT64_MAX
-
-
+@dataclass(slots=True, eq=False)
 class LedgerCache:
     """Consecutive entries of one ledger: ``entries[0]`` is entry ``first_entry_id``."""
 
-    __slots__ = ("cost_bytes", "entries", "first_entry_id", "passed_turns", "runs", "wanted_from")
-
-    def __init__(
-        self, first_entry_id: int, wanted_from: Callable[[], int] = wanted_by_none
-    ) -> None:
-        self.first_entry_id = first_entry_id
-        # Returns the first entry that some subscription has still to be sent.
-        self.wanted_from = wanted_from
-        self.entries: list[Entry] = []
-        # Kept by the EntryCache: (when it came, entries, bytes) of each run, oldest first.
-        self.runs: deque[tuple[float, int, int]] = deque()
-        # The bytes of these runs together.
-        self.cost_bytes = 0
-        # Turns in the queue whose runs were evicted early: the next turns of this ledger.
-        self.passed_turns = 0
+    first_entry_id: int
+    # Returns the first entry that some subscription has still to be sent; None: there is no such
+    # entry.
+    wanted_from: Callable[[], int] | None = None
+    entries: list[Entry] = field(default_factory=list[Entry], init=False)
+    # Kept by the EntryCache: (when it came, entries, bytes) of each run, oldest first.
+    runs: deque[tuple[float, int, int]] = field(
+        default_factory=deque[tuple[float, int, int]], init=False
+    )
+    # The bytes of these runs together.
+    cost_bytes: int = field(default=0, init=False)
+    # Turns in the queue whose runs were evicted early: the next turns of this ledger.
+    passed_turns: int = field(default=0, init=False)
 
     def run(self, entry_id: int, count_max: int) -> list[Entry]:
         """Up to ``count_max`` entries from ``entry_id`` on; empty when that one is not cached."""
@@ -73,10 +68,6 @@ class LedgerCache:
         if ids[-1][1] - first >= len(entries):
             ids = [each for each in ids if each[1] - first < len(entries)]
         return [entries[entry_id - first] for _, entry_id in ids]
-
-    def about_bytes(self, count: int) -> int:
-        """About how many payload bytes ``count`` of the entries have: sizes are known by run."""
-        return count * self.cost_bytes // len(self.entries) - count * ENTRY_OVERHEAD_BYTES
 
     def drop_front(self, count: int) -> None:
         """Forget the oldest ``count`` entries."""
@@ -105,16 +96,11 @@ class EntryCache:
         self.misses = 0
         self.hit_bytes = 0
         self.missed_bytes = 0
-        # Entries that ever came and left.
+        # Entries that ever came and left: the difference is here now.
         self.inserted = 0
         self.evicted = 0
         # How often the bound was exceeded.
         self.evictions = 0
-
-    @property
-    def entry_count(self) -> int:
-        """Entries held now."""
-        return self.inserted - self.evicted
 
     def insert(
         self, cache: LedgerCache, entries: list[Entry], size_bytes: int, now_s: float
@@ -145,14 +131,10 @@ class EntryCache:
         self._pass(cache, len(cache.runs))
         cache.drop_front(len(cache.entries))
 
-    def sweep(self, now_s: float) -> None:
-        """Evict what is too old; called periodically."""
-        self._evict_unwanted(now_s - self._age_max_s, now_s - self._wanted_age_max_s)
-
     def _make_room(self, now_s: float) -> None:
         """Evict until the watermark is reached."""
         self.evictions += 1
-        self._evict_unwanted(now_s, now_s - self._wanted_age_max_s)
+        self.sweep(now_s, age_max_s=0.0)
         # A list that loses its front moves the rest: once for each ledger, not for each run.
         losing: dict[LedgerCache, int] = {}
         # The newest piece stays in any case: it is about to be dispatched.
@@ -166,14 +148,19 @@ class EntryCache:
         for cache, entries in losing.items():
             cache.drop_front(entries)
 
-    def _evict_unwanted(self, before_s: float, wanted_before_s: float) -> None:
-        """Evict runs older than ``before_s``, and those still wanted if they are older than
-        ``wanted_before_s``."""
+    def sweep(self, now_s: float, age_max_s: float | None = None) -> None:
+        """Evict runs that are too old; called periodically, and before others have to go.
+
+        Those that every subscription was sent may have the age ``age_max_s``, by default that of
+        the config.
+        """
+        before_s = now_s - (self._age_max_s if age_max_s is None else age_max_s)
+        wanted_before_s = now_s - self._wanted_age_max_s
         for cache in list(self._holding):
             if cache.runs[0][0] >= before_s:
                 continue
             # Asking the subscriptions costs more than looking at the age, so it comes second.
-            wanted_from = cache.wanted_from()
+            wanted_from = INT64_MAX if cache.wanted_from is None else cache.wanted_from()
             # Runs go from the front: ``end`` is the entry behind the run that is looked at.
             count, end = 0, cache.first_entry_id
             for came_s, entries, _ in cache.runs:

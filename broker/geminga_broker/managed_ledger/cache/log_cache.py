@@ -8,37 +8,30 @@ by its index.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
 
 from geminga_broker.managed_ledger.cache.entry_cache import (
+    ENTRY_OVERHEAD_BYTES,
     EntryCache,
     LedgerCache,
-    wanted_by_none,
 )
 from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
 
 
-class UnsentEntries(Protocol):
-    """Knows which entries of a log are still to be sent to some subscription."""
-
-    def wanted_from(self, ledger_id: int) -> int:
-        """The first entry of this ledger that some subscription has to be sent."""
-        ...
-
-
+@dataclass(slots=True, eq=False)
 class LogCache:
-    """One log's part of ``cache``, which keeps longest what is ``unsent``."""
+    """One log's part of ``cache``, which keeps longest what is still to be sent."""
 
-    __slots__ = ("_cache", "_ledgers", "_unsent")
-
-    def __init__(self, cache: EntryCache, unsent: UnsentEntries) -> None:
-        self._cache = cache
-        self._unsent = unsent
-        # By ledger; None until something is published to it: a broker may have very many logs that
-        # take no entries, and an empty ``LedgerCache`` costs a few hundred bytes.
-        self._ledgers: dict[int, LedgerCache | None] = {}
+    cache: EntryCache
+    # Called with a ledger: the first entry of it that some subscription has still to be sent.
+    wanted_from: Callable[[int], int]
+    # By ledger; None until something is published to it: a broker may have very many logs that
+    # take no entries, and an empty ``LedgerCache`` costs a few hundred bytes.
+    _ledgers: dict[int, LedgerCache | None] = field(
+        default_factory=dict[int, LedgerCache | None], init=False
+    )
 
     def begin(self, ledger_id: int) -> None:
         """Expect the entries of this new ledger, from its first on."""
@@ -52,10 +45,9 @@ class LogCache:
         """Keep a confirmed run of ``size_bytes`` payload bytes."""
         ledger = self._ledgers[ledger_id]
         if ledger is None:
-            ledger = self._ledgers[ledger_id] = LedgerCache(
-                0, partial(self._unsent.wanted_from, ledger_id)
-            )
-        self._cache.insert(ledger, entries, size_bytes, now_s)
+            ledger = LedgerCache(0, partial(self.wanted_from, ledger_id))
+            self._ledgers[ledger_id] = ledger
+        self.cache.insert(ledger, entries, size_bytes, now_s)
 
     def run(self, position: Position, count_max: int) -> list[Entry]:
         """Entries from ``position`` on, of its ledger; empty when that one is not in memory."""
@@ -74,13 +66,14 @@ class LogCache:
         return self._counted(ledger, ledger.pick(ids) if ledger is not None else [])
 
     def _counted(self, ledger: LedgerCache | None, found: list[Entry]) -> list[Entry]:
-        # The bytes are an estimate: summing up the payloads' sizes would cost time for each read.
         if found:
             assert ledger is not None
-            self._cache.hits += len(found)
-            self._cache.hit_bytes += ledger.about_bytes(len(found))
+            self.cache.hits += len(found)
+            # Estimated: to sum up the payloads' sizes would cost time for each read.
+            cost = len(found) * ledger.cost_bytes // len(ledger.entries)
+            self.cache.hit_bytes += cost - len(found) * ENTRY_OVERHEAD_BYTES
         else:
-            self._cache.misses += 1
+            self.cache.misses += 1
         return found
 
     def missing(self, ledger_id: int, entry_ids: Sequence[int]) -> Sequence[int]:
@@ -92,17 +85,13 @@ class LogCache:
             return entry_ids[: bisect_left(entry_ids, ledger.first_entry_id)]
         return entry_ids
 
-    def missed(self, size_bytes: int) -> None:
-        """Count ``size_bytes`` that had to be read from bookies."""
-        self._cache.missed_bytes += size_bytes
-
     def forget(self, ledger_id: int) -> None:
         """Drop the entries of a ledger that was deleted."""
         ledger = self._ledgers.pop(ledger_id, None)
         if ledger is not None:
-            self._cache.discard(ledger)
+            self.cache.discard(ledger)
             # Its turns stay in the queue for a while: they must not keep the whole log alive.
-            ledger.wanted_from = wanted_by_none
+            ledger.wanted_from = None
 
     def clear(self) -> None:
         """Drop all entries: the log is closed."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from operator import itemgetter
 
 from geminga_broker.managed_ledger.cache.entry_cache import ENTRY_OVERHEAD_BYTES
@@ -20,15 +21,15 @@ from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
 _ENTRY_ID = itemgetter(0)
 
 
+@dataclass(slots=True, eq=False)
 class ReadAheadBudget:
     """The bound on what all dispatchers of a broker keep together."""
 
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        # The dispatchers that keep something, in the order in which they last used it: the first
-        # one is evicted first.
-        self._holders: dict[ReadAhead, None] = {}
-        self.used_bytes = 0
+    bytes_max: int
+    used_bytes: int = field(default=0, init=False)
+    # The dispatchers that keep something, in the order in which they last used it: the first one
+    # is evicted first.
+    _holders: dict[ReadAhead, None] = field(default_factory=dict["ReadAhead", None], init=False)
 
     def grow(self, holder: ReadAhead, size_bytes: int) -> None:
         """Count ``size_bytes`` more of ``holder``. Others may have to give up what they keep; the
@@ -36,13 +37,14 @@ class ReadAheadBudget:
         holder.size_bytes += size_bytes
         self.used_bytes += size_bytes
         self.note_use(holder)
-        while self.used_bytes > self._bytes_max and len(self._holders) > 1:
+        while self.used_bytes > self.bytes_max and len(self._holders) > 1:
             next(iter(self._holders)).evict()
 
     def shrink(self, holder: ReadAhead, size_bytes: int) -> None:
         """Count ``size_bytes`` less of ``holder``."""
         holder.size_bytes -= size_bytes
         self.used_bytes -= size_bytes
+        # The budget must not keep a dispatcher alive that has nothing here.
         if not holder.size_bytes:
             self._holders.pop(holder, None)
 
@@ -52,31 +54,28 @@ class ReadAheadBudget:
         self._holders[holder] = None
 
 
+@dataclass(slots=True, eq=False)
 class ReadAhead:
     """What one dispatcher read ahead: runs, which are read through in order, and single entries,
     which are picked by their positions (for redelivery)."""
 
-    __slots__ = ("_budget", "_runs", "_single", "size_bytes", "was_evicted")
-
-    def __init__(self, budget: ReadAheadBudget) -> None:
-        self._budget = budget
-        # Where reading of each began, and its entries: of one ledger, and in their order. What is
-        # missing between there and the last of them was acknowledged, and needs no reading.
-        self._runs: deque[tuple[Position, list[Entry]]] = deque()
-        # Entries to redeliver.
-        self._single: dict[EntryId, Entry] = {}
-        # The memory that all of it takes; the budget keeps this number.
-        self.size_bytes = 0
-        # Whether others needed the memory before all of it was sent, since the last ``clear``.
-        self.was_evicted = False
-
-    def __len__(self) -> int:
-        return sum(len(entries) for _, entries in self._runs) + len(self._single)
+    budget: ReadAheadBudget
+    # The memory that all of it takes; the budget keeps this number.
+    size_bytes: int = field(default=0, init=False)
+    # Whether others needed the memory before all of it was sent, since the last ``clear``.
+    was_evicted: bool = field(default=False, init=False)
+    # Where reading of each began, and its entries: of one ledger, and in their order. What is
+    # missing between there and the last of them was acknowledged, and needs no reading.
+    _runs: deque[tuple[Position, list[Entry]]] = field(
+        default_factory=deque[tuple[Position, list[Entry]]], init=False
+    )
+    # Entries to redeliver.
+    _single: dict[EntryId, Entry] = field(default_factory=dict[EntryId, Entry], init=False)
 
     def keep_run(self, position: Position, entries: list[Entry]) -> None:
         """Keep what was read from ``position`` on, but for what is acknowledged."""
         self._runs.append((position, entries))
-        self._budget.grow(self, _cost(entries))
+        self.budget.grow(self, _cost(entries))
 
     def keep_single(self, ledger_id: int, entries: list[Entry]) -> None:
         """Keep some entries of a ledger, between which there may be any others."""
@@ -84,7 +83,7 @@ class ReadAhead:
         # Entries that are kept already must not be counted twice.
         fresh = [each for each in entries if (ledger_id, each[0]) not in single]
         single.update(((ledger_id, each[0]), each) for each in fresh)
-        self._budget.grow(self, _cost(fresh))
+        self.budget.grow(self, _cost(fresh))
 
     def run(self, position: Position, count_max: int) -> list[Entry]:
         """The next entries from ``position`` on, of its ledger, acknowledged ones left out; empty
@@ -92,7 +91,7 @@ class ReadAhead:
         ledger_id, entry_id = position
         for begin, entries in self._runs:
             if begin[0] == ledger_id and begin[1] <= entry_id <= entries[-1][0]:
-                self._budget.note_use(self)
+                self.budget.note_use(self)
                 # The run may leave out ``entry_id`` itself: then it was acknowledged.
                 start = bisect_left(entries, entry_id, key=_ENTRY_ID)
                 return entries[start : start + count_max]
@@ -103,7 +102,7 @@ class ReadAhead:
         caller that has had all before them. Their positions may have gaps (compacted reading)."""
         for (ledger_id, _), entries in self._runs:
             if (ledger_id, entries[-1][0]) >= position:
-                self._budget.note_use(self)
+                self.budget.note_use(self)
                 is_begun = ledger_id == position[0]
                 start = bisect_left(entries, position[1], key=_ENTRY_ID) if is_begun else 0
                 return ledger_id, entries[start:]
@@ -111,6 +110,7 @@ class ReadAhead:
 
     def pick(self, ids: Sequence[EntryId]) -> list[Entry]:
         """The entries of ``ids``, in order, up to the first that is not here."""
+        # Up to the first gap: entries are sent in the order of ``ids``.
         found: list[Entry] = []
         for position in ids:
             entry = self._find(position)
@@ -118,7 +118,7 @@ class ReadAhead:
                 break
             found.append(entry)
         if found:
-            self._budget.note_use(self)
+            self.budget.note_use(self)
         return found
 
     def missing(self, ids: Sequence[EntryId]) -> list[EntryId]:
@@ -142,14 +142,14 @@ class ReadAhead:
             if (ledger_id, entries[-1][0]) >= position:
                 break
             self._runs.popleft()
-            self._budget.shrink(self, _cost(entries))
+            self.budget.shrink(self, _cost(entries))
 
     def drop(self, ids: Iterable[EntryId]) -> None:
         """Drop single entries that were sent, or need not be sent."""
         take = self._single.pop
         dropped = [entry for each in ids if (entry := take(each, None)) is not None]
         if dropped:
-            self._budget.shrink(self, _cost(dropped))
+            self.budget.shrink(self, _cost(dropped))
 
     def drop_upto(self, position: EntryId) -> None:
         """Drop single entries up to ``position``: none of them needs to be sent."""
@@ -158,10 +158,11 @@ class ReadAhead:
     def clear(self) -> None:
         """Drop all entries: reading begins anew, or is over."""
         self.was_evicted = False
+        # Also called for dispatchers that never read ahead: then there is nothing to take back.
         if self.size_bytes:
             self._runs.clear()
             self._single.clear()
-            self._budget.shrink(self, self.size_bytes)
+            self.budget.shrink(self, self.size_bytes)
 
     def evict(self) -> None:
         """Drop all entries because others need the memory."""

@@ -46,10 +46,6 @@ OnDurable = Callable[[BrokerError | None], None]
 """Called once: with None when the acknowledgement is durable, with an error if it never will be."""
 
 
-def _ignore() -> None:
-    """The callback of an event that the owner of a cursor does not follow."""
-
-
 class Cursor(Service):
     """The acknowledged positions of subscription ``name``; ``store`` is None if not durable.
 
@@ -59,7 +55,6 @@ class Cursor(Service):
 
     __slots__ = (
         "_clock",
-        "_config",
         "_is_dirty",
         "_is_flushing",
         "_is_over",
@@ -71,6 +66,7 @@ class Cursor(Service):
         "_waiting",
         "acknowledged",
         "chain",
+        "config",
         "last_mark_delete_ms",
         "name",
         "on_ledger_left",
@@ -95,17 +91,16 @@ class Cursor(Service):
         self.name = name
         self.chain = chain
         self.acknowledged = Acknowledged(chain, state.mark_delete)
-        self.acknowledged.restore(state.ranges, state.partial)
-        self.acknowledged.restore_bits(state.bits)
+        self.acknowledged.restore(state.ranges, state.bits, state.partial)
         # Texts of users and of the delayed delivery, and numbers that hold for the position.
         self.properties: Mapping[str, str] = state.cursor_properties
         self.position_properties = state.position_properties
         # When it was last written (Unix time); 0 for not since it was loaded.
         self.last_mark_delete_ms = 0
         # Called when another broker turns out to have the cursor.
-        self.on_lost: Callable[[], None] = _ignore
+        self.on_lost: Callable[[], None] | None = None
         # Called when the stored mark-delete position has left a ledger, which may be trimmed now.
-        self.on_ledger_left: Callable[[], None] = _ignore
+        self.on_ledger_left: Callable[[], None] | None = None
         # The mark-delete position that the next owner finds after a crash.
         self._stored = state.mark_delete
         # Where the cursor is stored; None if it is not durable, or being deleted.
@@ -113,7 +108,8 @@ class Cursor(Service):
         # The store whose deletion has begun, until it is done.
         self._undeleted: CursorStore | None = None
         self._clock = clock
-        self._config = config
+        # Replaced by ``configure``.
+        self.config = config
         self._random = random
         # Something changed since the state was last taken to be written.
         self._is_dirty = False
@@ -131,14 +127,9 @@ class Cursor(Service):
     async def _open_parts(self) -> None:
         """There is nothing to open."""
 
-    @property
-    def config(self) -> ManagedLedgerConfig:
-        """How the cursor is kept; what is set holds from the next write on."""
-        return self._config
-
-    @config.setter
-    def config(self, config: ManagedLedgerConfig) -> None:
-        self._config = config
+    def configure(self, config: ManagedLedgerConfig) -> None:
+        """Keep the cursor as ``config`` says from the next write on."""
+        self.config = config
         if self.store is not None:
             self.store.config = config
 
@@ -199,7 +190,7 @@ class Cursor(Service):
             self._flush_now()
         elif self._timer is None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._config.cursor_flush_delay_s, self._flush_now)
+            self._timer = loop.call_later(self.config.cursor_flush_delay_s, self._flush_now)
 
     async def change_properties(self, put: Mapping[str, str], remove: Collection[str] = ()) -> None:
         """Set some of the cursor's properties, take others away; return when that is durable.
@@ -210,13 +201,13 @@ class Cursor(Service):
         self.properties = {**kept, **put}
         durable = DurableFuture()
         self.changed(durable)
-        await durable.wait()
+        await durable
 
     def state(self) -> CursorState:
         """What is to be written now."""
         limits = StateLimits(
-            ranges_max=self._config.cursor_ranges_max,
-            batches_max=self._config.cursor_batches_max,
+            ranges_max=self.config.cursor_ranges_max,
+            batches_max=self.config.cursor_batches_max,
         )
         state, left_out = state_of(
             self.acknowledged,
@@ -249,7 +240,7 @@ class Cursor(Service):
 
     async def _flush(self) -> None:
         """Write what has changed, and again as long as callbacks wait for later changes."""
-        backoff = self._new_backoff()
+        backoff = Backoff(self.config.retry_first_s, self.config.retry_limit_s, self._random)
         try:
             while self._is_dirty:
                 # In one turn, so that this write covers just the first ``covered`` callbacks.
@@ -270,10 +261,10 @@ class Cursor(Service):
                 self.last_mark_delete_ms = self._clock.wall_ms()
                 left, self._stored = self._stored, saved.mark_delete
                 self._notify(covered, None)
-                if left[0] != self._stored[0]:
+                if left[0] != self._stored[0] and self.on_ledger_left is not None:
                     self.on_ledger_left()
                 # Keep to the rate. What is small needs no rest, which would only delay receipts.
-                rest_s = written_bytes / self._config.cursor_bytes_per_s_max
+                rest_s = written_bytes / self.config.cursor_bytes_per_s_max
                 if rest_s > REST_S_MIN:
                     await asyncio.sleep(rest_s)
                 if not self._waiting:
@@ -283,9 +274,6 @@ class Cursor(Service):
         # What changed meanwhile waits for the flush delay again, to share a write with others.
         if self._is_dirty:
             self.changed()
-
-    def _new_backoff(self) -> Backoff:
-        return Backoff(self._config.retry_first_s, self._config.retry_limit_s, self._random)
 
     async def _back_off(self, backoff: Backoff, what: str, error: Exception) -> None:
         delay_s = backoff.next_s()
@@ -297,7 +285,8 @@ class Cursor(Service):
         self._is_over = True
         log.warning("cursor lost", extra={"cursor": self.name, "error": str(error)})
         self._notify(len(self._waiting), self._not_saved())
-        self.on_lost()
+        if self.on_lost is not None:
+            self.on_lost()
 
     def _notify(self, count: int, error: BrokerError | None) -> None:
         """Call the first ``count`` callbacks."""
@@ -328,7 +317,7 @@ class Cursor(Service):
         finally:
             self._is_over = True
             self._notify(len(self._waiting), outcome)
-            self.on_lost = self.on_ledger_left = _ignore
+            self.on_lost = self.on_ledger_left = None
 
     async def delete(self) -> None:
         """Delete the cursor; closing it then has nothing more to write. Called again, it finishes
@@ -342,7 +331,7 @@ class Cursor(Service):
         if store is None:
             return
         # A lost answer leaves in doubt whether the ledgers may go: ask until there is an answer.
-        backoff = self._new_backoff()
+        backoff = Backoff(self.config.retry_first_s, self.config.retry_limit_s, self._random)
         for attempt in range(1, DELETE_ATTEMPTS_MAX + 1):
             try:
                 await store.delete()

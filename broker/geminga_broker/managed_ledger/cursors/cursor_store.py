@@ -79,6 +79,15 @@ LOADS_MAX = 8
 TAKEN_OVER = (LedgerFenced, *OWNERSHIP_LOST, NodeMissing)
 
 
+class OpenLedger(NamedTuple):
+    """A cursor ledger that is being written."""
+
+    writer: LedgerWriter
+    writes: ConfirmationWaiter
+    # Monotonic.
+    begun_at_s: float
+
+
 class CursorStore:
     """The stored cursor ``name`` of log ``log_name``. ``load`` or ``create`` comes first; calls
     must not overlap."""
@@ -86,7 +95,6 @@ class CursorStore:
     __slots__ = (
         "_candidate",
         "_clock",
-        "_current",
         "_doubtful",
         "_log_name",
         "_name",
@@ -94,6 +102,7 @@ class CursorStore:
         "_stored",
         "_unneeded",
         "config",
+        "current",
         "ledger_id",
         "ledger_last_entry",
         "ledger_switched_ms",
@@ -124,20 +133,15 @@ class CursorStore:
         self.ledger_id = NO_CURSOR_LEDGER
         self.ledger_last_entry = -1
         # Its writer. None for a ledger of the owner before, which is only read, and for none.
-        self._current: _OpenLedger | None = None
+        self.current: OpenLedger | None = None
         # A ledger that was begun with the newest state and that the record does not name yet.
-        self._candidate: _OpenLedger | None = None
+        self._candidate: OpenLedger | None = None
         # Candidates given up, of which it is in doubt whether the record names one.
         self._doubtful: tuple[int, ...] = ()
         # Ledgers that the record surely does not name: to be deleted.
         self._unneeded: tuple[int, ...] = ()
         # When the cursor was loaded or its ledger last replaced (Unix time).
         self.ledger_switched_ms = clock.wall_ms()
-
-    @property
-    def is_writing(self) -> bool:
-        """Whether there is a cursor ledger that takes entries."""
-        return self._current is not None
 
     async def create(self, state: CursorState) -> None:
         """Write the first record. Raises ``NodeExists``, ``InvalidRequest`` for huge properties."""
@@ -224,7 +228,7 @@ class CursorStore:
         another attempt.
         """
         payload = position_record(state).encode()
-        current = self._current
+        current = self.current
         # Once a new ledger was begun, the record may name it: only what is in that one is safe.
         is_turning = self._candidate is not None or self._doubtful
         if (
@@ -236,11 +240,11 @@ class CursorStore:
             await self._turn_to_new_ledger(state, payload)
         else:
             try:
-                await current.append(payload)
+                await current.writes.wait_for(current.writer.append(payload))
             except LedgerError:
                 # The next attempt begins another ledger; the record names this one until then.
                 current.writer.detach()
-                self._current = None
+                self.current = None
                 raise
             self.ledger_last_entry = current.writer.last_confirmed
             # The cursor's properties stand in the record alone, which is written when they change.
@@ -270,10 +274,10 @@ class CursorStore:
                 },
                 listener=writes,
             )
-            self._candidate = _OpenLedger(writer, writes, self._clock.monotonic())
+            self._candidate = OpenLedger(writer, writes, self._clock.monotonic())
         candidate = self._candidate
         try:
-            await candidate.append(payload)
+            await candidate.writes.wait_for(candidate.writer.append(payload))
         except LedgerError:
             self._drop_candidate()
             raise
@@ -288,10 +292,10 @@ class CursorStore:
         self._use(candidate)
         self.ledger_last_entry = candidate.writer.last_confirmed
 
-    def _use(self, ledger: _OpenLedger | None) -> None:
+    def _use(self, ledger: OpenLedger | None) -> None:
         """Go on with ``ledger``: the record names it, or is a snapshot (None), and surely names no
         other ledger any more."""
-        finished, self._current = self._current, ledger
+        finished, self.current = self.current, ledger
         if finished is not None:
             finished.writer.detach()
         former = self.ledger_id
@@ -331,8 +335,8 @@ class CursorStore:
             # Too many holes for a record in ZooKeeper: the cursor ledger, closed, keeps them.
             if state != self._stored:
                 await self.save(state)
-            if self._current is not None:
-                await self._current.writer.close()
+            if self.current is not None:
+                await self.current.writer.close()
             return
         await self._node.write(value)
         self._stored = state
@@ -356,15 +360,3 @@ class CursorStore:
         if candidate is not None:
             candidate.writer.detach()
             self._doubtful += (candidate.writer.ledger_id,)
-
-
-class _OpenLedger(NamedTuple):
-    """A cursor ledger that is being written."""
-
-    writer: LedgerWriter
-    writes: ConfirmationWaiter
-    begun_at_s: float
-
-    async def append(self, payload: bytes) -> None:
-        """Return when the entry is durable."""
-        await self.writes.wait_for(self.writer.append(payload))

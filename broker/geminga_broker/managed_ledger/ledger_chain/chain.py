@@ -48,58 +48,57 @@ class LedgerChain:
     ledger is a bisection, and nothing here copies more than it returns.
     """
 
-    __slots__ = ("_ids", "_last_removed", "_spans")
+    __slots__ = ("_ids", "_last_removed", "spans")
 
     def __init__(self, spans: Iterable[LedgerSpan] = ()) -> None:
-        self._spans = sorted(spans, key=lambda span: span.ledger_id)
-        # The ids of ``_spans`` by index, for ``bisect``.
-        self._ids = [span.ledger_id for span in self._spans]
+        # All ledgers, oldest first. Replaced, never changed: callers go through them and wait
+        # meanwhile.
+        self.spans = tuple(sorted(spans, key=lambda span: span.ledger_id))
+        # The ids of ``spans`` by index, for ``bisect``.
+        self._ids = [span.ledger_id for span in self.spans]
         # The greatest last entry of all ledgers that were removed.
         self._last_removed = EARLIEST
-
-    @property
-    def spans(self) -> tuple[LedgerSpan, ...]:
-        """All ledgers, oldest first."""
-        return tuple(self._spans)
 
     def append(self, span: LedgerSpan) -> None:
         """Add the ledger that is written from now on."""
         assert not self._ids or span.ledger_id > self._ids[-1], "ledger ids must grow"
-        self._spans.append(span)
+        self.spans = (*self.spans, span)
         self._ids.append(span.ledger_id)
 
     def remove(self, ledger_id: int) -> None:
         """Forget a ledger that was deleted."""
         index = self._ids.index(ledger_id)
-        if self._spans[index].entries:
-            self._last_removed = max(self._last_removed, self._spans[index].last)
-        del self._spans[index], self._ids[index]
+        # An empty ledger had no entry that could have been the newest.
+        if self.spans[index].entries:
+            self._last_removed = max(self._last_removed, self.spans[index].last)
+        self.spans = self.spans[:index] + self.spans[index + 1 :]
+        del self._ids[index]
 
     def span(self, ledger_id: int) -> LedgerSpan | None:
         """The ledger of this id, or None where the chain has none."""
         index = bisect_left(self._ids, ledger_id)
         if index < len(self._ids) and self._ids[index] == ledger_id:
-            return self._spans[index]
+            return self.spans[index]
         return None
 
     @property
     def total_entries(self) -> int:
         """Entries of all ledgers."""
-        return sum(span.entries for span in self._spans)
+        return sum(span.entries for span in self.spans)
 
     @property
     def total_bytes(self) -> int:
         """Bytes of all entries."""
-        return sum(span.size_bytes for span in self._spans)
+        return sum(span.size_bytes for span in self.spans)
 
     @property
     def last_confirmed(self) -> Position:
         """The newest entry; the gap before the only ledger's first where there is none yet."""
         # Empty ledgers are few: each new one drops those that were closed without an entry.
-        for span in reversed(self._spans):
+        for span in reversed(self.spans):
             if span.entries:
                 return span.last
-        return self._spans[0].last if self._spans else EARLIEST
+        return self.spans[0].last if self.spans else EARLIEST
 
     @property
     def last_ever_confirmed(self) -> Position:
@@ -122,15 +121,15 @@ class LedgerChain:
         last = len(self._ids) - 1
         if index > last:
             # Behind all ledgers: where the next entry of the last one will be.
-            return Position(self._ids[last], self._spans[last].entries) if self._ids else position
+            return Position(self._ids[last], self.spans[last].entries) if self._ids else position
         if self._ids[index] == position[0]:
-            span = self._spans[index]
+            span = self.spans[index]
             if position[1] < span.entries or index == last:
                 return Position(span.ledger_id, min(max(position[1], 0), span.entries))
             index += 1
         # The ledger is gone, or read to its end: go on in the next that has entries, or in the
         # last one, which gets the next entry.
-        while index < last and not self._spans[index].entries:
+        while index < last and not self.spans[index].entries:
             index += 1
         return Position(self._ids[index], 0)
 
@@ -139,10 +138,10 @@ class LedgerChain:
         index = bisect_left(self._ids, position[0])
         if index < len(self._ids) and self._ids[index] == position[0]:
             # ``position`` may lie beyond the end of its ledger, as LATEST does.
-            reach = min(position[1], self._spans[index].entries)
+            reach = min(position[1], self.spans[index].entries)
             if reach > 0:
                 return Position(position[0], reach - 1)
-        for span in reversed(self._spans[:index]):
+        for span in reversed(self.spans[:index]):
             if span.entries:
                 return span.last
         return self.before_first
@@ -153,12 +152,12 @@ class LedgerChain:
             return 0
         first = bisect_left(self._ids, after[0])
         last = bisect_right(self._ids, upto[0])
-        return sum(_entries_within(span, after, upto) for span in self._spans[first:last])
+        return sum(_entries_within(span, after, upto) for span in self.spans[first:last])
 
     def bytes_between(self, after: Position, upto: Position) -> int:
         """About how many bytes those entries have: sizes are known by ledger, not by entry."""
         total = 0
-        for span in self._spans:
+        for span in self.spans:
             if span.entries:
                 entries = _entries_within(span, after, upto)
                 total += span.size_bytes * entries // span.entries
@@ -168,7 +167,7 @@ class LedgerChain:
         """The least mark-delete position behind which at most ``bytes_max`` are left; as exact as
         ``bytes_between``: entries of a ledger count as equally large."""
         left_bytes = bytes_max
-        for span in reversed(self._spans):
+        for span in reversed(self.spans):
             if span.size_bytes > left_bytes:
                 kept = left_bytes * span.entries // span.size_bytes
                 return Position(span.ledger_id, span.entries - kept - 1)

@@ -40,13 +40,16 @@ class Retention:
 KEEP_NOTHING = Retention()
 
 
-def passed_ledgers(spans: Sequence[LedgerSpan], slowest: Position | None) -> list[LedgerSpan]:
-    """The ledgers before ``slowest``, the least mark-delete position of all durable cursors.
+def trimmable_ledgers(
+    spans: Sequence[LedgerSpan], slowest: Position | None, retention: Retention, now_ms: int
+) -> list[LedgerSpan]:
+    """The ledgers to delete now, oldest first: of those before ``slowest``, the least mark-delete
+    position of all durable cursors, the ones that ``retention`` does not keep.
 
-    None: there is no durable cursor, so no consumer can come back for an entry. Stops before the
-    last ledger, before one that is not closed, and before one that was offloaded to other storage.
+    Without a durable cursor (None) no consumer can come back for an entry.
     """
-    passed: list[LedgerSpan] = []
+    left_bytes = sum(span.size_bytes for span in spans)
+    trimmable: list[LedgerSpan] = []
     # The last ledger stays though all have passed it: cursors point into it, and the end of a
     # terminated log is known from it.
     for span in spans[:-1]:
@@ -55,17 +58,6 @@ def passed_ledgers(spans: Sequence[LedgerSpan], slowest: Position | None) -> lis
             break
         if slowest is not None and slowest < span.last:
             break
-        passed.append(span)
-    return passed
-
-
-def trimmable_ledgers(
-    spans: Sequence[LedgerSpan], slowest: Position | None, retention: Retention, now_ms: int
-) -> list[LedgerSpan]:
-    """The ledgers to delete now, oldest first."""
-    left_bytes = sum(span.size_bytes for span in spans)
-    trimmable: list[LedgerSpan] = []
-    for span in passed_ledgers(spans, slowest):
         left_bytes -= span.size_bytes
         # One that is kept keeps all behind it, even where a later one is larger: a log has no gaps.
         if retention.keeps(age_ms=now_ms - span.closed_at_ms, left_bytes=left_bytes):

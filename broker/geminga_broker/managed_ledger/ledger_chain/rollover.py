@@ -15,16 +15,12 @@ from geminga_broker.managed_ledger.ledger_chain.chain import LedgerSpan
 AGE_SPREAD = 0.05
 
 
-def age_max_s(config: ManagedLedgerConfig, chance: float) -> float:
-    """The greatest age of one ledger; ``chance`` is a random number from 0 to 1."""
-    return config.ledger_age_max_s * (1 + AGE_SPREAD * chance)
-
-
 def is_due(config: ManagedLedgerConfig, span: LedgerSpan, age_s: float, age_max_s: float) -> bool:
     """Whether a ledger that was opened ``age_s`` ago should be followed by another now.
 
     A ledger without entries never is: closing it would leave a useless node in ZooKeeper.
     """
+    # Confirmed entries only: those under way go to this ledger in any case.
     entries, size_bytes = span.entries, span.size_bytes
     if not entries or age_s < config.ledger_age_min_s:
         return False

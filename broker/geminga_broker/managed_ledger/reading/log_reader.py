@@ -19,7 +19,7 @@ from geminga_broker.managed_ledger.cache.log_cache import LogCache
 from geminga_broker.managed_ledger.cache.read_ahead import ReadAheadBudget
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
 from geminga_broker.managed_ledger.ledger_chain.chain import LedgerChain, LedgerSpan
-from geminga_broker.managed_ledger.positions import EARLIEST, Entry, EntryId, Position
+from geminga_broker.managed_ledger.positions import EARLIEST, Entry, Position
 from geminga_ledger import (
     EntryCorrupt,
     LedgerError,
@@ -40,12 +40,12 @@ class LogReader:
     """
 
     __slots__ = (
-        "_cached",
         "_ledgers",
         "_name",
         "_readers",
         "_readers_max",
         "bytes_max",
+        "cached",
         "chain",
         "entries_max",
         "read_ahead_budget",
@@ -62,6 +62,8 @@ class LogReader:
     ) -> None:
         # Set by the log when it is open.
         self.chain = LedgerChain()
+        # What of the log is in memory.
+        self.cached = cached
         self.read_ahead_budget = read_ahead_budget
         # What one read asks bookies for at most. An entry larger than ``bytes_max`` comes alone.
         self.entries_max = config.read_entries_max
@@ -69,7 +71,6 @@ class LogReader:
         self._readers_max = config.readers_max
         self._name = name
         self._ledgers = ledgers
-        self._cached = cached
         # Open readers by ledger, in the order of their last use.
         self._readers: dict[int, LedgerReader] = {}
 
@@ -88,24 +89,11 @@ class LogReader:
         span = self.chain.span(ledger_id)
         return 0 if span is None else span.entries
 
-    # In memory
-
-    def cached_run(self, position: Position, count_max: int) -> list[Entry]:
-        """Entries from ``position`` on, of its ledger, as far as they are in memory; empty where
-        the one at ``position`` is not."""
-        return self._cached.run(position, count_max)
-
-    def cached_entries(self, ids: Sequence[EntryId]) -> list[Entry]:
-        """The entries of ``ids``, of one ledger and in order, up to the first not in memory."""
-        return self._cached.entries(ids)
-
-    # Wherever they are
-
     async def read(self, position: Position, count_max: int) -> list[Entry]:
         """Entries from ``position`` on, all of its ledger: at least one, which must be there, and
         at most ``count_max``."""
         # What is in memory costs nothing to return, so ``entries_max`` does not limit it.
-        run = self.cached_run(position, count_max)
+        run = self.cached.run(position, count_max)
         if run:
             return run
         count_max = min(count_max, self.entries_max)
@@ -127,7 +115,7 @@ class LogReader:
             raise StorageUnavailable(f"ledger {ledger_id} of {self._name} was trimmed")
         assert entry_ids[0] < span.entries, f"{entry_ids[0]} is beyond the end of {self._name}"
         # What is in memory behind them need not come from bookies: the next read finds it there.
-        entry_ids = self._cached.missing(ledger_id, entry_ids)
+        entry_ids = self.cached.missing(ledger_id, entry_ids)
         # Taken before anything is awaited: the ledger may be trimmed or grow meanwhile.
         last_confirmed, length_bytes = span.entries - 1, span.size_bytes
         try:
@@ -145,7 +133,7 @@ class LogReader:
         except (LedgerError, CoordinationError) as error:
             self.forget(ledger_id)
             raise StorageUnavailable(str(error)) from error
-        self._cached.missed(sum(map(len, payloads)))
+        self.cached.cache.missed_bytes += sum(map(len, payloads))
         return [(each, payload, 0) for each, payload in zip(entry_ids, payloads, strict=False)]
 
     async def first_where(

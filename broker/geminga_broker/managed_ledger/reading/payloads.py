@@ -35,6 +35,7 @@ def counted(entries: list[Entry]) -> list[Entry]:
 
 def without_broker_entry(payload: bytes) -> bytes:
     """The payload as its producer sent it; unchanged where it cannot be parsed."""
+    # Others are returned as they are: a slice would copy megabytes.
     if not payload.startswith(BROKER_ENTRY_START):
         return payload
     try:
@@ -77,6 +78,7 @@ def entry_time_ms(payload: bytes) -> int:
         noted = parse_broker_entry(payload, 0, len(payload))
     except WireError:
         return 0
+    # The clock of a producer may be wrong by years: the broker's is preferred.
     if noted is not None and noted.HasField("broker_timestamp"):
         return noted.broker_timestamp
     return publish_time_ms(payload)

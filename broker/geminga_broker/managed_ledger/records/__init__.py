@@ -2,5 +2,5 @@
 
 ``OwnRecord`` writes one node by compare-and-set and finds out what became of unanswered writes;
 ``LogStore`` knows the format of the log's record; ``RecordedChain`` changes record and chain
-together; ``LogProperties`` are the texts that others keep in the record.
+together; ``properties`` are texts that others keep in the record.
 """

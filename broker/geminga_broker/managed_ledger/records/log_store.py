@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 from geminga_broker.errors import TopicExists
 from geminga_broker.managed_ledger.ledger_chain.chain import LedgerSpan
+from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.managed_ledger.records.own_record import OwnRecord
 from geminga_protocol.records.managed_ledgers_pb2 import OffloadContext
 from geminga_protocol.records.topics.managed_ledger import (
@@ -22,7 +23,6 @@ from geminga_protocol.records.topics.managed_ledger import (
     ManagedLedgerRecord,
     managed_ledger_path,
 )
-from geminga_protocol.records.topics.managed_ledger import Position as StoredPosition
 from geminga_runtime.coordination import Coordination, NodeExists, delete_tree
 
 # What upstream writes into the metadata of every ledger of a log.
@@ -62,14 +62,9 @@ class LogStore:
         self._coordination = coordination
         self._record = OwnRecord(coordination, managed_ledger_path(name))
         # The last entry of a terminated log; None for a log that takes entries.
-        self.terminated_at: StoredPosition | None = None
+        self.terminated_at: Position | None = None
         # By ledger, what upstream noted of its copy in other storage: written back as it was read.
         self._offloads: dict[int, bytes] | None = None
-
-    @property
-    def ledger_labels(self) -> dict[str, bytes]:
-        """The custom metadata of this log's ledgers."""
-        return {"pulsar/managed-ledger": self.name.encode(), **dict(LABELS)}
 
     async def load(self) -> list[LedgerSpan]:
         """The ledgers of the log. Raises ``NodeMissing`` where there is no such log."""
@@ -79,7 +74,8 @@ class LogStore:
         listed = properties.pop(GARBAGE_PROPERTY, "").split(",")
         self.garbage = tuple(int(each) for each in listed if each.isascii() and each.isdigit())
         self.properties = properties or NO_PROPERTIES
-        self.terminated_at = record.terminated_at
+        ended_at = record.terminated_at
+        self.terminated_at = None if ended_at is None else Position(*ended_at)
         self._offloads = {
             each.ledger_id: each.offload for each in record.ledgers if each.offload is not None
         } or None
@@ -102,6 +98,8 @@ class LogStore:
         try:
             await self._record.create(self._encode(spans, ()), make_parents=True)
         except NodeExists:
+            # Another broker's, or that of an attempt of ours whose answer was lost: which of the
+            # two is not known here.
             raise TopicExists(self.name) from None
 
     async def save(self, spans: Iterable[LedgerSpan], *, dropped: Collection[int] = ()) -> None:
@@ -126,6 +124,7 @@ class LogStore:
             )
             for span in spans
         )
+        # What is noted wins: the record may still have an older index under that name.
         properties = {**self.properties, **self.noted()}
         if garbage:
             properties[GARBAGE_PROPERTY] = ",".join(map(str, garbage))

@@ -15,6 +15,8 @@ to write version 6, the old one first, after the new one has read.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from geminga_runtime.coordination import (
     NO_SESSION,
     Coordination,
@@ -27,28 +29,27 @@ from geminga_runtime.coordination import (
 OWNERSHIP_LOST = (VersionMismatch, SessionExpired)
 
 
+@dataclass(slots=True, eq=False)
 class OwnRecord:
     """The node ``path``. ``load`` or ``create`` comes first; calls must not overlap.
 
     All methods raise ``SessionExpired`` where the session is not the one it was loaded in.
     """
 
-    __slots__ = ("_coordination", "_in_doubt", "_session_id", "_version", "path")
-
-    def __init__(self, coordination: Coordination, path: str) -> None:
-        self.path = path
-        self._coordination = coordination
-        # The session in which it was loaded or created.
-        self._session_id = NO_SESSION
-        # The version that we read or wrote last: the next write is for this one only.
-        self._version = -1
-        # Values of writes since then that were not answered. Each may be the node's value now.
-        self._in_doubt: tuple[bytes, ...] = ()
+    coordination: Coordination
+    path: str
+    # The session in which it was loaded or created.
+    _session_id: int = field(default=NO_SESSION, init=False)
+    # The version that we read or wrote last: the next write is for this one only.
+    _version: int = field(default=-1, init=False)
+    # Values of writes since then that were not answered. Each may be the node's value now.
+    _in_doubt: tuple[bytes, ...] = field(default=(), init=False)
 
     async def load(self) -> bytes:
         """The value now. Raises ``NodeMissing``."""
-        self._session_id = self._coordination.session_id
-        value, stat = await self._coordination.get(self.path)
+        self._session_id = self.coordination.session_id
+        value, stat = await self.coordination.get(self.path)
+        # The session may have ended while the answer was on its way, and another have begun.
         self._check_session()
         self._version = stat.version
         self._in_doubt = ()
@@ -57,8 +58,8 @@ class OwnRecord:
     async def create(self, value: bytes, *, make_parents: bool = False) -> None:
         """Create the node. Raises ``NodeExists``, also where an earlier attempt made it whose
         answer was lost."""
-        self._session_id = self._coordination.session_id
-        await self._coordination.create(self.path, value, make_parents=make_parents)
+        self._session_id = self.coordination.session_id
+        await self.coordination.create(self.path, value, make_parents=make_parents)
         self._check_session()
         self._version = 0
 
@@ -70,8 +71,9 @@ class OwnRecord:
             self._check_session()
             # In doubt from before the request until its answer: cancellation leaves it there, too.
             self._in_doubt = (*self._in_doubt, value)
-            stat = await self._coordination.set(self.path, value, version=self._version)
+            stat = await self.coordination.set(self.path, value, version=self._version)
         except (VersionMismatch, NodeMissing):
+            # No write is in doubt any more: the record is another client's, or gone.
             self._in_doubt = ()
             raise VersionMismatch(self.path) from None
         self._in_doubt = ()
@@ -82,13 +84,13 @@ class OwnRecord:
         it. Where the answer is lost, call it again: ``NodeMissing`` then means that it is gone."""
         await self._resolve()
         self._check_session()
-        await self._coordination.delete(self.path, version=self._version)
+        await self.coordination.delete(self.path, version=self._version)
 
     async def _resolve(self) -> None:
         """Find out what became of writes in doubt."""
         if not self._in_doubt:
             return
-        value, stat = await self._coordination.get(self.path)
+        value, stat = await self.coordination.get(self.path)
         if stat.version != self._version:
             # One of ours was made, or another broker wrote.
             if value not in self._in_doubt:
@@ -102,6 +104,6 @@ class OwnRecord:
         Called right before a write is requested: requests that wait for an answer when a session
         ends fail, so a write that succeeds was made in the session that was checked.
         """
-        present = self._coordination.session_id
+        present = self.coordination.session_id
         if present == NO_SESSION or present != self._session_id:
             raise SessionExpired(f"the session in which {self.path} was loaded is over")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from geminga_broker.errors import StorageUnavailable, TopicFenced
@@ -17,36 +15,22 @@ class OwnedLog(Protocol):
 
     name: str
     is_fenced: bool
+    recorded: RecordedChain
 
     def fence(self) -> None:
         """Stop: another broker has the log."""
         ...
 
 
-@dataclass(slots=True, eq=False)
-class LogProperties:
-    """The properties of ``owner``, whose record is kept with ``recorded``.
-
-    Made for each use: were it kept with the log, the two would refer to each other, and closed
-    logs, of which there may be very many at once, would wait for the garbage collector.
-    """
-
-    owner: OwnedLog
-    recorded: RecordedChain
-
-    @property
-    def all(self) -> Mapping[str, str]:
-        """The properties as they are stored."""
-        return self.recorded.store.properties
-
-    async def set(self, name: str, value: str) -> None:
-        """Return when the property is durable. Raises ``TopicFenced``, ``StorageUnavailable``."""
-        if self.owner.is_fenced:
-            raise TopicFenced(self.owner.name)
-        try:
-            await self.recorded.set_property(name, value)
-        except OWNERSHIP_LOST as error:
-            self.owner.fence()
-            raise TopicFenced(self.owner.name) from error
-        except CoordinationError as error:
-            raise StorageUnavailable(str(error)) from error
+async def set_property(log: OwnedLog, name: str, value: str) -> None:
+    """Return when the property is durable. Raises ``TopicFenced``, ``StorageUnavailable``."""
+    # Before the record is asked: a log that was deleted is fenced, too, and has no record.
+    if log.is_fenced:
+        raise TopicFenced(log.name)
+    try:
+        await log.recorded.save(properties={name: value})
+    except OWNERSHIP_LOST as error:
+        log.fence()
+        raise TopicFenced(log.name) from error
+    except CoordinationError as error:
+        raise StorageUnavailable(str(error)) from error

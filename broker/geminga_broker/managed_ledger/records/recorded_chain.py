@@ -15,9 +15,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
+from geminga_broker.errors import TopicExists
 from geminga_broker.managed_ledger.ledger_chain.chain import LedgerChain, LedgerSpan
-from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.managed_ledger.records.log_store import LogStore
 from geminga_ledger import LedgerError, LedgerReader, Ledgers, NoSuchLedger
 from geminga_runtime.coordination import CoordinationError
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 GARBAGE_LEDGERS_MAX = 1000
 
 
+@dataclass(slots=True, eq=False)
 class RecordedChain:
     """``chain`` and its record. ``load`` or ``create`` comes first; later calls may overlap.
 
@@ -36,19 +38,17 @@ class RecordedChain:
     the log. ``store`` may be read by others; only these methods make it write.
     """
 
-    __slots__ = ("_in_doubt", "_ledgers", "_lock", "chain", "store")
-
-    def __init__(self, store: LogStore, ledgers: Ledgers) -> None:
-        self.chain = LedgerChain()
-        self.store = store
-        self._ledgers = ledgers
-        # Guards the record, and that the chain is what was last written. Made for the first
-        # change: most logs that a broker has open never change.
-        self._lock: asyncio.Lock | None = None
-        # Ledgers made for this log of which it is not known whether the record names them: the
-        # write that added them was not answered. The next write that succeeds settles it, as it
-        # names them garbage.
-        self._in_doubt: tuple[int, ...] = ()
+    store: LogStore
+    ledgers: Ledgers
+    # Replaced by ``load``.
+    chain: LedgerChain = field(default_factory=LedgerChain, init=False)
+    # Guards the record, and that the chain is what was last written. Made for the first change:
+    # most logs that a broker has open never change.
+    _lock: asyncio.Lock | None = field(default=None, init=False)
+    # Ledgers made for this log of which it is not known whether the record names them: the write
+    # that added them was not answered. The next write that succeeds settles it, as it names them
+    # garbage.
+    _in_doubt: tuple[int, ...] = field(default=(), init=False)
 
     def _changing(self) -> asyncio.Lock:
         if self._lock is None:
@@ -62,8 +62,14 @@ class RecordedChain:
         self.chain = LedgerChain(await self.store.load())
 
     async def create(self, span: LedgerSpan, properties: Mapping[str, str]) -> None:
-        """Write the first record, with the first ledger in it. Raises ``TopicExists``."""
-        await self.store.create((span,), properties)
+        """Write the first record, with the first ledger in it. Raises ``TopicExists``, and then the
+        ledger is deleted."""
+        try:
+            await self.store.create((span,), properties)
+        except TopicExists:
+            # That record does not name the ledger. After any other error ours may do so.
+            await self.ledgers.delete(span.ledger_id)
+            raise
         self.chain.append(span)
 
     async def recover_last(self, wall_ms: Callable[[], int]) -> LedgerReader | None:
@@ -78,7 +84,7 @@ class RecordedChain:
             return None
         reader: LedgerReader | None = None
         try:
-            reader = await self._ledgers.open(span.ledger_id, recover=True)
+            reader = await self.ledgers.open(span.ledger_id, recover=True)
         except NoSuchLedger:
             span.entries = span.size_bytes = 0
         else:
@@ -100,38 +106,26 @@ class RecordedChain:
 
     # Changing
 
-    async def save(self) -> None:
-        """Write down what became of the ledgers; none but those of the chain are named."""
-        async with self._changing():
-            await self.store.save(self.chain.spans, dropped=self._in_doubt)
-            self._in_doubt = ()
+    async def save(
+        self, *, properties: Mapping[str, str] | None = None, ends: bool = False
+    ) -> None:
+        """Write down what became of the ledgers; none but those of the chain are named.
 
-    async def set_property(self, name: str, value: str) -> None:
-        """Write down a property; the ledgers stay as they are."""
+        ``properties`` are added to those of the record; ``ends`` says that the log ends with its
+        present last entry.
+        """
         async with self._changing():
-            before = self.store.properties
-            self.store.properties = {**before, name: value}
+            store = self.store
+            before = store.properties, store.terminated_at
+            if properties is not None:
+                store.properties = {**store.properties, **properties}
+            if ends:
+                store.terminated_at = self.chain.last_confirmed
             try:
-                await self.store.save(self.chain.spans, dropped=self._in_doubt)
+                await store.save(self.chain.spans, dropped=self._in_doubt)
             except BaseException:
-                self.store.properties = before
-                raise
-            self._in_doubt = ()
-
-    @property
-    def terminated_at(self) -> Position | None:
-        """The last entry of a log that was terminated."""
-        stored = self.store.terminated_at
-        return None if stored is None else Position(*stored)
-
-    async def terminate(self) -> None:
-        """Write down that the log ends with its present last entry."""
-        async with self._changing():
-            self.store.terminated_at = self.chain.last_confirmed
-            try:
-                await self.store.save(self.chain.spans, dropped=self._in_doubt)
-            except BaseException:
-                self.store.terminated_at = None
+                # Memory must not have what the record may lack: the next owner would not find it.
+                store.properties, store.terminated_at = before
                 raise
             self._in_doubt = ()
 
@@ -177,7 +171,7 @@ class RecordedChain:
         """Delete the ledgers that the record names no longer; those that cannot be stay garbage."""
         for ledger_id in self.store.garbage:
             try:
-                await self._ledgers.delete(ledger_id)
+                await self.ledgers.delete(ledger_id)
             except (LedgerError, CoordinationError) as error:
                 log.warning("ledger not deleted", extra={"ledger": ledger_id, "error": str(error)})
                 return
@@ -191,5 +185,5 @@ class RecordedChain:
             ids = [*(span.ledger_id for span in self.chain.spans), *self._in_doubt]
             await self.store.save((), dropped=ids)
             for ledger_id in self.store.garbage:
-                await self._ledgers.delete(ledger_id)
+                await self.ledgers.delete(ledger_id)
             await self.store.delete()

@@ -23,15 +23,12 @@ class Publisher(Protocol):
     entries_taken: int
     """How many entries were taken from it so far: up to the end of the run that is being handed on,
     or, within ``one_by_one``, up to the present entry."""
+    is_numbering: bool
+    """Whether its sequence ids identify messages, so that deduplication can keep them."""
 
     @property
     def is_chunking(self) -> bool:
         """Whether it has published in chunks, so that an entry may be a part of a message."""
-        ...
-
-    @property
-    def is_numbering(self) -> bool:
-        """Whether its sequence ids identify messages, so that deduplication can keep them."""
         ...
 
     def confirm(

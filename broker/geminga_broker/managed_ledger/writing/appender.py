@@ -8,52 +8,38 @@ bookie answers, and are handed on as one run.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
+from geminga_broker.managed_ledger.ledger_chain.chain import LedgerSpan
 from geminga_broker.managed_ledger.positions import Entry
 from geminga_broker.managed_ledger.writing.append_request import AppendRequest, payload_of
 from geminga_ledger import LedgerError, LedgerWriter
 
 
-class AppendListener(Protocol):
-    """The managed ledger of an appender, which it notifies."""
-
-    def run_confirmed(
-        self, appender: Appender, entries: list[Entry], batch: list[AppendRequest], size_bytes: int
-    ) -> None:
-        """Consecutive entries are durable, with what was given along with them."""
-        ...
-
-    def appender_failed(self, appender: Appender, error: LedgerError) -> None:
-        """Nothing more will be confirmed; ``take_pending`` gives back what was not."""
-        ...
-
-
+@dataclass(slots=True, eq=False)
 class Appender:
-    """A ledger writer with the queue of its unconfirmed entries.
+    """A ledger writer with the queue of its unconfirmed entries."""
 
-    ``attach`` comes first. ``has_stamps`` says that the broker's own metadata stands in front of
-    the entries: their message counts are then passed on as 0, so that dispatchers parse them.
-    """
-
-    __slots__ = ("_confirmed", "_has_stamps", "_listener", "_pending", "ledger_id", "writer")
-
-    writer: LedgerWriter
-    ledger_id: int
-
-    def __init__(self, listener: AppendListener, *, has_stamps: bool = False) -> None:
-        self._listener = listener
-        self._has_stamps = has_stamps
-        # None before the first entry: a broker may have very many logs that take no entries.
-        self._pending: deque[AppendRequest] | None = None
-        # The last entry that is durable, -1 for none.
-        self._confirmed = -1
-
-    def attach(self, writer: LedgerWriter) -> None:
-        """Set the writer. It was created with this appender as its listener, so it comes last."""
-        self.writer = writer
-        self.ledger_id = writer.ledger_id
+    # Called when consecutive entries are durable: with these, what was given along with them, and
+    # the bytes of their payloads.
+    on_confirmed: Callable[[Appender, list[Entry], list[AppendRequest], int], None]
+    # Called when nothing more will be confirmed; ``take_pending`` gives back what was not.
+    on_failed: Callable[[Appender, LedgerError], None]
+    # The broker's own metadata stands in front of the entries: their message counts are passed on
+    # as 0, so that dispatchers parse them.
+    has_stamps: bool = field(default=False, kw_only=True)
+    # Both are set before anything is appended: the writer is made with the appender as its
+    # listener. The span is that of the ledger in the log's chain.
+    writer: LedgerWriter = field(init=False)
+    span: LedgerSpan = field(init=False)
+    # When the log began to write the ledger (monotonic), and at which age it is replaced.
+    begun_at_s: float = field(default=0.0, init=False)
+    age_max_s: float = field(default=0.0, init=False)
+    # None before the first entry: a broker may have very many logs that take no entries.
+    _pending: deque[AppendRequest] | None = field(default=None, init=False)
+    # The last entry that is durable, -1 for none.
+    _confirmed: int = field(default=-1, init=False)
 
     @property
     def pending_count(self) -> int:
@@ -90,13 +76,13 @@ class Appender:
             size_bytes += len(payload)
         # With a stamp in front an entry is not as its client sent it, so it must not be dispatched
         # unparsed.
-        if self._has_stamps:
+        if self.has_stamps:
             entries = [(entry_id, payload, 0) for entry_id, payload, _ in entries]
-        self._listener.run_confirmed(self, entries, batch, size_bytes)
+        self.on_confirmed(self, entries, batch, size_bytes)
 
     def writer_failed(self, error: LedgerError) -> None:
         """Called by the ledger writer: it gives up."""
-        self._listener.appender_failed(self, error)
+        self.on_failed(self, error)
 
     def take_pending(self) -> list[AppendRequest]:
         """Give up the unconfirmed entries, in order: another appender sends them again."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from geminga_broker.errors import EntryDamaged, LedgerGone
@@ -21,7 +21,7 @@ from geminga_broker.managed_ledger.config import INDEX_INTERCEPTOR, TIME_INTERCE
 from geminga_broker.managed_ledger.ledger_chain.chain import LedgerChain
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.managed_ledger.reading.log_reader import LogReader
-from geminga_broker.managed_ledger.records.properties import LogProperties
+from geminga_broker.managed_ledger.records.recorded_chain import RecordedChain
 from geminga_broker.managed_ledger.writing.append_request import AppendRequest
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar.messages.integers import encode_varint
@@ -29,7 +29,6 @@ from geminga_protocol.pulsar.messages.payload import (
     BROKER_ENTRY_HEAD,
     BROKER_ENTRY_MAGIC,
     parse_broker_entry,
-    skip_broker_entry,
 )
 from geminga_runtime.clock import Clock
 
@@ -65,11 +64,6 @@ class BrokerEntryFields:
         """The fields that upstream's classes of these names write."""
         return cls(TIME_INTERCEPTOR in interceptors, INDEX_INTERCEPTOR in interceptors)
 
-    @property
-    def is_any(self) -> bool:
-        """Whether entries get a stamp at all."""
-        return self.time or self.index
-
 
 NO_STAMPS = BrokerEntryFields()
 
@@ -80,21 +74,17 @@ class StampedLog(Protocol):
     name: str
     chain: LedgerChain
     reader: LogReader
-
-    @property
-    def properties(self) -> LogProperties:
-        """What is kept with the log's record."""
-        ...
+    recorded: RecordedChain
 
 
+@dataclass(slots=True, eq=False)
 class BrokerEntryMetadata:
     """Writes the stamps of one log's entries."""
 
-    def __init__(self, kinds: BrokerEntryFields, clock: Clock) -> None:
-        # The index of the last message that was taken, -1 before any.
-        self.index = NO_INDEX
-        self._kinds = kinds
-        self._clock = clock
+    kinds: BrokerEntryFields
+    clock: Clock
+    # The index of the last message that was taken, -1 before any.
+    index: int = field(default=NO_INDEX, init=False)
 
     def append(
         self, items: Sequence[AppendRequest], take: Callable[[Sequence[AppendRequest]], None]
@@ -102,11 +92,11 @@ class BrokerEntryMetadata:
         """Call ``take`` with the items and their stamps. Raises what ``take`` raises."""
         # One time for the run: it was read from a client at once.
         index = self.index
-        noted_time = TIME_TAG + encode_varint(self._clock.wall_ms()) if self._kinds.time else b""
+        noted_time = TIME_TAG + encode_varint(self.clock.wall_ms()) if self.kinds.time else b""
         stamped: list[AppendRequest] = []
         for payload, messages, publisher, sequence_id, highest_sequence_id in items:
             noted = noted_time
-            if self._kinds.index:
+            if self.kinds.index:
                 index += messages or 1  # a marker, or a chunk, has a place of its own
                 noted += INDEX_TAG + encode_varint(index)
             head = BROKER_ENTRY_HEAD.pack(BROKER_ENTRY_MAGIC, len(noted))
@@ -117,15 +107,15 @@ class BrokerEntryMetadata:
 
     def properties(self) -> Mapping[str, str]:
         """The properties to write with the log's record."""
-        return {INDEX_PROPERTY: str(self.index)} if self._kinds.index else {}
+        return {INDEX_PROPERTY: str(self.index)} if self.kinds.index else {}
 
     async def recover(self, stored: StampedLog) -> None:
         """Go on behind what is stored. Raises ``StorageUnavailable``."""
-        if not self._kinds.index:
+        if not self.kinds.index:
             return
         noted: int | None = None
         with suppress(KeyError, ValueError):
-            noted = int(stored.properties.all[INDEX_PROPERTY])
+            noted = int(stored.recorded.store.properties[INDEX_PROPERTY])
         # The property is as old as the record, the last entry may be newer, or without an index.
         self.index = max(
             NO_INDEX if noted is None else noted,
@@ -160,7 +150,7 @@ async def _last_index(stored: StampedLog, *, is_sure: bool) -> int:
                 lost += entry_id + 1
                 break
             index = index_of(payload)
-            if index is not None:
+            if index != NO_INDEX:
                 return index + lost
             if is_sure:
                 return NO_INDEX
@@ -170,15 +160,10 @@ async def _last_index(stored: StampedLog, *, is_sure: bool) -> int:
     return NO_INDEX
 
 
-def index_of(payload: bytes) -> int | None:
-    """The index in the stamp of a stored entry, that of its last message; None for none."""
+def index_of(payload: bytes) -> int:
+    """The index in the stamp of a stored entry, that of its last message; -1 for none."""
     try:
         noted = parse_broker_entry(payload, 0, len(payload))
     except WireError:
-        return None
-    return noted.index if noted is not None and noted.HasField("index") else None
-
-
-def stamp_bytes(payload: bytes) -> int:
-    """How many bytes the stamp of an entry takes."""
-    return skip_broker_entry(payload, 0, len(payload))
+        return NO_INDEX
+    return noted.index if noted is not None and noted.HasField("index") else NO_INDEX

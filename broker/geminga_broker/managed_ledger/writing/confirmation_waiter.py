@@ -7,19 +7,21 @@ appends and waits. Topics have an ``Appender`` instead, which waits for nothing.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 
 from geminga_ledger import LedgerError
 
 
+@dataclass(slots=True, eq=False)
 class ConfirmationWaiter:
     """The listener of a ledger writer, whose confirmations one task at a time can await."""
 
-    def __init__(self) -> None:
-        # The last entry that is durable, -1 for none.
-        self._confirmed = -1
-        # Why the writer gave up. What was confirmed before stays durable.
-        self._error: LedgerError | None = None
-        self._waiting: asyncio.Future[None] | None = None
+    # The last entry that is durable, -1 for none.
+    _confirmed: int = field(default=-1, init=False)
+    # Why the writer gave up. What was confirmed before stays durable.
+    _error: LedgerError | None = field(default=None, init=False)
+    # Done when the task that waits is to look again.
+    _waiting: asyncio.Future[None] | None = field(default=None, init=False)
 
     async def wait_for(self, entry_id: int) -> None:
         """Return when the entry is durable. Raises the ``LedgerError`` with which the writer gave

@@ -91,7 +91,7 @@ class CursorReset:
         self.on_moved()
         if self._membership.dispatcher is not None:
             self._membership.dispatcher.rewind()
-        await durable.wait()
+        await durable
 
     # Consumers that subscribe during a reset or after it
 

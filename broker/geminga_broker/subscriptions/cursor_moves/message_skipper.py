@@ -56,7 +56,7 @@ class MessageSkipper:
             self._cursor.changed(durable)
             # Not after the write: consumers must not be sent meanwhile what was skipped.
             self._on_passed(None)
-            await durable.wait()
+            await durable
 
     # Expiry
 
@@ -66,7 +66,7 @@ class MessageSkipper:
         durable = DurableFuture()
         count = self.expire_at_once(position, durable)
         if count:
-            await durable.wait()
+            await durable
         return count
 
     def expire_at_once(self, position: Position, on_durable: OnDurable | None = None) -> int:

@@ -206,7 +206,7 @@ class CursorReader:
         # At the end of a ledger, on to the next one.
         position = chain.readable_from(position)
         # Over acknowledged runs, up to the first entry that is still open.
-        while acknowledged.has_holes:
+        while acknowledged.ahead_count:
             end = acknowledged.run_end(*position)
             if end == position[1]:
                 break
@@ -221,7 +221,7 @@ class CursorReader:
             return None
         # A run of the cache may contain acknowledged entries; one that was fetched lacks them.
         count_max = min(count_max, end - first)
-        run = log_reader.cached_run(position, count_max)
+        run = log_reader.cached.run(position, count_max)
         self.is_from_read_ahead = not run
         run = run or self.read_ahead.run(position, count_max)
         if run:
@@ -242,7 +242,7 @@ class CursorReader:
         # Entries to be replayed lie apart, so that they are looked up one by one.
         ids = queue.near_first(count_max, REPLAY_DISTANCE_MAX)
         self.is_from_read_ahead = False
-        at_hand = self._log.cached_entries(ids) or self.read_ahead.pick(ids)
+        at_hand = self._log.cached.entries(ids) or self.read_ahead.pick(ids)
         first = Position(*ids[0])
         if not at_hand and self._may_fetch(first):
             # All queued entries that one read can give, and none that lie between them.

@@ -15,11 +15,11 @@ from geminga_broker.client_session import ClientSession
 from geminga_broker.errors import BrokerError
 from geminga_broker.managed_ledger.positions import Entry
 from geminga_broker.managed_ledger.writing.append_request import AppendRequest, payload_of
-from geminga_broker.managed_ledger.writing.broker_entry_metadata import stamp_bytes
 from geminga_broker.topics.decisions.sequence_ids import NO_SEQUENCE_ID
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.answers import encode_send_error
 from geminga_protocol.pulsar.enums import AccessMode
+from geminga_protocol.pulsar.messages.payload import skip_broker_entry
 from geminga_protocol.pulsar.send import ReceiptEncoder
 from geminga_server.metrics import Meter
 
@@ -135,7 +135,9 @@ class Producer:
         messages = size_bytes = 0
         if self.has_stamps:
             # Stored payloads are longer than what the client sent and what the session counts.
-            size_bytes -= sum(map(stamp_bytes, map(payload_of, requests)))
+            size_bytes -= sum(
+                skip_broker_entry(each, 0, len(each)) for each in map(payload_of, requests)
+            )
         run = zip(entries, requests, strict=True)
         for (entry_id, _, _), (payload, count, _, sequence_id, highest) in run:
             receipts.append(receipt(sequence_id, highest, ledger_id, entry_id))

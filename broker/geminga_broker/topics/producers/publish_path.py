@@ -14,6 +14,7 @@ from functools import partial
 
 from geminga_broker.errors import BrokerError, TopicFenced, TopicTerminated
 from geminga_broker.managed_ledger.positions import Entry
+from geminga_broker.managed_ledger.records.properties import set_property
 from geminga_broker.managed_ledger.writing.append_request import (
     AppendRequest,
     Publisher,
@@ -80,7 +81,7 @@ class PublishPath(TopicPart):
         if self._log is not None:
             # Without a usable number, no producer was exclusive yet.
             try:
-                self.epoch.current = int(self._log.properties.all[EPOCH_PROPERTY])
+                self.epoch.current = int(self._log.recorded.store.properties[EPOCH_PROPERTY])
             except (KeyError, ValueError):
                 self.epoch.current = None
 
@@ -133,7 +134,7 @@ class PublishPath(TopicPart):
         self._log.append_all(requests)
         if self.write_latency is None:
             self.write_latency = WriteLatency(self._durations)
-        self.write_latency.taken(len(requests), self._clock.monotonic())
+        self.write_latency.taken.append((self._clock.monotonic(), len(requests)))
 
     def run_appended(
         self, ledger_id: int, entries: Sequence[Entry], batch: Sequence[AppendRequest]
@@ -171,7 +172,7 @@ class PublishPath(TopicPart):
     def log_fenced(self) -> None:
         """Drop the times of pending entries, which are never confirmed."""
         if self.write_latency is not None:
-            self.write_latency.given_up()
+            self.write_latency.taken.clear()
 
     # Producers
 
@@ -224,7 +225,7 @@ class PublishPath(TopicPart):
     async def store_epoch(self, epoch: int) -> None:
         """Store a new epoch with the log. Without a log, the epoch lives as long as the topic."""
         if self._log is not None:
-            await self._log.properties.set(EPOCH_PROPERTY, str(epoch))
+            await set_property(self._log, EPOCH_PROPERTY, str(epoch))
 
     def producer_left(self, producer: Producer) -> None:
         """Tell all parts that ``producer``, which could publish, has left."""

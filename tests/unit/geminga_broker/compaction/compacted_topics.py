@@ -148,9 +148,7 @@ async def compact(topic: Topic) -> None:
 async def trim(topic: Topic) -> None:
     """Delete what nobody needs but compaction."""
     await topic.managed_ledger.roll_over()
-    kept, topic.managed_ledger.retention = topic.managed_ledger.retention, KEEP_NOTHING
-    await topic.managed_ledger.trim()
-    topic.managed_ledger.retention = kept
+    await topic.managed_ledger.trimmer.trim(KEEP_NOTHING)
 
 
 async def attached(

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, MemoryReader
 
 from geminga_broker.compaction.compacted_ledger import CompactedLedger
-from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.managed_ledger.positions import LATEST, Position
 from geminga_ledger import Ledgers
 from geminga_protocol.records.topics.compacted_ledger import encode_compacted
 
@@ -49,7 +49,7 @@ def ledgers() -> CountingLedgers:
 
 @pytest.fixture
 def compacted(ledgers: CountingLedgers) -> CompactedLedger:
-    return CompactedLedger(cast(Ledgers, ledgers), LEDGER)
+    return CompactedLedger(cast(Ledgers, ledgers), LEDGER, LATEST)
 
 
 @pytest.mark.parametrize("ledger_id", range(2, 7))

@@ -111,15 +111,16 @@ async def test_a_log_that_is_trimmed_while_it_is_compacted_loses_nothing(step: i
     await publish(topic, single("b", b"2"), single("c", b"1"))
     last = topic.managed_ledger.chain.last_confirmed
     await topic.managed_ledger.roll_over()
-    topic.managed_ledger.retention = KEEP_NOTHING
+    topic.managed_ledger.trimmer.retention = KEEP_NOTHING
     await topic.part(TopicCompaction).trigger()
     for _ in range(step):
         await asyncio.sleep(0)
     rig.ledgers.is_prompt = False  # bookies store what comes from now on, and do not say so
-    topic.managed_ledger.trim_soon()
+    topic.managed_ledger.trimmer.trim_soon()
     await asyncio.sleep(1)
-    horizon, chain = topic.part(TopicCompaction).view.horizon, topic.managed_ledger.chain
-    assert horizon is not None
+    ledger, chain = topic.part(TopicCompaction).view.ledger, topic.managed_ledger.chain
+    assert ledger is not None
+    horizon = ledger.horizon
     assert horizon == last or chain.entries_between(horizon, last) == 2, "the log has the rest"
     rig.die()
     rig.ledgers.is_prompt = True

@@ -50,7 +50,7 @@ def delayed_of(
         topic="persistent://t/n/topic",
         wake=wake,
     )
-    delayed.config = SMALL
+    delayed.apply(SMALL)
     return delayed
 
 

@@ -72,10 +72,10 @@ async def test_messages_come_once_and_leave_nothing(
     delayed = await reading(log, cursor)
     first = log.chain.spans[0].ledger_id
     assert list(buckets_of(cursor.properties)) == [BucketKey(first, first)]
-    assert delayed.count == 7
+    assert delayed.figures().count == 7
     assert delayed.take_due(LATEST, 10) == [], "nothing is due yet"
     assert sorted(await drained(delayed)) == expected(first)
-    assert (delayed.count, delayed.size_bytes) == (0, 0)
+    assert (delayed.figures().count, delayed.figures().size_bytes) == (0, 0)
     assert cursor.properties == {"team": "x"}
     await cursor.delete()
     await cursor.__aexit__(None, None, None)
@@ -93,7 +93,7 @@ async def test_the_next_owner_does_not_read_again_what_is_in_buckets(
     await delayed.recover()
     monkeypatch.setattr(LogReader, "read", Mock(side_effect=AssertionError("nothing is read")))
     first, second = (span.ledger_id for span in log.chain.spans)
-    assert delayed.count == 6
+    assert delayed.figures().count == 6
     assert delayed.pass_held(Position(first, 0)) == (second, 0)
     assert sorted(await drained(delayed)) == expected(first)[:6]
     assert taken_over.properties == {"team": "x"}
@@ -135,7 +135,7 @@ async def test_a_bucket_holds_all_of_its_ledger_that_was_on_its_way(
         delayed.sift(first, await log.reader.read(Position(first, 4), 100))
         await asyncio.sleep(1)
         assert list(buckets_of(cursor.properties)) == [BucketKey(first, first)]
-        assert delayed.loaded_count == 0, "all are in the bucket"
+        assert delayed.figures().loaded == 0, "all are in the bucket"
 
 
 async def test_what_comes_while_a_bucket_is_written_gets_one_too(
@@ -162,7 +162,7 @@ async def test_what_comes_while_a_bucket_is_written_gets_one_too(
         assert not buckets_of(cursor.properties)
         await asyncio.sleep(30)
         assert len(buckets_of(cursor.properties)) == 2, "the second is all that came meanwhile"
-        assert delayed.loaded_count == 0, "all are in buckets"
+        assert delayed.figures().loaded == 0, "all are in buckets"
 
 
 async def test_a_bucket_is_written_though_its_ledger_ends_with_what_is_not_delayed(
@@ -227,7 +227,7 @@ async def test_a_timer_tells_when_something_is_due(
 
     delayed = await reading(log, await created(factory, log), wake)
     await asyncio.sleep(2 * HOUR_MS / 1000)
-    assert delayed.count == 0
+    assert delayed.figures().count == 0
     due_ms = [0, *reversed(DELAYS_MS)]
     told = [each for each in told if each >= 0]
     assert len(told) >= len(due_ms)
@@ -254,7 +254,7 @@ async def test_consumers_are_not_woken_again_and_again_while_a_segment_is_read(
 
     monkeypatch.setattr(BucketStore, "segment", late)
     await asyncio.sleep(2 * HOUR_MS / 1000)
-    assert delayed.count == 0
+    assert delayed.figures().count == 0
     assert wakes < 100, "in two hours, seven messages became due, and the clock was looked at"
 
 
@@ -265,7 +265,7 @@ async def test_what_is_due_but_still_to_be_read_is_not_given_twice(
     first = log.chain.spans[0].ledger_id
     await asyncio.sleep(HOUR_MS / 1000 + 10)
     given: list[Position] = []
-    while delayed.count:
+    while delayed.figures().count:
         given += delayed.take_due(Position(first, 4), 10)
         await asyncio.sleep(1)
     assert sorted(given) == expected(first)[:4]
@@ -435,7 +435,7 @@ async def test_of_a_mixed_topic_what_is_not_delayed_is_passed_over_by_nobody(
                 after = Position(position[0], position[1] + passed + len(sent))
                 position = delayed.pass_held(log.chain.readable_from(after))
             assert found == [0, 3, 6, 9]
-        assert delayed.count == 8
+        assert delayed.figures().count == 8
         assert sorted(each[1] for each in await drained(delayed)) == [1, 2, 4, 5, 7, 8, 10, 11]
 
 

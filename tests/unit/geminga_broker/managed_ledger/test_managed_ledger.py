@@ -89,7 +89,7 @@ async def test_entries_are_confirmed_in_order_and_cached(
         log.append_all(pending(b"c"))
         await settle()
         assert [payload for _, payload in listener.appended] == [b"a", b"b", b"c"]
-        assert [each[1] for each in log.reader.cached_run(Position(0, 1), 9)] == [b"b", b"c"]
+        assert [each[1] for each in log.reader.cached.run(Position(0, 1), 9)] == [b"b", b"c"]
 
 
 async def test_a_full_ledger_is_followed_by_another(
@@ -167,7 +167,7 @@ async def test_closing_waits_for_entries_on_their_way(
     await closing
     assert [payload for _, payload in listener.appended] == [b"a"]
     assert ledgers.writers[0].is_closed
-    assert (cache.used_bytes, cache.entry_count) == (0, 0)
+    assert (cache.used_bytes, cache.inserted - cache.evicted) == (0, 0)
 
 
 async def test_a_closed_log_is_found_again_as_it_was(
@@ -434,7 +434,8 @@ def log_in(store: LogStore, ledgers: MemoryLedgers) -> ManagedLedger:
         random=Random(1),
         config=ManagedLedgerConfig(),
     )
-    return ManagedLedger(LOG, services, store=store, listener=NotedListener(), create_with={})
+    listener = NotedListener()
+    return ManagedLedger(LOG, services, store=store, listener=listener, opened={}, create_with={})
 
 
 async def test_a_log_that_was_made_meanwhile_leaves_no_ledger_of_ours(

@@ -97,19 +97,22 @@ async def test_a_log_that_two_terminate_takes_nothing_while_one_of_them_may_succ
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     listener = NotedListener()
-    honest, outcomes = RecordedChain.terminate, [ConnectionLost("no answer"), None]
+    honest, outcomes = RecordedChain.save, [ConnectionLost("no answer"), None]
     both_ask, may_go_on = asyncio.Event(), asyncio.Event()
 
-    async def lossy(chain: RecordedChain) -> None:
+    async def lossy(chain: RecordedChain, *, ends: bool = False) -> None:
+        if not ends:
+            await honest(chain)
+            return
         error = outcomes.pop(0)
         if error is not None:
             await both_ask.wait()
             raise error
         both_ask.set()
         await may_go_on.wait()
-        await honest(chain)
+        await honest(chain, ends=True)
 
-    monkeypatch.setattr(RecordedChain, "terminate", lossy)
+    monkeypatch.setattr(RecordedChain, "save", lossy)
     async with log_over(logs_over(coordination, ledgers), listener) as log:
         log.append_all(pending(b"a"))
         endings = [asyncio.ensure_future(log.termination.terminate()) for _ in range(2)]
@@ -130,13 +133,13 @@ async def test_no_ledger_is_begun_while_a_log_is_terminated(
     settle: Settle,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    honest, may_go_on = RecordedChain.terminate, asyncio.Event()
+    honest, may_go_on = RecordedChain.save, asyncio.Event()
 
-    async def slow(chain: RecordedChain) -> None:
+    async def slow(chain: RecordedChain, *, ends: bool = False) -> None:
         await may_go_on.wait()
-        await honest(chain)
+        await honest(chain, ends=ends)
 
-    monkeypatch.setattr(RecordedChain, "terminate", slow)
+    monkeypatch.setattr(RecordedChain, "save", slow)
     async with log_over(logs_over(coordination, ledgers)) as log:
         log.append_all(pending(b"a"))
         ending = asyncio.ensure_future(log.termination.terminate())

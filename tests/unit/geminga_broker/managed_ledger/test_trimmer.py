@@ -106,7 +106,7 @@ class Scene:
         cursor.acknowledged.acknowledge_upto(upto)
         stored = DurableFuture()
         cursor.changed(stored)
-        await stored.wait()
+        await stored
 
     def ids(self) -> list[int]:
         return [span.ledger_id for span in self.log.chain.spans]
@@ -131,7 +131,8 @@ async def scene(coordination: Coordination, settle: Settle) -> AsyncIterator[Sce
     listener, readers = NotedListener(), Readers()
     log = factory.log(LOG, listener, create_with={})
     async with log, AsyncExitStack() as stack:
-        log.follow(readers)
+        log.trimmer.readership = readers
+        log.trimmer.trim_soon()
         yield Scene(
             coordination,
             clock,
@@ -152,12 +153,12 @@ async def test_ledgers_that_every_cursor_has_passed_are_deleted(scene: Scene) ->
     assert scene.ids() == [0, 1, 2, 3]
     await scene.passed(fast, scene.log.chain.last_confirmed)
     await scene.passed(slow, Position(1, 1))
-    scene.log.trim_soon()
+    scene.log.trimmer.trim_soon()
     await scene.settle()
     assert scene.ids() == [2, 3]
     assert [each.ledger_id for each in (await scene.record()).ledgers] == [2, 3]
     assert not {0, 1} & set(scene.ledgers.entries), "beside the log's are the cursors' ledgers"
-    assert scene.log.reader.cached_run(Position(1, 0), 1) == []
+    assert scene.log.reader.cached.run(Position(1, 0), 1) == []
     assert slow.backlog_entries == 3
 
 
@@ -166,17 +167,17 @@ async def test_what_a_cursor_would_need_again_after_a_crash_is_not_deleted(scene
     cursor = await scene.cursor()
     await scene.publish(*(b"%d" % number for number in range(5)))
     cursor.acknowledged.acknowledge_upto(Position(1, 1))
-    await scene.log.trim()
+    await scene.log.trimmer.trim()
     assert scene.ids() == [0, 1, 2]
     await scene.passed(cursor, Position(1, 1))
     cursor.acknowledged.reset(Position(1, 0))
-    await scene.log.trim()
+    await scene.log.trimmer.trim()
     assert scene.ids() == [1, 2]
 
 
 async def test_a_cursor_that_leaves_a_ledger_has_it_trimmed(scene: Scene) -> None:
     cursor = await scene.cursor()
-    cursor.on_ledger_left = scene.log.trim_soon
+    cursor.on_ledger_left = scene.log.trimmer.trim_soon
     await scene.publish(b"a", b"b", b"c")
     cursor.acknowledged.acknowledge_upto(Position(0, 0))
     cursor.changed(lambda _: None)  # somebody waits for it: it is written at once
@@ -211,17 +212,18 @@ async def test_before_all_cursors_are_known_nothing_goes(
         for _ in range(5):
             other.append_all(pending(b"x"))
             await scene.settle()
-        await other.trim()
+        await other.trimmer.trim()
         other.sweep()
         await scene.settle()
         assert len(other.chain.spans) == 3
-        other.follow(Readers())
+        other.trimmer.readership = Readers()
+        other.trimmer.trim_soon()
         await scene.settle()
         assert len(other.chain.spans) == 1
 
 
 async def test_retention_by_time_ends_without_anything_happening_to_the_log(scene: Scene) -> None:
-    scene.log.retention = Retention(60_000, FOR_EVER)
+    scene.log.trimmer.retention = Retention(60_000, FOR_EVER)
     await scene.publish(b"a", b"b", b"c")
     scene.clock.advance(60)
     scene.log.sweep()
@@ -275,16 +277,16 @@ async def test_without_zookeeper_nothing_is_deleted(
     suspend: Callable[[str], Awaitable[None]],
     reconnect: Callable[[str], Awaitable[None]],
 ) -> None:
-    scene.log.retention = Retention(FOR_EVER, FOR_EVER)
+    scene.log.trimmer.retention = Retention(FOR_EVER, FOR_EVER)
     await scene.publish(b"a", b"b", b"c")
-    scene.log.retention = Retention()
+    scene.log.trimmer.retention = Retention()
     await suspend("broker")
     with pytest.raises(StorageUnavailable):
-        await scene.log.trim()
+        await scene.log.trimmer.trim()
     assert scene.ids() == [0, 1]
     assert sorted(scene.ledgers.entries) == [0, 1]
     await reconnect("broker")
-    await scene.log.trim()
+    await scene.log.trimmer.trim()
     assert sorted(scene.ledgers.entries) == [1]
 
 
@@ -294,9 +296,9 @@ async def test_what_could_not_be_trimmed_is_trimmed_by_the_next_sweep(
     async def lose(*_: object) -> None:
         raise ConnectionLost("no answer")
 
-    scene.log.retention = Retention(FOR_EVER, FOR_EVER)
+    scene.log.trimmer.retention = Retention(FOR_EVER, FOR_EVER)
     await scene.publish(b"a", b"b", b"c")
-    scene.log.retention = Retention()
+    scene.log.trimmer.retention = Retention()
     with monkeypatch.context() as patch:
         patch.setattr(RecordedChain, "remove", lose)
         scene.log.sweep()
@@ -311,20 +313,20 @@ async def test_what_could_not_be_trimmed_is_trimmed_by_the_next_sweep(
 async def test_a_log_that_another_broker_has_is_not_trimmed(
     scene: Scene, meddle: Callable[[str, bytes], None]
 ) -> None:
-    scene.log.retention = Retention(FOR_EVER, FOR_EVER)
+    scene.log.trimmer.retention = Retention(FOR_EVER, FOR_EVER)
     await scene.publish(b"a", b"b", b"c")
-    scene.log.retention = Retention()
+    scene.log.trimmer.retention = Retention()
     meddle(managed_ledger_path(LOG), b"")
     with pytest.raises(TopicFenced):
-        await scene.log.trim()
+        await scene.log.trimmer.trim()
     assert scene.listener.is_fenced
     assert sorted(scene.ledgers.entries) == [0, 1]
     with pytest.raises(TopicFenced):
-        await scene.log.trim()
+        await scene.log.trimmer.trim()
 
 
 async def test_truncating_passes_every_cursor_and_deletes_everything(scene: Scene) -> None:
-    scene.log.retention = Retention(FOR_EVER, FOR_EVER)
+    scene.log.trimmer.retention = Retention(FOR_EVER, FOR_EVER)
     cursor, reader = await scene.cursor(), await scene.volatile()
     await scene.publish(b"a", b"b", b"c")
     await scene.log.truncate()
@@ -357,7 +359,7 @@ async def test_a_closed_log_deletes_nothing_any_more(scene: Scene) -> None:
     await scene.log.__aexit__(None, None, None)
     cursor.acknowledged.acknowledge_upto(scene.log.chain.last_confirmed)
     ledgers = dict(scene.ledgers.entries)
-    await scene.log.trim()
+    await scene.log.trimmer.trim()
     with pytest.raises(TopicFenced):
         await scene.log.truncate()
     assert scene.ledgers.entries == ledgers
@@ -391,16 +393,16 @@ async def test_what_is_read_from_a_ledger_that_was_trimmed_is_unavailable(scene:
 
 
 async def test_entries_that_every_subscription_was_sent_leave_the_cache_soon(scene: Scene) -> None:
-    scene.log.retention = Retention(FOR_EVER, FOR_EVER)
+    scene.log.trimmer.retention = Retention(FOR_EVER, FOR_EVER)
     await scene.publish(b"a", b"b", b"c", b"d", b"e")
     scene.readers.slowest = Position(1, 1)
     scene.cache.sweep(scene.clock.monotonic() + 2)
-    assert [scene.log.reader.cached_run(Position(each, 0), 9) for each in (0, 1)] == [[], []]
-    assert [each[1] for each in scene.log.reader.cached_run(Position(1, 1), 9)] == [b"d"]
-    assert [each[1] for each in scene.log.reader.cached_run(Position(2, 0), 9)] == [b"e"]
+    assert [scene.log.reader.cached.run(Position(each, 0), 9) for each in (0, 1)] == [[], []]
+    assert [each[1] for each in scene.log.reader.cached.run(Position(1, 1), 9)] == [b"d"]
+    assert [each[1] for each in scene.log.reader.cached.run(Position(2, 0), 9)] == [b"e"]
     scene.readers.slowest = None
     scene.cache.sweep(scene.clock.monotonic() + 2)
-    assert scene.cache.entry_count == 0
+    assert scene.cache.inserted - scene.cache.evicted == 0
 
 
 async def test_the_logs_are_swept_by_one_timer(scene: Scene) -> None:

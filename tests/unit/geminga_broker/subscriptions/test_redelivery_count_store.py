@@ -198,7 +198,7 @@ async def test_switched_off_nothing_is_kept_nor_taken_over(
     await asyncio.sleep(LATER_S)
     taken_over = await factory.load_cursor(LOG, "sub", log.chain)
     await taken_over.__aenter__()
-    taken_over.config = replace(CONFIG, cursor_redelivery_counts=False)
+    taken_over.configure(replace(CONFIG, cursor_redelivery_counts=False))
     kept = RedeliveryCountStore(taken_over)
     assert not kept.counts
     give_back(kept, log, 5)

@@ -281,7 +281,7 @@ async def test_a_new_topic_has_the_namespaces_policies_from_the_beginning(
     )
     topic = await topics.get(NAME, create=True)
     assert ledgers.quorums == [(3, 3, 2)]
-    assert topic.managed_ledger.retention.time_ms == 60_000
+    assert topic.managed_ledger.trimmer.retention.time_ms == 60_000
 
 
 async def test_a_topic_of_a_namespace_without_policies_follows_the_settings(
@@ -346,7 +346,7 @@ async def test_changed_policies_hold_for_the_next_ledgers_of_logs_and_cursors(
     )
     assert ledgers.quorums[count:] == [(3, 2, 2), (3, 2, 2)]
     topics.apply_policies(NAME.namespace, Policies())
-    await topic.managed_ledger.trim()
+    await topic.managed_ledger.trimmer.trim()
     assert list(topics.namespaces()) == [NAME.namespace]
 
 
@@ -361,7 +361,7 @@ async def test_retention_that_ends_lets_ledgers_go_at_once(
     cursor.acknowledged.acknowledge_upto(topic.managed_ledger.chain.last_confirmed)
     cursor.changed()
     await asyncio.sleep(1)
-    await topic.managed_ledger.trim()
+    await topic.managed_ledger.trimmer.trim()
     assert len(topic.managed_ledger.chain.spans) == 2
     topics.apply_policies(NAME.namespace, Policies())
     await asyncio.sleep(1)

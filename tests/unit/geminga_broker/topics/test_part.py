@@ -160,14 +160,14 @@ async def test_what_a_part_has_not_passed_is_backlog_and_keeps_its_ledger(
 ) -> None:
     await publish(topic, 1, 1)
     await topic.managed_ledger.roll_over()
-    await topic.managed_ledger.trim()
+    await topic.managed_ledger.trimmer.trim()
     assert len(ledgers.entries[0]) == 2
     assert topic.part(Backlog).size_bytes == topic.managed_ledger.chain.total_bytes
     (cursor,) = topic.part(NotedPart).cursors()
     cursor.acknowledged.acknowledge_upto(Position(0, 1))
     cursor.changed()
     await asyncio.sleep(1)
-    await topic.managed_ledger.trim()
+    await topic.managed_ledger.trimmer.trim()
     assert 0 not in ledgers.entries
     assert topic.part(Backlog).size_bytes == 0
 

@@ -24,17 +24,17 @@ from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.reset_position import ResetPosition
 from geminga_broker.admin.services import Services
 from geminga_broker.errors import TopicNotFound
+from geminga_broker.managed_ledger.acknowledgement.unacknowledged import nth_unacknowledged
 from geminga_broker.managed_ledger.log_browser import (
     Found,
     entry_at,
-    first_published_at,
     last_message,
     message_with_index,
-    nth_in_backlog,
     nth_in_log,
     scan_backlog,
 )
 from geminga_broker.managed_ledger.positions import Position
+from geminga_broker.managed_ledger.reading.payloads import entry_time_ms
 from geminga_broker.topics.subscriptions.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.topics.topic_names import TopicName
@@ -61,13 +61,12 @@ async def peek(request: Request, topic: TopicArg, services: ServicesArg) -> Resp
     # Does nothing where it exists.
     await loaded.subscribing.create(name, from_earliest=True)
     cursor = loaded.part(PersistentSubscriptions).named(name).cursor
-    found = (
-        # Counted from 1; no message has the number 0.
-        await nth_in_backlog(loaded.managed_ledger.reader, cursor, number) if number > 0 else None
-    )
+    reader = loaded.managed_ledger.reader
+    # Counted from 1; no message has the number 0.
+    found = nth_unacknowledged(cursor.acknowledged, reader.chain, number) if number > 0 else None
     if found is None:
         raise RestError(404, "Message not found")
-    return _message(found)
+    return _message((found, await reader.read_one(found)))
 
 
 @router.get("/ledger/{ledger}/entry/{entry}", dependencies=CONSUME)
@@ -117,7 +116,9 @@ async def get_message_id(request: Request, topic: TopicArg, services: ServicesAr
         "Get message ID by timestamp on a partitioned topic is not allowed, please try do it on "
         "specific topic partition",
     )
-    position = await first_published_at(loaded.managed_ledger.reader, time_ms)
+    position = await loaded.managed_ledger.reader.first_where(
+        lambda payload: entry_time_ms(payload) >= time_ms
+    )
     return Json(message_id(position, topic.partition_index))
 
 

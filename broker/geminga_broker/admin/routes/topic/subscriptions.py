@@ -24,8 +24,9 @@ from geminga_broker.admin.reset_position import ResetPosition
 from geminga_broker.admin.services import Services
 from geminga_broker.admin.topics.stats import INTERNAL_PROPERTY
 from geminga_broker.errors import NotAllowed, SubscriptionNotFound
-from geminga_broker.managed_ledger.log_browser import batch_size_at
+from geminga_broker.managed_ledger.log_browser import entry_at
 from geminga_broker.managed_ledger.positions import LATEST
+from geminga_broker.managed_ledger.reading.payloads import batch_size
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.subscriptions.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.topic import Topic
@@ -227,8 +228,9 @@ async def reset_to_position(request: Request, topic: TopicArg, services: Service
 
     async def reset(loaded: Topic, subscription: Subscription) -> None:
         # Read from the entry: it decides which of its messages are left.
-        batch_size = await batch_size_at(loaded.managed_ledger.reader, target.position)
-        first, remaining = target.first_and_remaining(batch_size)
+        payload = await entry_at(loaded.managed_ledger.reader, target.position)
+        messages = None if payload is None else batch_size(payload)
+        first, remaining = target.first_and_remaining(messages or 0)
         await subscription.seek(first, remaining)
 
     return await _of_one(request, services, topic, reset)

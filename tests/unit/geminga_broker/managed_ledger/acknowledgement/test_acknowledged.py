@@ -100,7 +100,7 @@ def test_bits_restore_exactly_what_they_were_taken_from(done: set[Position]) -> 
     for entry in sorted(done, reverse=True):
         acknowledged.acknowledge(*entry)
     again = Acknowledged(chain(), acknowledged.mark_delete)
-    again.restore_bits(acknowledged.bits())
+    again.restore(bits=acknowledged.bits())
     assert again.mark_delete == acknowledged.mark_delete
     assert list(again.ranges()) == list(acknowledged.ranges())
     assert again.ahead_count == acknowledged.ahead_count
@@ -165,7 +165,7 @@ def test_a_reset_forgets_everything_beyond() -> None:
     acknowledged.acknowledge(9, 3)
     acknowledged.reset(Position(2, 1))
     assert acknowledged.mark_delete == Position(2, 1)
-    assert not acknowledged.has_holes
+    assert not acknowledged.ahead_count
 
 
 def test_words_are_counted_as_the_signed_numbers_of_the_wire() -> None:

@@ -58,8 +58,7 @@ def through_ledger(state: CursorState) -> CursorState:
 def restored(state: CursorState, over: LedgerChain) -> Acknowledged:
     """What a broker that reads ``state`` has in memory."""
     acknowledged = Acknowledged(over, state.mark_delete)
-    acknowledged.restore(state.ranges, state.partial)
-    acknowledged.restore_bits(state.bits)
+    acknowledged.restore(state.ranges, state.bits, state.partial)
     return acknowledged
 
 
@@ -179,7 +178,7 @@ def test_the_largest_state_fits_into_one_entry_of_a_bookie() -> None:
         Position(first, -1),
     )
     every_64th = sum(1 << 64 * word + 63 for word in range(1000))
-    acknowledged.restore_bits({first + number: every_64th for number in range(400)})
+    acknowledged.restore(bits={first + number: every_64th for number in range(400)})
     for number in range(12_000):
         acknowledged.acknowledge_batch_indexes(first, 2 * number, (-1,) * 16)
     payload = position_record(kept(acknowledged)).encode()

@@ -61,7 +61,7 @@ def test_a_run_begins_at_the_entry_asked_for() -> None:
     insert(cache, ledger, 5)
     assert [entry[0] for entry in ledger.run(3, 4)] == [3, 4, 5, 6]
     assert ledger.run(10, 4) == []
-    assert cache.entry_count == 10
+    assert cache.inserted - cache.evicted == 10
 
 
 def test_entries_are_picked_up_to_the_first_that_is_not_there() -> None:
@@ -183,7 +183,7 @@ def test_a_discarded_ledger_gives_its_bytes_back_and_others_stay() -> None:
     assert gone.run(0, 9) == []
     assert len(kept.run(0, 9)) == 3
     assert cache.used_bytes == 3 * (100 + ENTRY_OVERHEAD_BYTES)
-    assert cache.entry_count == 3
+    assert cache.inserted - cache.evicted == 3
 
 
 Step = tuple[str, int, int]
@@ -248,4 +248,4 @@ def test_the_books_agree_with_a_list_of_all_runs(steps: list[Step]) -> None:
         assert cache.used_bytes == counted.used()
         for number, each in enumerate(ledgers):
             assert len(each.entries) == sum(run[2] for run in counted.runs if run[1] == number)
-        assert cache.entry_count == sum(run[2] for run in counted.runs)
+        assert cache.inserted - cache.evicted == sum(run[2] for run in counted.runs)

@@ -175,7 +175,7 @@ async def test_a_ledger_is_replaced_when_it_is_full(
         await store.save(place)
     assert list(ledgers.entries) == [1]
     assert len(ledgers.entries[1]) == 2
-    assert (store.ledger_id, store.ledger_last_entry, store.is_writing) == (1, 1, True)
+    assert (store.ledger_id, store.ledger_last_entry, store.current is not None) == (1, 1, True)
 
 
 async def test_a_ledger_is_replaced_when_it_is_old(

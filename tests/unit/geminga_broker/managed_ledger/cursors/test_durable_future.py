@@ -12,32 +12,28 @@ from geminga_broker.managed_ledger.cursors.durable_future import DurableFuture
 
 async def test_waiting_ends_when_the_change_is_durable() -> None:
     durable = DurableFuture()
-    waiting = asyncio.ensure_future(durable.wait())
-    await asyncio.sleep(0)
-    assert not waiting.done()
+    assert not durable.done()
     durable(None)
-    await waiting
+    await durable
 
 
 async def test_whoever_waits_is_told_why_the_change_never_will_be_durable() -> None:
     durable = DurableFuture()
     durable(ServiceNotReady("nothing was saved"))
     with pytest.raises(ServiceNotReady, match="nothing was saved"):
-        await durable.wait()
+        await durable
 
 
 async def test_what_is_told_first_holds() -> None:
     durable = DurableFuture()
     durable(None)
     durable(ServiceNotReady("too late"))
-    await durable.wait()
+    await durable
 
 
 async def test_whoever_gave_up_waiting_is_told_nothing() -> None:
     durable = DurableFuture()
-    waiting = asyncio.ensure_future(durable.wait())
-    await asyncio.sleep(0)
-    waiting.cancel()
+    durable.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await waiting
+        await durable
     durable(ServiceNotReady("nobody listens"))

@@ -14,7 +14,6 @@ from geminga_broker.managed_ledger.ledger_chain.retention import (
     FOR_EVER,
     KEEP_NOTHING,
     Retention,
-    passed_ledgers,
     trimmable_ledgers,
 )
 from geminga_broker.managed_ledger.positions import Position
@@ -38,8 +37,13 @@ def trimmed(
     return ids(trimmable_ledgers(CHAIN, slowest, retention, now_ms))
 
 
+def passed(spans: list[LedgerSpan], slowest: Position | None = None) -> list[int]:
+    """Without retention all goes that the slowest cursor has passed."""
+    return ids(trimmable_ledgers(spans, slowest, KEEP_NOTHING, 100))
+
+
 @pytest.mark.parametrize(
-    ("slowest", "passed"),
+    ("slowest", "expected"),
     [
         (Position(-1, -1), []),
         (Position(3, -1), []),
@@ -55,30 +59,30 @@ def trimmed(
     ],
 )
 def test_a_ledger_is_passed_when_the_slowest_cursor_has_its_last_entry(
-    slowest: Position | None, passed: list[int]
+    slowest: Position | None, expected: list[int]
 ) -> None:
-    assert ids(passed_ledgers(CHAIN, slowest)) == passed
+    assert passed(CHAIN, slowest) == expected
 
 
 def test_the_last_ledger_stays_though_it_is_closed_and_passed() -> None:
-    assert ids(passed_ledgers(CHAIN[:3], None)) == [3, 5]
-    assert passed_ledgers(CHAIN[:1], None) == []
-    assert passed_ledgers([], None) == []
+    assert passed(CHAIN[:3]) == [3, 5]
+    assert passed(CHAIN[:1]) == []
+    assert passed([]) == []
 
 
 def test_nothing_goes_beyond_a_ledger_that_is_still_being_closed() -> None:
     chain = [CHAIN[0], replace(CHAIN[1], closed_at_ms=0), *CHAIN[2:]]
-    assert ids(passed_ledgers(chain, None)) == [3]
+    assert passed(chain) == [3]
 
 
 def test_nothing_goes_beyond_a_ledger_in_other_storage() -> None:
     chain = [CHAIN[0], replace(CHAIN[1], is_offloaded=True), *CHAIN[2:]]
-    assert ids(passed_ledgers(chain, None)) == [3]
+    assert passed(chain) == [3]
 
 
 def test_an_empty_ledger_is_passed_with_the_gap_before_it() -> None:
     chain = [LedgerSpan(2, 0, 0, 5), *CHAIN]
-    assert ids(passed_ledgers(chain, Position(2, -1))) == [2]
+    assert passed(chain, Position(2, -1)) == [2]
 
 
 def test_without_retention_all_that_is_passed_goes() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
 from geminga_broker.managed_ledger.ledger_chain.chain import LedgerSpan
-from geminga_broker.managed_ledger.ledger_chain.rollover import AGE_SPREAD, age_max_s, is_due
+from geminga_broker.managed_ledger.ledger_chain.rollover import is_due
 
 LIMITS = ManagedLedgerConfig(
     ledger_entries_max=10, ledger_bytes_max=1000, ledger_age_min_s=60, ledger_age_max_s=3600
@@ -36,11 +36,6 @@ def test_a_ledger_with_entries_is_due_when_full_and_old_enough_or_very_old(
 def test_without_a_least_age_a_full_ledger_is_due_at_once() -> None:
     limits = ManagedLedgerConfig(ledger_entries_max=1, ledger_age_min_s=0)
     assert is_due(limits, LedgerSpan(7, 1, 1), 0, 3600)
-
-
-def test_greatest_ages_are_spread() -> None:
-    assert age_max_s(LIMITS, 0.0) == 3600
-    assert age_max_s(LIMITS, 1.0) == pytest.approx(3600 * (1 + AGE_SPREAD))
 
 
 def test_the_defaults_are_upstreams() -> None:

@@ -91,14 +91,6 @@ async def test_deleting_takes_the_cursors_records_along(
     assert not [path for path in tree() if path.startswith(managed_ledger_path(LOG))]
 
 
-async def test_a_ledgers_labels_say_whose_it_is(coordination: Coordination) -> None:
-    assert LogStore(coordination, LOG).ledger_labels == {
-        "pulsar/managed-ledger": LOG.encode(),
-        "component": b"managed-ledger",
-        "application": b"pulsar",
-    }
-
-
 async def test_dropped_ledgers_are_listed_until_the_record_is_written_without_them(
     coordination: Coordination,
 ) -> None:

@@ -16,6 +16,7 @@ from tests.unit.geminga_broker.managed_ledger.stand_ins import (
     pending,
 )
 
+from geminga_broker.managed_ledger.ledger_chain.chain import LedgerSpan
 from geminga_broker.managed_ledger.positions import Entry
 from geminga_broker.managed_ledger.writing.append_request import AppendRequest
 from geminga_broker.managed_ledger.writing.appender import Appender
@@ -47,11 +48,11 @@ class Noted:
     def run_confirmed(
         self, appender: Appender, entries: list[Entry], batch: list[AppendRequest], size_bytes: int
     ) -> None:
-        assert appender.ledger_id == 7
+        assert appender.span.ledger_id == 7
         self.runs.append((entries, batch, size_bytes))
 
     def appender_failed(self, appender: Appender, error: LedgerError) -> None:
-        assert appender.ledger_id == 7
+        assert appender.span.ledger_id == 7
         self.failure = error
 
 
@@ -70,8 +71,8 @@ def noted() -> Noted:
 @pytest.fixture
 def appender(taker: Taker, noted: Noted) -> Appender:
     """An appender to ledger 7."""
-    appender = Appender(noted)
-    appender.attach(cast(LedgerWriter, taker))
+    appender = Appender(noted.run_confirmed, noted.appender_failed)
+    appender.writer, appender.span = cast(LedgerWriter, taker), LedgerSpan(taker.ledger_id)
     return appender
 
 

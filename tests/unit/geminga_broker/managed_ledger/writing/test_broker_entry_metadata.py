@@ -27,14 +27,14 @@ from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.managed_ledger.reading.log_reader import LogReader
 from geminga_broker.managed_ledger.writing.append_request import AppendRequest
 from geminga_broker.managed_ledger.writing.broker_entry_metadata import (
+    NO_INDEX,
     BrokerEntryFields,
     BrokerEntryMetadata,
     index_of,
-    stamp_bytes,
 )
 from geminga_ledger import AppendTimedOut, Ledgers
 from geminga_protocol.pulsar import api_pb2 as api
-from geminga_protocol.pulsar.messages.payload import encode_broker_entry
+from geminga_protocol.pulsar.messages.payload import encode_broker_entry, skip_broker_entry
 from geminga_protocol.records.topics.managed_ledger import ManagedLedgerRecord, managed_ledger_path
 from geminga_runtime.coordination import Coordination
 from geminga_simulation.event_loop.clock import WALL_START_MS, SimulatedClock
@@ -71,7 +71,7 @@ def test_stamps_are_those_of_pulsar_to_the_byte() -> None:
         head + b"payload".hex() for head, *_ in STORED_BY_PULSAR
     ]
     assert [index_of(each) for each in stored] == [index for *_, index in STORED_BY_PULSAR]
-    assert {stamp_bytes(each) for each in stored} == {15}
+    assert {skip_broker_entry(each, 0, len(each)) for each in stored} == {15}
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ class Cluster:
             log.fence()
         await log.__aexit__(None, None, None)
 
-    def indexes(self) -> list[int | None]:
+    def indexes(self) -> list[int]:
         """Those of all entries, in the order of the log."""
         stored = [each for ledger in sorted(self.ledgers.entries.items()) for each in ledger[1]]
         return [index_of(each) for each in stored]
@@ -180,7 +180,8 @@ async def test_the_record_tells_the_index_where_the_last_ledger_is_empty(
         await settle()
         await log.roll_over()
         assert await noted_index(coordination) == "6"
-        log.follow(NoReaders())
+        log.trimmer.readership = NoReaders()
+        log.trimmer.trim_soon()
         await log.truncate()
     assert cluster.indexes() == []
     async with cluster.log(is_killed=True) as log:
@@ -196,7 +197,8 @@ async def test_an_owner_that_only_opens_the_log_leaves_the_index_in_its_record(
         log.append_all([item(7)])
         await settle()
         await log.roll_over()
-        log.follow(NoReaders())
+        log.trimmer.readership = NoReaders()
+        log.trimmer.trim_soon()
         await log.truncate()
     async with cluster.log(is_killed=True):
         assert await noted_index(coordination) == "6"
@@ -211,7 +213,7 @@ async def test_an_index_that_was_turned_off_goes_on_when_it_is_turned_on_again(
     for kinds in (OFF, INDEX, OFF, OFF, BrokerEntryFields(time=True), ALL):
         async with cluster.log(kinds, is_killed=kinds == INDEX) as log:
             log.append_all([item(1), item(3)])
-    nothing: list[int | None] = [None, None]
+    nothing = [NO_INDEX, NO_INDEX]
     assert cluster.indexes() == [*nothing, 0, 3, *nothing, *nothing, *nothing, 4, 7]
 
 
@@ -246,7 +248,8 @@ async def test_entries_sent_again_to_another_ledger_keep_their_stamps(
         log.append_all(pending(b"c"))
         await settle()
     assert cluster.indexes() == [0, 1, 2]
-    assert [stamp_bytes(each) for each in cluster.ledgers.entries[1]] == [15, 15, 15]
+    stored = cluster.ledgers.entries[1]
+    assert [skip_broker_entry(each, 0, len(each)) for each in stored] == [15, 15, 15]
 
 
 async def test_a_damaged_entry_counts_as_one_message(
@@ -290,5 +293,5 @@ async def test_senders_are_told_to_look_at_stamped_entries_and_only_at_those(
         async with cluster.log(kinds) as log:
             log.append_all([item(5)])
             await settle()
-            (entry,) = log.reader.cached_run(log.chain.last_confirmed, 1)
+            (entry,) = log.reader.cached.run(log.chain.last_confirmed, 1)
             assert entry[2] == count

@@ -33,7 +33,8 @@ class Watched(SingleDispatcher):
     @property
     def held(self) -> int:
         """How many fetched entries are in memory."""
-        return len(self.reader.read_ahead)
+        ahead = self.reader.read_ahead
+        return sum(len(entries) for _, entries in ahead._runs) + len(ahead._single)
 
 
 def dispatcher_over(log: MemoryLog) -> tuple[Watched, Consumer, NotedSession]:

@@ -367,12 +367,12 @@ async def test_what_is_not_in_a_snapshot_yet_is_not_trimmed(
         for number in (1, 2):
             publish(producer, number)
             await settle()
-        topic.managed_ledger.retention = KEEP_NOTHING
-        await topic.managed_ledger.trim()
+        topic.managed_ledger.trimmer.retention = KEEP_NOTHING
+        await topic.managed_ledger.trimmer.trim()
         assert topic.managed_ledger.chain.total_entries == 2
         publish(producer, 3)
         await asyncio.sleep(1)
-        await topic.managed_ledger.trim()
+        await topic.managed_ledger.trimmer.trim()
         assert topic.managed_ledger.chain.total_entries == 0
 
 
