@@ -36,12 +36,6 @@ class Requests:
     def __init__(self, requests_max: int = REQUESTS_MAX) -> None:
         self._requests_max = requests_max
         self._open: dict[int, _OpenRequest] = {}
-        self._next_id = 0
-
-    def next_id(self) -> int:
-        """A request id that this connection did not use before."""
-        self._next_id += 1
-        return self._next_id
 
     def add(self, request_id: int, name: str, timeout_s: float) -> asyncio.Future[BaseCommand]:
         """Open the request ``request_id``; the future gets its answer, or an error.

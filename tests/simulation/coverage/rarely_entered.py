@@ -13,7 +13,7 @@ RARELY: frozenset[str] = frozenset(
         "geminga._channels.channel:Channel._attached_connection:raise RequestTimedOut",
         "geminga._transport.connection:Connection.request:raise ConnectionLost",
         "geminga._transport.connection_pool:ConnectionPool.get:raise Closed",
-        "geminga._transport.service_urls:_parse_addresses:raise InvalidServiceUrl",
+        "geminga._transport.service_urls:parse_service_url:raise InvalidServiceUrl",
         "geminga.consumers.entry_reader:EntryReader._wait:except TimeoutError",
         "geminga.consumers.entry_reader:EntryReader.open:except BaseException",
         "geminga.consumers.factory:ConsumerFactory.reader:except BaseException",
