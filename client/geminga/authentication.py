@@ -11,6 +11,7 @@ import asyncio
 import base64
 import inspect
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -67,21 +68,40 @@ class Authentication(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _OneStep:
-    """An exchange of one step: it shows the current credentials at each challenge."""
+@dataclass(slots=True, eq=False)
+class _OneStepExchange:
+    """An exchange of one step: it shows the current credentials, at each challenge anew.
 
-    show: Callable[[], Awaitable[bytes]]
+    ``show`` gives them. It is called with what this connection showed before, which the broker no
+    longer accepts; with ``None`` at first.
+    """
+
+    show: Callable[[bytes | None], Awaitable[bytes]]
+    shown: bytes | None = None
 
     async def begin(self) -> bytes:
-        return await self.show()
+        self.shown = await self.show(self.shown)
+        return self.shown
 
     async def answer(self, challenge: bytes) -> bytes:
         del challenge  # brokers challenge one-step methods for fresh credentials alone
-        return await self.show()
+        return await self.begin()
 
 
-class Token:
+class _OneStep(ABC):
+    """A method of authentication whose exchanges have one step."""
+
+    def exchange(self, host: str) -> AuthenticationExchange:
+        """Begin with the broker at ``host``."""
+        del host  # every broker is shown the same
+        return _OneStepExchange(self._show)
+
+    @abstractmethod
+    async def _show(self, refused: bytes | None) -> bytes:
+        """The credentials to show, other ones than ``refused`` where there are others."""
+
+
+class Token(_OneStep):
     """A token, a JSON Web Token for example: ``Token("eyJh...")``, or a function that returns one.
 
     The function is called for each connection, and whenever a broker asks for a fresh token, so
@@ -94,16 +114,12 @@ class Token:
     def __init__(self, token: str | Callable[[], str | Awaitable[str]]) -> None:
         self._token = token
 
-    def exchange(self, host: str) -> AuthenticationExchange:
-        """Begin with the broker at ``host``."""
-        del host
-        return _OneStep(self._show)
-
     async def http_headers(self) -> Mapping[str, str]:
         """What lookups over HTTP carry."""
-        return {"Authorization": f"Bearer {(await self._show()).decode()}"}
+        return {"Authorization": f"Bearer {(await self._show(None)).decode()}"}
 
-    async def _show(self) -> bytes:
+    async def _show(self, refused: bytes | None) -> bytes:
+        del refused
         # Called each time, so that a function may return a token that was renewed.
         token = self._token if isinstance(self._token, str) else self._token()
         if inspect.isawaitable(token):
@@ -111,7 +127,7 @@ class Token:
         return token.strip().encode()
 
 
-class Basic:
+class Basic(_OneStep):
     """A user name and a password: ``Basic("alice", "secret")``. Both are sent unencrypted unless
     the connection has TLS."""
 
@@ -120,36 +136,28 @@ class Basic:
     def __init__(self, user: str, password: str) -> None:
         self._credentials = f"{user}:{password}".encode()
 
-    def exchange(self, host: str) -> AuthenticationExchange:
-        """Begin with the broker at ``host``."""
-        del host
-        return _OneStep(self._show)
-
     async def http_headers(self) -> Mapping[str, str]:
         """What lookups over HTTP carry."""
         return {"Authorization": f"Basic {base64.b64encode(self._credentials).decode()}"}
 
-    async def _show(self) -> bytes:
+    async def _show(self, refused: bytes | None) -> bytes:
+        del refused
         return self._credentials
 
 
-class MutualTls:
+class MutualTls(_OneStep):
     """The client's certificate: ``connect(url, tls=Tls(certificate_file=...),
     authentication=MutualTls())``."""
 
     name = "tls"
 
-    def exchange(self, host: str) -> AuthenticationExchange:
-        """Begin with the broker at ``host``."""
-        del host
-        return _OneStep(self._show)
-
     async def http_headers(self) -> Mapping[str, str]:
         """None: the TLS handshake of the connection shows the certificate."""
         return {}
 
-    async def _show(self) -> bytes:
-        return b""
+    async def _show(self, refused: bytes | None) -> bytes:
+        del refused
+        return b""  # brokers look at the certificate, and at nothing that CONNECT carries
 
 
 class OAuth2:
@@ -195,7 +203,7 @@ class OAuth2:
     def exchange(self, host: str) -> AuthenticationExchange:
         """Begin with the broker at ``host``."""
         del host
-        return _OAuth2Exchange(self)
+        return _OneStepExchange(self.token)
 
     async def http_headers(self) -> Mapping[str, str]:
         """What lookups over HTTP carry."""
@@ -204,9 +212,10 @@ class OAuth2:
     async def token(self, refused: bytes | None = None) -> bytes:
         """A token that is not about to expire, and is another one than ``refused``."""
         loop = asyncio.get_running_loop()
-        # Within it the token is looked at again: another connection may have fetched one during the
-        # wait.
+        # Looked at within the lock: another connection may have fetched a token during the wait.
         async with self._lock:
+            # Compared with what the connection showed: if another one has replaced that token
+            # since, the current one is good and is not fetched again.
             if not self._token or self._token == refused or loop.time() >= self._replace_at_s:
                 configuration = f"{self._issuer_url}/.well-known/openid-configuration"
                 found = await self._ask(HttpRequest(configuration), "token_endpoint")
@@ -231,25 +240,6 @@ class OAuth2:
                 self.name, f"{request.url} answers {answer.status} without {wanted}: {reason}"
             )
         return document
-
-
-@dataclass(slots=True, eq=False)
-class _OAuth2Exchange:
-    """Remembers the token that it showed: a broker that asks again no longer accepts that one."""
-
-    method: OAuth2
-    shown: bytes | None = None
-
-    async def begin(self) -> bytes:
-        self.shown = await self.method.token()
-        return self.shown
-
-    async def answer(self, challenge: bytes) -> bytes:
-        del challenge
-        # Compared with what this connection showed: if another one has replaced the token since,
-        # the current one is good and is not fetched again.
-        self.shown = await self.method.token(refused=self.shown)
-        return self.shown
 
 
 async def credentials_of(name: str, work: Awaitable[bytes]) -> bytes:
