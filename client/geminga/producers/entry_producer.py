@@ -53,6 +53,14 @@ class EntryProducer(AsyncClosable):
         self._window = SendWindow(memory, settings.pending_messages_max)
         # Why the producer has ended; ``None`` until then.
         self._error: ClientError | None = None
+        self.topic = str(topic)
+        """The whole name of the topic or partition."""
+        # This and the next are set by ``open``.
+        self.name = ""
+        """The producer's name, chosen by the broker if the options have none."""
+        self.known_sequence_id = -1
+        """The last sequence id that the topic knew of this name when the producer was opened. -1
+        where there is none: the name is new, or the topic does not deduplicate."""
         self.repeated_messages = 0
         """How many of the messages sent the topic had already and did not store again."""
         self.last_position: tuple[int, int] | None = None
@@ -71,24 +79,9 @@ class EntryProducer(AsyncClosable):
     async def open(self) -> None:
         """Have a broker accept the producer; for ``Client.entry_producer``."""
         await self._part.open()
-
-    @property
-    def topic(self) -> str:
-        """The whole name of the topic or partition."""
-        return str(self._part.channel.topic)
-
-    @property
-    def name(self) -> str:
-        """The producer's name, chosen by the broker if the options have none."""
-        return self._part.channel.name
-
-    @property
-    def known_sequence_id(self) -> int:
-        """The last sequence id that the topic knew of this name when the producer was opened.
-
-        -1 where there is none: the name is new, or the topic does not deduplicate.
-        """
-        return self._part.channel.last_sequence_id
+        # Neither changes when the channel attaches again: the broker is told the name.
+        channel = self._part.channel
+        self.name, self.known_sequence_id = channel.name, channel.last_sequence_id
 
     @property
     def message_bytes_max(self) -> int:

@@ -71,6 +71,12 @@ class Producer(Generic[ValueT]):
     ) -> None:
         self.topic = str(topic)
         """The whole name of the topic."""
+        # This and the next are set by ``open``.
+        self.name = ""
+        """The producer's name, chosen by the broker if the options have none."""
+        self.producer_id = -1
+        """The producer's id on its connections, which no other producer or consumer of the client
+        has. Each partition has an id of its own; this is the first one's."""
         self._channels = channels
         self._topic = topic
         # Bound once, because each message calls it.
@@ -116,14 +122,17 @@ class Producer(Generic[ValueT]):
         # The first partition alone at first: a broker that chooses the producer's name does so
         # there, and all the others are opened with that name.
         await self._open_parts([first], self._settings)
+        self.name = self._parts[0].channel.name
         if not partitions:
             self._only = self._parts[0]
+            self.producer_id = self._only.channel.id
             return
         if self._is_lazy:
             before = [self._topic.partition(each) for each in range(index)]
             # Partitions are found by their places in the list.
             self._parts[:0] = self._new_parts(before, replace(self._settings, name=self.name))
         await self._open_partitions(partitions)
+        self.producer_id = self._parts[0].channel.id
         self._watch = self._channels.spawn(
             self._watch_partitions(), name=f"the partitions of {self._topic}"
         )
@@ -186,17 +195,6 @@ class Producer(Generic[ValueT]):
                     "partitions not known",
                     extra={"topic": str(self._topic), "reason": str(error)},
                 )
-
-    @property
-    def name(self) -> str:
-        """The producer's name, chosen by the broker if the options have none."""
-        return self._parts[0].channel.name
-
-    @property
-    def producer_id(self) -> int:
-        """The producer's id on its connections, which no other producer or consumer of the client
-        has. Each partition has an id of its own; this is the first one's."""
-        return self._parts[0].channel.id
 
     @property
     def partitions(self) -> int:
