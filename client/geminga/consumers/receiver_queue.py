@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol
 
@@ -22,14 +22,13 @@ from geminga.messages import Message
 TAKEN_IN_A_ROW_MAX = 64
 
 
+@dataclass(slots=True, eq=False)
 class Lane:
-    """The messages of one topic; ``on_taken`` is called with those that leave it together."""
+    """The messages of one topic that wait."""
 
-    __slots__ = ("messages", "on_taken")
-
-    def __init__(self, on_taken: Callable[[Sequence[Message[Any]]], None]) -> None:
-        self.messages: deque[Message[Any]] = deque()
-        self.on_taken = on_taken
+    # Called with messages that leave the lane together.
+    on_taken: Callable[[Sequence[Message[Any]]], None]
+    messages: deque[Message[Any]] = field(default_factory=deque[Message[Any]])
 
 
 class Inbox(Protocol):

@@ -35,9 +35,6 @@ class DueEntries:
         # A heap of the keys of ``_partitions``: the next one due is the first.
         self._numbers: list[int] = []
 
-    def __len__(self) -> int:
-        return len(self._partition_of)
-
     def add(self, position: Position, due_s: float) -> None:
         """Have an entry due at ``due_s`` or up to ``granularity_s`` later. An entry that is here
         already keeps its time."""

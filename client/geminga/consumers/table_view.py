@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, Generic, Self, TypeVar, cast
 from weakref import WeakSet
 
@@ -75,17 +75,14 @@ class TableView(AsyncClosable, Mapping[str, ValueT], Generic[ValueT]):
         # keep the caller waiting without end.
         last = await self._topics.last_message_ids()
         targets = {topic: each.position for topic, each in last.items() if each.entry_id >= 0}
-
         # By entries, not by messages: the last entry of a topic may have none, when compaction or
-        # an earlier acknowledgement took all of them.
-        def is_there() -> bool:
-            return all(
-                topic.last_position is not None and topic.last_position >= targets[name]
-                for name, topic in self._topics.by_topic.items()
-                if name in targets
-            )
-
-        await self._rows.wait_for(is_there)
+        # an earlier acknowledgement took all of them. Topics may leave the group meanwhile.
+        while any(
+            topic.last_position is None or topic.last_position < targets[name]
+            for name, topic in self._topics.by_topic.items()
+            if name in targets
+        ):
+            await self._rows.arrival()
 
     async def close(self) -> None:
         """Leave the brokers; the table stays as it is. Closing twice is harmless."""
@@ -144,13 +141,13 @@ class TableRows:
         for watcher in self.watchers:
             watcher.end(error)
 
-    async def wait_for(self, is_there: Callable[[], bool]) -> None:
-        """Wait until ``is_there()`` is true, or raise the error that ended the view."""
-        while not is_there():
-            if self.error is not None:
-                raise self.error
-            self._arrived.clear()
-            await self._arrived.wait()
+    async def arrival(self) -> None:
+        """Wait until something arrives, or raise the error that ended the view."""
+        if self.error is not None:
+            raise self.error
+        # Nothing runs between this and the wait, so that no arrival is missed.
+        self._arrived.clear()
+        await self._arrived.wait()
 
 
 class _Changes:

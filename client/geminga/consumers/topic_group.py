@@ -16,7 +16,7 @@ from geminga.consumers.receiver_queue import Inbox
 from geminga.consumers.topic_consumer import SubscriptionSpec, TopicConsumer
 from geminga.consumers.topic_sources import TopicSource
 from geminga.errors import BrokerRefused, ClientError, Closed, NotAcknowledgeable
-from geminga.message_ids import EARLIEST, LATEST, MessageId
+from geminga.message_ids import EARLIEST, LATEST, MessageId, from_proto
 from geminga.messages import Message
 from geminga_protocol.pulsar.enums import InitialPosition
 from geminga_protocol.pulsar.topics.topic_names import TopicName
@@ -143,7 +143,8 @@ class TopicGroup:
 
         async def open_one(topic: TopicConsumer) -> None:
             async with free:
-                await topic.open()
+                await topic.channel.open()
+                topic.is_open = True
 
         added = [
             TopicConsumer(self._channels, each, spec, self._queue, self._topic_ended)
@@ -201,8 +202,11 @@ class TopicGroup:
         """The id of the last message of each topic. Raises ``ClientError``."""
         self.check_open()
         topics = list(self.by_topic.values())
-        ids = await asyncio.gather(*[topic.last_message_id() for topic in topics])
-        return {topic.topic: each for topic, each in zip(topics, ids, strict=True)}
+        answers = await asyncio.gather(*[topic.channel.last_message_id() for topic in topics])
+        return {
+            topic.topic: from_proto(answer.last_message_id, topic.partition, topic.topic)
+            for topic, answer in zip(topics, answers, strict=True)
+        }
 
     # ---- ends
 

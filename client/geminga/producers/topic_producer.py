@@ -183,7 +183,7 @@ class TopicProducer:
     @property
     def has_open_batch(self) -> bool:
         """Is there a batch that has not been sent yet?"""
-        return self._open is not None and not self._open.is_empty
+        return self._open is not None and bool(self._open.batches)
 
     # ---- sending
 
@@ -227,7 +227,7 @@ class TopicProducer:
             sequence_id is None or batches.may_be_numbered(sequence_id)
         ):
             self.send_batches()
-        if batches.is_empty:
+        if not batches.batches:
             # Asked for anew with each batch: the next broker may allow less.
             batches.begin(channel.max_message_bytes)
         batches.add(payload, attributes, encoded, callback, sequence_id)
@@ -309,7 +309,7 @@ class TopicProducer:
 
     def send_batches(self) -> None:
         """Send the open batches now."""
-        if self._open is None or self._open.is_empty:
+        if self._open is None or not self._open.batches:
             return
         self._set_timer(None)
         self._leaves_at_once = False

@@ -49,12 +49,12 @@ class PendingChunks:
         self._clock = clock
         # By the uuid of their message, in the order of first chunks, which is that of their times.
         self._incomplete: dict[str, _IncompleteMessage] = {}
-        # Called with entries whose message did not become whole within ``timeout_s``: its producer
-        # is gone, and they will never make a message.
-        self.on_expired: Callable[[list[Position]], None] = lambda _: None
-        # Called with good entries that came in a wrong order, or for which there is no room: they
-        # have to be delivered again.
-        self.on_dropped: Callable[[list[Position]], None] = lambda _: None
+        # Called with each entry whose message did not become whole within ``timeout_s``: its
+        # producer is gone, and it will never be part of a message.
+        self.on_expired: Callable[[Position], None] = lambda _: None
+        # Called with each good entry that came in a wrong order, or for which there is no room: it
+        # has to be delivered again.
+        self.on_dropped: Callable[[Position], None] = lambda _: None
 
     def add(
         self, metadata: MessageMetadata, body: bytes, position: Position
@@ -69,14 +69,16 @@ class PendingChunks:
             oldest = next(iter(self._incomplete))
             if self._incomplete[oldest].expires_s > now_s:
                 break
-            self.on_expired(self._incomplete.pop(oldest).positions)
+            for each in self._incomplete.pop(oldest).positions:
+                self.on_expired(each)
         uuid, index = metadata.uuid, metadata.chunk_id
         if index == 0:
             # A message that was begun before is delivered again, from its first chunk on.
             self._incomplete.pop(uuid, None)
             if len(self._incomplete) >= self._messages_max:
                 oldest = next(iter(self._incomplete))
-                self.on_dropped(self._incomplete.pop(oldest).positions)
+                for each in self._incomplete.pop(oldest).positions:
+                    self.on_dropped(each)
             self._incomplete[uuid] = _IncompleteMessage(
                 now_s + self._timeout_s, metadata.num_chunks_from_msg
             )
@@ -114,11 +116,11 @@ class PendingChunks:
         if age_ms > self._timeout_s * 1000:
             # The chunks before it have expired, or its producer died before it sent them. Asked for
             # again, it would come without end.
-            self.on_expired([position])
+            self.on_expired(position)
             return
-        together = [position]
         if message is not None:
             # All chunks have to come again, so that they come in their order.
             del self._incomplete[metadata.uuid]
-            together = [*message.positions, position]
-        self.on_dropped(together)
+            for each in message.positions:
+                self.on_dropped(each)
+        self.on_dropped(position)

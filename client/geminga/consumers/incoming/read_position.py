@@ -20,8 +20,8 @@ class ReadPosition:
     def __init__(self, start: MessageId, *, is_inclusive: bool) -> None:
         self._start = start
         self._is_inclusive = is_inclusive
-        # The message that was taken last, since the start or since the last move.
-        self._last: Message[Any] | None = None
+        # The message that was taken last, since the start or since the last move; set by the owner.
+        self.last: Message[Any] | None = None
         # Is the place of the start known to the broker alone? It was LATEST, or a publish time.
         self._is_the_brokers = start == LATEST
         # The publish time to which the reader was moved, in milliseconds since 1970. The broker
@@ -38,20 +38,16 @@ class ReadPosition:
         position._since_ms = to
         return position
 
-    def take(self, message: Message[Any]) -> None:
-        """Note that a message was read."""
-        self._last = message
-
     @property
     def looks_for_time(self) -> bool:
         """Does it leave out messages from before the time to which it was moved?"""
-        return self._since_ms is not None and self._last is None
+        return self._since_ms is not None and self.last is None
 
     def start_message_id(self) -> MessageIdData:
         """The id behind which a broker is to begin, when the reader attaches."""
         # What was taken says more than the start: the start is long past by then.
-        if self._last is not None:
-            return to_proto(self._last.id)
+        if self.last is not None:
+            return to_proto(self.last.id)
         start = self._start
         if self._is_inclusive and start.batch_index < 0 and 0 <= start.entry_id < LATEST.entry_id:
             # Behind the entry before it, whether there is such an entry or not.
@@ -60,8 +56,8 @@ class ReadPosition:
 
     def is_past(self, message: Message[Any]) -> bool:
         """Was a message read before, or does it lie before the start?"""
-        if self._last is not None:
-            last = self._last
+        if self.last is not None:
+            last = self.last
             return _place(message) <= _place(last)
         if self._since_ms is not None:
             return message.publish_time_ms < self._since_ms
@@ -80,8 +76,8 @@ class ReadPosition:
         last = from_proto(answer.last_message_id)
         if last.entry_id < 0:
             return False  # the topic has no message
-        if self._last is not None:
-            return _place(last) > _place(self._last)
+        if self.last is not None:
+            return _place(last) > _place(self.last)
         if self._is_the_brokers:
             # By what the broker has as acknowledged: everything before the place that it found.
             if not answer.HasField("consumer_mark_delete_position"):

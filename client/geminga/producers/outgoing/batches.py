@@ -83,7 +83,9 @@ class OpenBatches:
 
     def __init__(self, batching: Batching) -> None:
         self._batching = batching
-        self._batches: dict[str | bytes | None, Batch] = {}
+        # By keys, or one under ``None``; in the order of their first messages. The owner asks it
+        # whether any is open.
+        self.batches: dict[str | bytes | None, Batch] = {}
         # What is left of the limits for all batches together, set by ``begin``.
         self._free_messages = 0
         self._free_bytes = 0
@@ -93,22 +95,17 @@ class OpenBatches:
         self._plain: Batch | None = None
 
     def begin(self, bytes_max: int) -> None:
-        """Begin new batches; ``is_empty`` was asked. The broker takes ``bytes_max`` in one."""
-        assert self.is_empty
+        """Begin new batches where none is open. The broker takes ``bytes_max`` in one."""
+        assert not self.batches
         self._free_messages = self._batching.messages_max
         self._free_bytes = min(bytes_max, self._batching.bytes_max)
-
-    @property
-    def is_empty(self) -> bool:
-        """Is no batch open?"""
-        return not self._batches
 
     def has_room(self, message_bytes: int) -> bool:
         """May one more message leave with these, of so many bytes with its attributes?
 
         The first one always may.
         """
-        return not self._batches or message_bytes + SINGLE_OVERHEAD_BYTES <= self._free_bytes
+        return not self.batches or message_bytes + SINGLE_OVERHEAD_BYTES <= self._free_bytes
 
     def may_be_numbered(self, sequence_id: int) -> bool:
         """May a message with a sequence id of the user's choice leave with these?
@@ -140,9 +137,9 @@ class OpenBatches:
             key = None
             if self._batching.by_key and attributes is not None:
                 key = attributes.batch_key
-            batch = self._batches.get(key)
+            batch = self.batches.get(key)
             if batch is None:
-                batch = self._batches[key] = Batch(attributes)
+                batch = self.batches[key] = Batch(attributes)
             self._newest = batch
         if callback is not None:
             batch.callbacks.append((len(batch.payloads), callback))
@@ -183,8 +180,8 @@ class OpenBatches:
 
     def take(self) -> list[Batch]:
         """Take out the batches, in the order of their first messages; none is open afterwards."""
-        taken = list(self._batches.values())
-        self._batches = {}
+        taken = list(self.batches.values())
+        self.batches = {}
         # The next plain message begins a batch by the long way.
         self._newest = self._plain = None
         return taken
