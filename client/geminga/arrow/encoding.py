@@ -121,7 +121,7 @@ def _type_of(kind: pa.DataType, where: str) -> Any:  # noqa: ANN401 - JSON
     raise ValueError(f"the column {where.partition('.')[2]} is of type {kind}, which Avro has not")
 
 
-class PayloadEncoder:
+class PayloadEncoder(BytesSchema):
     """Makes a payload of each row of ``columns``, for messages with the schema ``info``:
 
         encoder = PayloadEncoder(payload_schema(table.schema), table.schema)
@@ -136,7 +136,7 @@ class PayloadEncoder:
     """
 
     def __init__(self, info: SchemaInfo | None, columns: pa.Schema) -> None:
-        self.schema_info = info
+        super().__init__(info)
         self._codec = codec_of(info, columns.names)
         self._is_record = isinstance(self._codec, RecordCodec | KeyValueCodec)
         if not self._is_record and len(columns) != 1:
@@ -161,11 +161,3 @@ class PayloadEncoder:
         if not self._is_record:
             return self._codec.encode(batch.column(0))
         return self._codec.encode(batch.to_struct_array())
-
-    def encode(self, value: bytes, /) -> bytes:
-        """A payload as it is."""
-        return BytesSchema().encode(value)
-
-    def decode(self, payload: bytes, /) -> bytes:
-        """The payload as it is."""
-        return payload

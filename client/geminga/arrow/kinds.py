@@ -78,11 +78,6 @@ class Kind:
         return column.to_pylist()  # type: ignore[no-any-return]
 
 
-def kind_of(definition: Definition) -> Kind:
-    """The kind of a definition. Raises ``ValueError`` for one that cannot be used."""
-    return _Kinds().of(definition, "")
-
-
 def fields_of(definition: Definition) -> tuple[dict[str, Kind], Definition]:
     """The kinds of a record's fields, and the record as the Avro library is given it.
 

@@ -46,9 +46,11 @@ class ColumnSelection:
 
     # The schema of the payloads; ``None`` for bytes.
     info: SchemaInfo | None
-    # Their names, in their order.
-    columns: tuple[str, ...]
     bad_records: BadRecords
+    # The columns with their types, in the order in which they are wanted.
+    schema: pa.Schema
+    # The names of those that are made of payloads.
+    payload_columns: list[str]
 
     @classmethod
     def of(
@@ -57,27 +59,17 @@ class ColumnSelection:
         """All columns by default. Raises ``ValueError`` for one that does not exist."""
         if bad_records not in ("fail", "permissive", "drop"):
             raise ValueError(f"bad_records must be fail, permissive or drop, not {bad_records!r}")
-        known = [*payload_fields(info).names, *METADATA_FIELDS]
+        known = {field.name: field for field in payload_fields(info)} | METADATA_FIELDS
         if bad_records == "permissive":
-            known.append(CORRUPT.name)
-        names = tuple(known if columns is None else columns)
+            known[CORRUPT.name] = CORRUPT
+        names = list(known if columns is None else columns)
         unknown = [name for name in names if name not in known]
         if unknown:
             raise ValueError(f"there are no columns {unknown}, but {', '.join(known)}")
-        return cls(info, names, bad_records)
-
-    @property
-    def payload_columns(self) -> list[str]:
-        """The names of those that are made of payloads."""
-        others = {CORRUPT.name, *METADATA_FIELDS}
-        return [name for name in self.columns if name not in others]
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns with their types."""
-        fields = {field.name: field for field in payload_fields(self.info)}
-        fields |= {**METADATA_FIELDS, CORRUPT.name: CORRUPT}
-        return pa.schema([fields[name] for name in self.columns])
+        # A field of the payload that has the name of one of these is hidden by it.
+        others = {**METADATA_FIELDS, CORRUPT.name: CORRUPT}
+        schema = pa.schema([others.get(name, known[name]) for name in names])
+        return cls(info, bad_records, schema, [name for name in names if name not in others])
 
 
 class Rows:
@@ -233,11 +225,10 @@ class RowOpener:
         try:
             self._add(entry, rows)
         except (WireError, UnreadableMessage) as error:
-            self._add_bad(entry, str(error), rows)
-
-    def _add_bad(self, entry: RawEntry, reason: str, rows: Rows) -> None:
-        """Treat an entry that cannot be opened as one bad record: how many messages it has is not
-        known."""
+            reason = str(error)
+        else:
+            return
+        # One bad record for the whole entry: how many messages it has is not known.
         mode = self._wanted.bad_records
         if mode == "fail":
             raise UnreadableMessage(

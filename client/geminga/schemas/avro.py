@@ -52,7 +52,13 @@ class AvroSchema(Generic[RecordT]):
                 f"{type(value).__name__}"
             )
         plain = value if self._kind is None else self._kind.to_avro(value)
-        return encode(self._parsed, plain)
+        out = io.BytesIO()
+        try:
+            # Without a header: consumers know the schema by the version in the metadata.
+            fastavro().schemaless_writer(out, self._parsed, plain)
+        except Exception as wrong:  # the library raises whatever its types do
+            raise ValueError(f"the schema has no such value: {wrong!r}") from wrong
+        return out.getvalue()
 
     def decode(self, payload: bytes, /) -> RecordT:
         """The value of a payload that was written with this very schema; raises ``ValueError``."""
@@ -95,16 +101,6 @@ def parse(definition: Any) -> Any:  # noqa: ANN401 - JSON
         return library.parse_schema(definition)
     except Exception as wrong:  # the library raises whatever its types do
         raise ValueError(f"this is no Avro schema: {wrong!r}") from wrong
-
-
-def encode(parsed: Any, plain: Any) -> bytes:  # noqa: ANN401 - values of Avro
-    """Avro's binary form, without a header; raises ``ValueError``."""
-    out = io.BytesIO()
-    try:
-        fastavro().schemaless_writer(out, parsed, plain)
-    except Exception as wrong:  # the library raises whatever its types do
-        raise ValueError(f"the schema has no such value: {wrong!r}") from wrong
-    return out.getvalue()
 
 
 def decode(payload: bytes, written: Any, read: Any) -> Any:  # noqa: ANN401 - values of Avro

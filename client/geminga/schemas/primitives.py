@@ -36,7 +36,6 @@ MICROSECONDS_A_SECOND = 1_000_000
 SECONDS_A_HOUR, SECONDS_A_MINUTE = 3_600, 60
 DAY_MS = 24 * SECONDS_A_HOUR * 1_000
 
-_BOOL = Struct(">?")
 _INT64 = Struct(">q")
 _INSTANT = Struct(">qi")
 _LOCAL_DATE_TIME = Struct(">qq")
@@ -66,25 +65,30 @@ class StringSchema(_Primitive[str]):
         return payload.decode()
 
 
-class BoolSchema(_Primitive[bool]):
-    """Values are ``bool``."""
+class _Number(_Primitive[ValueT]):
+    """One number of a fixed size."""
 
-    schema_info = SchemaInfo(SchemaType.BOOLEAN, "Boolean")
+    _form: ClassVar[Struct]
 
-    def encode(self, value: bool, /) -> bytes:  # noqa: FBT001 - it is the value
-        """One byte. Raises ``TypeError``."""
-        return _BOOL.pack(_checked(value, bool))
-
-    def decode(self, payload: bytes, /) -> bool:
-        """Whether the byte is not 0; raises ``ValueError`` for another number of bytes."""
-        value: bool
-        (value,) = _unpacked(_BOOL, payload)
+    def decode(self, payload: bytes, /) -> ValueT:
+        """The value; raises ``ValueError`` for another number of bytes."""
+        value: ValueT
+        (value,) = _unpacked(self._form, payload)
         return value
 
 
-class _Integer(_Primitive[int]):
-    _form: ClassVar[Struct]
+class BoolSchema(_Number[bool]):
+    """Values are ``bool``. Any byte but 0 is read as true."""
 
+    schema_info = SchemaInfo(SchemaType.BOOLEAN, "Boolean")
+    _form = Struct(">?")
+
+    def encode(self, value: bool, /) -> bytes:  # noqa: FBT001 - it is the value
+        """One byte. Raises ``TypeError``."""
+        return self._form.pack(_checked(value, bool))
+
+
+class _Integer(_Number[int]):
     def encode(self, value: int, /) -> bytes:
         """The number in its fixed size. Raises ``TypeError``, or ``ValueError`` where it does not
         fit."""
@@ -96,12 +100,6 @@ class _Integer(_Primitive[int]):
             raise ValueError(
                 f"{value} does not fit into the {self._form.size * 8} bits of {self!r}"
             ) from wrong
-
-    def decode(self, payload: bytes, /) -> int:
-        """The number; raises ``ValueError`` for another number of bytes."""
-        value: int
-        (value,) = _unpacked(self._form, payload)
-        return value
 
 
 class Int8Schema(_Integer):
@@ -132,9 +130,7 @@ class Int64Schema(_Integer):
     _form = Struct(">q")
 
 
-class _Real(_Primitive[float]):
-    _form: ClassVar[Struct]
-
+class _Real(_Number[float]):
     def encode(self, value: float, /) -> bytes:
         """The number in its fixed size. Raises ``TypeError``, or ``ValueError`` where it is too
         large."""
@@ -142,12 +138,6 @@ class _Real(_Primitive[float]):
             return self._form.pack(_checked(value, (float, int)))
         except (error, OverflowError) as wrong:
             raise ValueError(f"{value} is too large for {self!r}") from wrong
-
-    def decode(self, payload: bytes, /) -> float:
-        """The number; raises ``ValueError`` for another number of bytes."""
-        value: float
-        (value,) = _unpacked(self._form, payload)
-        return value
 
 
 class FloatSchema(_Real):
