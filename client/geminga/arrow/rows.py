@@ -59,7 +59,7 @@ class ColumnSelection:
         """All columns by default. Raises ``ValueError`` for one that does not exist."""
         if bad_records not in ("fail", "permissive", "drop"):
             raise ValueError(f"bad_records must be fail, permissive or drop, not {bad_records!r}")
-        known = {field.name: field for field in payload_fields(info)} | METADATA_FIELDS
+        known = {**{field.name: field for field in payload_fields(info)}, **METADATA_FIELDS}
         if bad_records == "permissive":
             known[CORRUPT.name] = CORRUPT
         names = list(known if columns is None else columns)
