@@ -57,7 +57,7 @@ def column_of(kind: Kind, values: Sequence[Any], errors: Errors, first: int = 0)
     by their rows from ``first`` on."""
     # Arrow converts all values at once, or none: those that do not fit are found by halving.
     try:
-        return kind.from_values(values)
+        return kind.from_stored(pa.array(values, kind.stored))
     except UNFIT as wrong:
         if len(values) == 1:
             errors[first] = f"the schema has no such value: {wrong}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Generic, Self, TypeVar, cast
 from weakref import WeakSet
 
@@ -61,7 +62,7 @@ class TableView(AsyncClosable, Mapping[str, ValueT], Generic[ValueT]):
         value. Iteration ends when the view is closed, and raises the ``ClientError`` that ended it
         otherwise.
         """
-        changes = _Changes(self._rows.error)
+        changes = _Changes(self._rows)
         self._rows.watchers.add(changes)
         return cast(AsyncIterator[tuple[str, ValueT | None]], changes)
 
@@ -89,16 +90,17 @@ class TableView(AsyncClosable, Mapping[str, ValueT], Generic[ValueT]):
         await self._topics.close()
 
 
+@dataclass(slots=True, eq=False)
 class TableRows:
     """Applies messages as they arrive, in the place of a receiver queue: no message waits."""
 
-    def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
-        # Why no more will come.
-        self.error: ClientError | None = None
-        # The iterators over changes, as long as they are in use.
-        self.watchers: WeakSet[_Changes] = WeakSet()
-        self._arrived = asyncio.Event()
+    # The newest value of each key that has one.
+    values: dict[str, Any] = field(default_factory=dict[str, Any])
+    # Why no more will come.
+    error: ClientError | None = None
+    # The iterators over changes, as long as they are in use.
+    watchers: WeakSet[_Changes] = field(default_factory=WeakSet["_Changes"])
+    _arrived: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def put(self, lane: Lane, messages: Sequence[Message[Any]]) -> None:
         """Apply the messages of an entry, in their order."""
@@ -125,7 +127,8 @@ class TableRows:
             else:
                 self.values[key] = value
             for watcher in self.watchers:
-                watcher.changed(key, value)
+                watcher.waiting[key] = value
+                watcher.arrived.set()
         # Also without a message: ``refresh`` waits for entries.
         self._arrived.set()
 
@@ -139,7 +142,7 @@ class TableRows:
         self.error = error
         self._arrived.set()
         for watcher in self.watchers:
-            watcher.end(error)
+            watcher.arrived.set()  # it finds the error
 
     async def arrival(self) -> None:
         """Wait until something arrives, or raise the error that ended the view."""
@@ -150,35 +153,28 @@ class TableRows:
         await self._arrived.wait()
 
 
+@dataclass(eq=False)  # without slots: the table refers to it weakly
 class _Changes:
     """An iterator over the changes of a table; at most one change of each key waits in it."""
 
-    def __init__(self, error: ClientError | None) -> None:
-        # By keys, in the order in which they first changed.
-        self._changed: dict[str, object] = {}
-        self._error = error
-        self._arrived = asyncio.Event()
+    rows: TableRows
+    # The new values by keys, in the order in which these first changed. The rows add to it, and
+    # then set the event.
+    waiting: dict[str, object] = field(default_factory=dict[str, object])
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> tuple[str, object]:
-        while not self._changed:
-            if isinstance(self._error, Closed):
+        while not self.waiting:
+            if isinstance(self.rows.error, Closed):
                 raise StopAsyncIteration
-            if self._error is not None:
-                raise self._error
-            self._arrived.clear()
-            await self._arrived.wait()
+            if self.rows.error is not None:
+                raise self.rows.error
+            self.arrived.clear()
+            await self.arrived.wait()
         # The oldest change first; one that came meanwhile for the same key has replaced its value
         # in place.
-        key = next(iter(self._changed))
-        return key, self._changed.pop(key)
-
-    def changed(self, key: str, value: object) -> None:
-        self._changed[key] = value
-        self._arrived.set()
-
-    def end(self, error: ClientError) -> None:
-        self._error = error
-        self._arrived.set()
+        key = next(iter(self.waiting))
+        return key, self.waiting.pop(key)

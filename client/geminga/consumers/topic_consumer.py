@@ -16,7 +16,7 @@ from geminga._channels.pending.acks import AckGroup, Position, ack_set
 from geminga._channels.registry import Channels
 from geminga.consumers.dead_letters import LetterPublisher
 from geminga.consumers.incoming.chunks import PendingChunks
-from geminga.consumers.incoming.entries import Entry, EntryOpener
+from geminga.consumers.incoming.entries import BodyOpener, Entry, EntryOpener
 from geminga.consumers.incoming.read_position import ReadPosition
 from geminga.consumers.incoming.values import ValueReader
 from geminga.consumers.options import ConsumerSettings
@@ -87,10 +87,12 @@ class TopicConsumer:
         self._queue = queue
         self._lane = Lane(self._taken)
         self._pending_chunks = PendingChunks(
-            settings.chunked_messages_max, settings.chunk_timeout_s, spec.clock
+            settings.chunked_messages_max,
+            settings.chunk_timeout_s,
+            spec.clock,
+            on_expired=self.channel.acknowledge,
+            on_dropped=self._ask_again_later,
         )
-        self._pending_chunks.on_expired = self.channel.acknowledge
-        self._pending_chunks.on_dropped = self._ask_again_later
         self._values = None if spec.schema is None else ValueReader(spec.schema)
         self._arrived_max = settings.receiver_queue_size + OVERSHOOT_MESSAGES_MAX
         # Entries that wait, in their order, until a broker has told the schema of the first one.
@@ -98,11 +100,11 @@ class TopicConsumer:
         # Does a task ask for schemas?
         self._is_learning = False
         self._channels = channels
+        decryptor = None if settings.decryption is None else Decryptor(settings.decryption)
         self._opener = EntryOpener(
             self.topic,
             self._values,
-            self._pending_chunks,
-            None if settings.decryption is None else Decryptor(settings.decryption),
+            BodyOpener(self._pending_chunks, decryptor),
             consumes_encrypted=settings.crypto_failure_action == "consume",
         )
         # Entries that were refused, and (with an ``ack_timeout_s``) those that were received and
@@ -122,7 +124,7 @@ class TopicConsumer:
         # under way.
         self._reading: ReadPosition | None = None
         if spec.start is not None:
-            self._reading = ReadPosition(spec.start, is_inclusive=spec.is_start_inclusive)
+            self._reading = ReadPosition(start=spec.start, is_inclusive=spec.is_start_inclusive)
         self._left: ReadPosition | None = None
         # The message in a batch to which the subscription was last moved. Those before it in its
         # batch are left out: by default Apache Pulsar's brokers send the whole batch.

@@ -72,7 +72,6 @@ class TopicGroup:
         self._channels.owners[self] = self.close
         try:
             topics = await self._channels.retrying(self._find_topics)
-            self._check_start(topics)
             await asyncio.gather(*self._openings(topics, self._spec))
             # A topic that was accepted may have ended while the others were being opened.
             self.check_open()
@@ -87,14 +86,14 @@ class TopicGroup:
         if self._source.can_change:
             self._refreshing = self._channels.spawn(self._refresh(), name=self._title)
 
-    def _check_start(self, topics: list[TopicName]) -> None:
+    async def _find_topics(self) -> list[TopicName]:
+        """The topics to begin with; raises ``ValueError`` where the start does not fit to them."""
+        self.check_open()  # the client may be closed between two attempts
+        topics = await self._source.topics()
         start = self._spec.start
         if len(topics) > 1 and start not in (None, EARLIEST, LATEST):
             raise ValueError(f"{len(topics)} topics have no message {start} in common to start at")
-
-    async def _find_topics(self) -> list[TopicName]:
-        self.check_open()  # the client may be closed between two attempts
-        return await self._source.topics()
+        return topics
 
     async def _refresh(self) -> None:
         """Ask again and again which topics there are, until the group ends."""

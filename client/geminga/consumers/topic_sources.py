@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from geminga._transport.connection import Connection
 from geminga._transport.http_lookup import TopicLookup
@@ -144,14 +145,14 @@ class PatternTopics:
 TopicSource = NamedTopics | PatternTopics
 
 
+@dataclass(slots=True, eq=False)
 class _Partitions:
     """How many partitions topics have, asked for many at a time."""
 
-    def __init__(self, lookup: TopicLookup) -> None:
-        self._lookup = lookup
-        # By topics, as of the last answers. 0 for a topic without partitions, which never gets any
-        # and is not asked for again.
-        self.known: dict[TopicName, int] = {}
+    lookup: TopicLookup
+    # By topics, as of the last answers. 0 for a topic without partitions, which never gets any and
+    # is not asked for again.
+    known: dict[TopicName, int] = field(default_factory=dict[TopicName, int])
 
     async def of(self, names: Sequence[TopicName]) -> list[TopicName]:
         """The names, that of a partitioned topic replaced by those of its partitions.
@@ -162,14 +163,14 @@ class _Partitions:
         to_ask = [name for name in names if name.partition_index < 0 and self.known.get(name) != 0]
         for start in range(0, len(to_ask), ASKED_AT_ONCE):
             some = to_ask[start : start + ASKED_AT_ONCE]
-            asking = [self._lookup.partitions(str(name)) for name in some]
+            asking = [self.lookup.partitions(str(name)) for name in some]
             # All are awaited, also behind one that failed: none is left running.
             answers = await asyncio.gather(*asking, return_exceptions=True)
             for name, answer in zip(some, answers, strict=True):
                 count = answer
                 if isinstance(answer, BrokerBusy):
                     # Refused because so many were asked for together: alone it is answered.
-                    count = await self._lookup.partitions(str(name))
+                    count = await self.lookup.partitions(str(name))
                 if isinstance(count, BaseException):
                     raise count
                 # Partitions never become fewer: a topic with fewer was deleted and created anew.

@@ -219,7 +219,8 @@ class Producer(Generic[ValueT]):
     @property
     def is_connected(self) -> bool:
         """Is there a broker at this moment, for every partition that was started?"""
-        return all(part.channel.is_connected for part in self._parts if part.has_started)
+        # A part that is started lazily has no attachment before its first message.
+        return all(part.channel.is_connected for part in self._parts if part.channel.attachments)
 
     # ---- sending
 

@@ -168,11 +168,6 @@ class TopicProducer:
         self._tell(Batch(None, [early.payload], [b""], callbacks=callbacks), None, error)
 
     @property
-    def has_started(self) -> bool:
-        """Has a broker accepted it?"""
-        return self._early is None
-
-    @property
     def last_sequence_id(self) -> int:
         """The sequence id of the last message that left; -1 before the first."""
         if self._next_sequence_id is not None:

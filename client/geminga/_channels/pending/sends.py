@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from geminga.errors import ClientError
@@ -35,6 +35,7 @@ class ReceiptOutOfOrder(GemingaError):
     """A receipt came for a later SEND than the oldest unconfirmed one."""
 
 
+@dataclass(slots=True, eq=False)
 class PendingSends(Generic[ContextT]):
     """A queue of ``PendingSend``, bounded by ``sends_max`` and ``bytes_max``.
 
@@ -42,15 +43,14 @@ class PendingSends(Generic[ContextT]):
     the broker lost it, and with it the order.
     """
 
-    def __init__(self, sends_max: int, bytes_max: int) -> None:
-        assert sends_max >= 1
-        self._sends_max = sends_max
-        self._bytes_max = bytes_max
-        # In the order of sending, which is that of their sequence ids; read by the owner, changed
-        # here.
-        self.sends: deque[PendingSend[ContextT]] = deque()
-        # Of all payloads in it.
-        self.payload_bytes = 0
+    sends_max: int
+    bytes_max: int
+    # In the order of sending, which is that of their sequence ids; read by the owner, changed here.
+    sends: deque[PendingSend[ContextT]] = field(
+        default_factory=deque[PendingSend[ContextT]], init=False
+    )
+    # Of all payloads in it.
+    payload_bytes: int = field(default=0, init=False)
 
     def has_room(self, payload_bytes: int) -> bool:
         """May one more SEND be added, with a payload of so many bytes? The first one always may, or
@@ -58,8 +58,8 @@ class PendingSends(Generic[ContextT]):
         if not self.sends:
             return True
         return (
-            len(self.sends) < self._sends_max
-            and self.payload_bytes + payload_bytes <= self._bytes_max
+            len(self.sends) < self.sends_max
+            and self.payload_bytes + payload_bytes <= self.bytes_max
         )
 
     def add(self, send: PendingSend[ContextT]) -> None:
