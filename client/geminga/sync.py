@@ -51,8 +51,7 @@ AsyncT = TypeVar(
     "AsyncT",
     bound=geminga.client.Client
     | producers.Producer[Any]
-    | consumers.Consumer[Any]
-    | readers.Reader[Any]
+    | consumers.TopicsReceiver[Any]
     | table_views.TableView[Any],
 )
 
@@ -131,7 +130,34 @@ class Producer(_OnLoop[producers.Producer[ValueT]], Generic[ValueT]):
         self._loop.run(self._inner.flush())
 
 
-class Consumer(_OnLoop[consumers.Consumer[ValueT]], Generic[ValueT]):
+# What ``async for`` gives messages of.
+ReceiverT = TypeVar("ReceiverT", bound=consumers.TopicsReceiver[Any])
+
+
+class _Receiver(_OnLoop[ReceiverT], Generic[ReceiverT, ValueT]):
+    """What consumers and readers have in common."""
+
+    def __iter__(self) -> Iterator[Message[ValueT]]:
+        """Receive messages, one after the other, until this is closed."""
+
+        async def following() -> Message[ValueT] | None:
+            # ``None`` at the end: asyncio's futures cannot hold an exception that ends an
+            # iteration.
+            try:
+                return await anext(self._inner)
+            except StopAsyncIteration:
+                return None
+
+        while (message := self._loop.run(following())) is not None:
+            yield message
+
+    def seek(self, to: MessageId | int | datetime) -> None:
+        """Move to a message, or to a publish time (a ``datetime``, or milliseconds since 1970-01-01
+        UTC). A consumer moves its subscription with it."""
+        self._loop.run(self._inner.seek(to))
+
+
+class Consumer(_Receiver[consumers.Consumer[ValueT], ValueT]):
     """Receives messages, as ``geminga.Consumer`` does. Made by ``Client.consumer``; closing it
     leaves the brokers, and keeps the subscription."""
 
@@ -154,11 +180,6 @@ class Consumer(_OnLoop[consumers.Consumer[ValueT]], Generic[ValueT]):
         seconds, which may be none."""
         return self._loop.run(self._inner.receive_many(max_messages, max_wait_s))
 
-    def __iter__(self) -> Iterator[Message[ValueT]]:
-        """Receive messages, one after the other, until the consumer is closed."""
-        while (message := self._loop.run(_next(self._inner))) is not None:
-            yield message
-
     def ack(self, message: Message[Any] | MessageId) -> None:
         """Acknowledge a message: it need not be delivered again. The broker learns of it soon."""
         self._loop.call(self._inner.ack, message)
@@ -175,17 +196,12 @@ class Consumer(_OnLoop[consumers.Consumer[ValueT]], Generic[ValueT]):
         """Acknowledge messages, and wait until the broker has stored that."""
         self._loop.run(self._inner.ack_confirmed(*messages, cumulative=cumulative))
 
-    def seek(self, to: MessageId | int | datetime) -> None:
-        """Move the subscription to a message, or to a publish time (a ``datetime``, or milliseconds
-        since 1970-01-01 UTC)."""
-        self._loop.run(self._inner.seek(to))
-
     def unsubscribe(self) -> None:
         """Delete the subscription, and close the consumer."""
         self._loop.run(self._inner.unsubscribe())
 
 
-class Reader(_OnLoop[readers.Reader[ValueT]], Generic[ValueT]):
+class Reader(_Receiver[readers.Reader[ValueT], ValueT]):
     """Reads topics, as ``geminga.Reader`` does. Made by ``Client.reader``."""
 
     def read(self, timeout_s: float | None = None) -> Message[ValueT]:
@@ -195,19 +211,9 @@ class Reader(_OnLoop[readers.Reader[ValueT]], Generic[ValueT]):
         """
         return self._loop.run(self._inner.read(), timeout_s)
 
-    def __iter__(self) -> Iterator[Message[ValueT]]:
-        """Read messages, one after the other, until the reader is closed."""
-        while (message := self._loop.run(_next(self._inner))) is not None:
-            yield message
-
     def has_message_available(self) -> bool:
         """Is there a message that was not read yet, here or at a broker?"""
         return self._loop.run(self._inner.has_message_available())
-
-    def seek(self, to: MessageId | int | datetime) -> None:
-        """Move the reader to a message, or to a publish time (a ``datetime``, or milliseconds since
-        1970-01-01 UTC)."""
-        self._loop.run(self._inner.seek(to))
 
 
 class TableView(_OnLoop[table_views.TableView[ValueT]], Mapping[str, ValueT], Generic[ValueT]):
@@ -230,17 +236,6 @@ class TableView(_OnLoop[table_views.TableView[ValueT]], Mapping[str, ValueT], Ge
     def refresh(self) -> None:
         """Wait until the table has everything that was published before this call."""
         self._loop.run(self._inner.refresh())
-
-
-async def _next(
-    source: consumers.Consumer[ValueT] | readers.Reader[ValueT],
-) -> Message[ValueT] | None:
-    """The next message, ``None`` at the end: asyncio's futures cannot hold an exception that ends
-    an iteration."""
-    try:
-        return await anext(source)
-    except StopAsyncIteration:
-        return None
 
 
 class Client(_OnLoop[geminga.client.Client]):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, Unpack
+from typing import Any, Generic, Self, TypeVar, Unpack, cast
 
 from geminga._channels.registry import Channels
 from geminga.errors import ClientError, ProducerQueueFull, SendTimedOut
@@ -298,7 +298,7 @@ class Producer(Generic[ValueT]):
         if self._window.is_half_full:
             self._check_open()
             free: asyncio.Future[None] = self._loop.create_future()
-            await self._wait_for_room(partial(_resolve, free), free, wants_half=True)
+            await self._wait_for_room(partial(_settle, free, None, None), free, wants_half=True)
             # The window may be free because everything in it has failed.
             self._check_open()
 
@@ -376,15 +376,15 @@ class Producer(Generic[ValueT]):
             try:
                 enter()
             except ClientError as error:
-                _fail(outcome, error)
+                _settle(outcome, None, error)
 
-        waiting = WindowWaiter(enter_in_turn, partial(_fail, outcome), wants_half)
+        waiting = WindowWaiter(enter_in_turn, partial(_settle, outcome, None), wants_half)
 
         def expire(timeout_s: float) -> None:
             # Not if it was just admitted: then the message is on its way, and has a timeout of its
             # own.
             if self._window.withdraw(waiting):
-                _fail(outcome, SendTimedOut(None, timeout_s))
+                _settle(outcome, None, SendTimedOut(None, timeout_s))
 
         # ``ready`` has no message that could time out.
         if timeout_s is not None and not wants_half:
@@ -458,21 +458,13 @@ class Producer(Generic[ValueT]):
 
 
 def _settle(
-    stored: asyncio.Future[MessageId], message_id: MessageId | None, error: ClientError | None
+    outcome: asyncio.Future[OutcomeT], result: OutcomeT | None, error: ClientError | None
 ) -> None:
-    """Report the outcome of its message to a caller of ``send``, unless it was cancelled."""
-    if message_id is None:
-        assert error is not None
-        _fail(stored, error)
-    elif not stored.done():
-        stored.set_result(message_id)
-
-
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
-
-def _fail(future: asyncio.Future[OutcomeT], error: ClientError) -> None:
-    if not future.done():
-        future.set_exception(error)
+    """Report ``result``, or the error that came instead, to a caller that waits for it."""
+    # Done before if the caller was cancelled, or timed out.
+    if outcome.done():
+        return
+    if error is None:
+        outcome.set_result(cast("OutcomeT", result))
+    else:
+        outcome.set_exception(error)
