@@ -96,6 +96,7 @@ class Producer(_OnLoop[producers.Producer[ValueT]], Generic[ValueT]):
     @property
     def last_sequence_id(self) -> int:
         """The sequence id of the last message that was sent; -1 before the first."""
+        # Read in the thread that changes it.
         return self._loop.call(lambda: self._inner.last_sequence_id)
 
     def send(self, value: ValueT | None, **options: Unpack[MessageOptions]) -> MessageId:
@@ -171,6 +172,7 @@ class Consumer(_Receiver[consumers.Consumer[ValueT], ValueT]):
 
         Raises ``TimeoutError`` when none has come after ``timeout_s`` seconds; no message is lost.
         """
+        # The loop keeps the time: a call that it cancels takes no message with it.
         return self._loop.run(self._inner.receive(), timeout_s)
 
     def receive_many(
@@ -182,6 +184,7 @@ class Consumer(_Receiver[consumers.Consumer[ValueT], ValueT]):
 
     def ack(self, message: Message[Any] | MessageId) -> None:
         """Acknowledge a message: it need not be delivered again. The broker learns of it soon."""
+        # Acknowledgements are collected, and leave together: there is nothing to wait for.
         self._loop.call(self._inner.ack, message)
 
     def ack_cumulative(self, message: Message[Any] | MessageId) -> None:
@@ -198,6 +201,7 @@ class Consumer(_Receiver[consumers.Consumer[ValueT], ValueT]):
 
     def unsubscribe(self) -> None:
         """Delete the subscription, and close the consumer."""
+        # The brokers' answers are waited for: the subscription is gone when this returns.
         self._loop.run(self._inner.unsubscribe())
 
 
@@ -228,6 +232,7 @@ class TableView(_OnLoop[table_views.TableView[ValueT]], Mapping[str, ValueT], Ge
         return self._loop.call(self._inner.__getitem__, key)
 
     def __iter__(self) -> Iterator[str]:
+        # A copy: the table changes in the loop's thread while the caller goes through its keys.
         return iter(self._loop.call(lambda: list(self._inner)))
 
     def __len__(self) -> int:
@@ -385,6 +390,7 @@ class Client(_OnLoop[geminga.client.Client]):
 def _connecting(open_client: Callable[P, Opening[geminga.client.Client]]) -> Callable[P, Client]:
     """A function that has the parameters of ``geminga.connect``, for type checkers too."""
 
+    # Each client has a thread of its own: a callback that blocks holds up one client alone.
     def connect_in_thread(*args: P.args, **options: P.kwargs) -> Client:
         """Make a client of the cluster at ``service_url``, with the options of
         ``geminga.connect``; close it by ``with`` or ``close``."""

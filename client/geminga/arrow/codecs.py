@@ -185,6 +185,7 @@ class PrimitiveCodec(Codec):
         values: list[Any] = []
         for row, payload in enumerate(payloads):
             value = None
+            # A payload of another size is noted, and null: its row keeps its place.
             if payload is not None:
                 if len(payload) == size:
                     value = load(*unpack(payload))
@@ -196,6 +197,7 @@ class PrimitiveCodec(Codec):
     def encode(self, column: pa.Array) -> list[bytes | None]:
         """Bytes. Raises ``ValueError`` for values of another type, or too large."""
         pack, dump = self._primitive.form.pack, self._primitive.dump
+        # Columns of other programs are cast first, which may fail for one value of many.
         try:
             values = self._primitive.kind.to_values(column)
             return [None if value is None else pack(*dump(value)) for value in values]

@@ -89,6 +89,7 @@ def definition_of(fields: pa.Schema | pa.StructType, name: str) -> Any:  # noqa:
     described: list[Any] = []
     for field in fields:
         kind = _type_of(field.type, f"{name}.{field.name}")
+        # Null stands first: Avro takes a default for one of the first branch of a union.
         if field.nullable:
             described.append({"name": field.name, "type": ["null", kind], "default": None})
         else:
@@ -105,6 +106,7 @@ def _type_of(kind: pa.DataType, where: str) -> Any:  # noqa: ANN401 - JSON
 
     if kind in _AVRO_TYPES:
         return _AVRO_TYPES[kind]
+    # Other resolutions are cast to that of the definition when rows are written.
     if pa.types.is_timestamp(kind):
         return _AVRO_TYPES[LOCAL_US if kind.tz is None else UTC_US]
     if pa.types.is_time(kind):
@@ -139,6 +141,7 @@ class PayloadEncoder(BytesSchema):
         super().__init__(info)
         self._codec = codec_of(info, columns.names)
         self._is_record = isinstance(self._codec, RecordCodec | KeyValueCodec)
+        # A codec of single values takes one column; there is no record that could name several.
         if not self._is_record and len(columns) != 1:
             raise ValueError(
                 f"{'bytes' if info is None else info.type.name} are made of one column, and not of "

@@ -154,6 +154,7 @@ class Consumer(TopicsReceiver[ValueT]):
 
     def is_active_in(self, topic: str) -> bool:
         """Is this the active consumer in ``topic``, the whole name of a topic or partition?"""
+        # A topic that has left the consumer since is no error: it is active there no more.
         known = self._topics.by_topic.get(topic)
         return known is not None and known.channel.is_active
 
@@ -206,6 +207,7 @@ class Consumer(TopicsReceiver[ValueT]):
         messages are acknowledged. Raises ``NotAcknowledgeable`` for the id of a message of another
         topic or in a batch of unknown size, or the error that ended the consumer.
         """
+        # HOT: the channel only collects it, and no coroutine is made.
         topic = self._topics.topic_of(message)
         topic.acknowledge(message, topic.channel)
 
@@ -288,6 +290,7 @@ class Consumer(TopicsReceiver[ValueT]):
 
         Raises ``ClientError``, and ``ValueError`` if there are more topics (``last_message_ids``).
         """
+        # Of a partitioned topic each partition has its own: they have no order among each other.
         ids = await self.last_message_ids()
         if len(ids) != 1:
             raise ValueError(f"the consumer has {len(ids)} topics: ask for last_message_ids")
@@ -299,6 +302,7 @@ class Consumer(TopicsReceiver[ValueT]):
         Raises ``ClientError``.
         """
         self._topics.check_open()
+        # A copy: a topic whose channel ends may leave the group meanwhile.
         topics = list(self._topics.by_topic.values())
         await asyncio.gather(*[topic.channel.unsubscribe() for topic in topics])
         await self.close()

@@ -63,5 +63,6 @@ class Reader(TopicsReceiver[ValueT]):
         # What is here needs no broker's word.
         if len(self._queue):
             return True
+        # All at a time: a broker that does not answer must not keep the others waiting.
         topics = list(self._topics.by_topic.values())
         return any(await asyncio.gather(*[topic.has_more() for topic in topics]))

@@ -60,6 +60,7 @@ class Decryptor:
 
         Raises ``DecryptionFailed``, and ``UnreadableMessage`` without the package ``cryptography``.
         """
+        # A payload has its data key once for each reader, of which this client is one.
         reasons: list[str] = []
         for wrapped in metadata.encryption_keys:
             try:

@@ -37,6 +37,7 @@ class AvroSchema(Generic[RecordT]):
         a definition that Avro does not accept, ``MissingExtra``."""
         self._record = record
         self._kind: Kind | None = None if definition is not None else kind_of(record)
+        # The schema as its text has it; parsed, records have their full names.
         self._definition: Any = definition if self._kind is None else self._kind.definition
         self._parsed = parse(self._definition)
         self.schema_info = SchemaInfo(
@@ -174,6 +175,7 @@ def _defined(kind: Any, records: Mapping[str, Any]) -> Any:  # noqa: ANN401 - as
 
 
 def _short(name: str) -> str:
+    """The name without its namespace."""
     return name.rpartition(".")[2]
 
 

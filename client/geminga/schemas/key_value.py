@@ -97,6 +97,7 @@ class KeyValueSchema(Generic[KeyT, ValueT]):
 
         Raises ``ValueError`` for a schema that cannot be used, and so does what it returns.
         """
+        # Once for each version of the topic's schema, and not for each payload.
         key_info, value_info = parts_of(writer)
         readers = _reader(self._key, key_info), _reader(self._value, value_info)
 
@@ -114,6 +115,7 @@ class KeyValueSchema(Generic[KeyT, ValueT]):
 
 
 def _reader(schema: Schema[Any], writer: SchemaInfo) -> Callable[[bytes], Any]:
+    # Most schemas read every version alike: these have no such method.
     reader_of: Callable[[SchemaInfo], Callable[[bytes], Any]] | None
     reader_of = getattr(schema, "reader_of", None)
     return schema.decode if reader_of is None else reader_of(writer)

@@ -58,6 +58,7 @@ class StringSchema(_Primitive[str]):
 
     def encode(self, value: str, /) -> bytes:
         """UTF-8. Raises ``TypeError``, or ``ValueError`` for lone surrogates."""
+        # ``UnicodeEncodeError`` is a ``ValueError``.
         return _checked(value, str).encode()
 
     def decode(self, payload: bytes, /) -> str:
@@ -68,6 +69,7 @@ class StringSchema(_Primitive[str]):
 class _Number(_Primitive[ValueT]):
     """One number of a fixed size."""
 
+    # The type and the byte order of the number.
     _form: ClassVar[Struct]
 
     def decode(self, payload: bytes, /) -> ValueT:
@@ -134,6 +136,7 @@ class _Real(_Number[float]):
     def encode(self, value: float, /) -> bytes:
         """The number in its fixed size. Raises ``TypeError``, or ``ValueError`` where it is too
         large."""
+        # Whole numbers as well, as everywhere in Python.
         try:
             return self._form.pack(_checked(value, (float, int)))
         except (error, OverflowError) as wrong:
@@ -158,6 +161,7 @@ class _Milliseconds(_Primitive[datetime]):
     def encode(self, value: datetime, /) -> bytes:
         """Milliseconds since 1970. Raises ``TypeError``, or ``ValueError`` for a value without a
         time zone."""
+        # Rounded down to the millisecond, also before 1970.
         return _INT64.pack((_aware(value) - EPOCH) // MS)
 
     def decode(self, payload: bytes, /) -> datetime:
@@ -185,6 +189,7 @@ class TimeSchema(_Primitive[time]):
 
     def encode(self, value: time, /) -> bytes:
         """Milliseconds since midnight. Raises ``TypeError``."""
+        # A time zone is left out: the type has none.
         return _INT64.pack(_microseconds(_checked(value, time)) // MICROSECONDS_A_MS)
 
     def decode(self, payload: bytes, /) -> time:
@@ -220,6 +225,7 @@ class LocalDateSchema(_Primitive[date]):
 
     def encode(self, value: date, /) -> bytes:
         """Days since 1970. Raises ``TypeError``."""
+        # A ``datetime`` is a date too: its time of day is left out.
         return _INT64.pack(_checked(value, date).toordinal() - EPOCH_DAY)
 
     def decode(self, payload: bytes, /) -> date:
@@ -252,6 +258,7 @@ class LocalDateTimeSchema(_Primitive[datetime]):
     def encode(self, value: datetime, /) -> bytes:
         """Days since 1970, and nanoseconds since midnight. Raises ``TypeError``, or ``ValueError``
         for a value with a time zone."""
+        # Its time zone could not be stored, and would be lost in silence.
         if _checked(value, datetime).tzinfo is not None:
             raise ValueError(f"{value} should have no time zone, as local times have none")
         nanoseconds = _microseconds(value.time()) * NS_A_MICROSECOND
@@ -274,6 +281,7 @@ def _checked(value: ValueT, kind: type[ValueT] | tuple[type[object], ...]) -> Va
 
 def _unpacked(form: Struct, payload: bytes) -> tuple[Any, ...]:
     """The numbers of a payload; raises ``ValueError`` unless it has just their size."""
+    # ``unpack`` would raise an error of its own, which is no ``ValueError``.
     if len(payload) != form.size:
         raise ValueError(f"the payload should have {form.size} bytes, and has {len(payload)}")
     return form.unpack(payload)
@@ -286,6 +294,7 @@ def _aware(value: datetime) -> datetime:
 
 
 def _moment(number: int, unit: timedelta) -> datetime:
+    # Java's values reach beyond the years 1 to 9999 of ``datetime``.
     try:
         return EPOCH + number * unit
     except OverflowError as wrong:
@@ -293,6 +302,7 @@ def _moment(number: int, unit: timedelta) -> datetime:
 
 
 def _day(number: int) -> date:
+    # Python counts days from the year 1, where day 1 is the first.
     try:
         return date.fromordinal(number + EPOCH_DAY)
     except (OverflowError, ValueError) as wrong:
@@ -306,6 +316,7 @@ def _microseconds(value: time) -> int:
 
 
 def _time_of_day(microseconds: int) -> time:
+    # The end of a day is no time of it, but midnight of the next day.
     if not 0 <= microseconds < 24 * SECONDS_A_HOUR * MICROSECONDS_A_SECOND:
         raise ValueError(f"{microseconds} microseconds are no time of day")
     seconds, part = divmod(microseconds, MICROSECONDS_A_SECOND)
