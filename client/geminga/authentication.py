@@ -11,7 +11,6 @@ import asyncio
 import base64
 import inspect
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -88,17 +87,21 @@ class _OneStepExchange:
         return await self.begin()
 
 
-class _OneStep(ABC):
+class _OneStep:
     """A method of authentication whose exchanges have one step."""
+
+    # What CONNECT carries, where it is always the same.
+    _credentials: bytes = b""
 
     def exchange(self, host: str) -> AuthenticationExchange:
         """Begin with the broker at ``host``."""
         del host  # every broker is shown the same
         return _OneStepExchange(self._show)
 
-    @abstractmethod
     async def _show(self, refused: bytes | None) -> bytes:
         """The credentials to show, other ones than ``refused`` where there are others."""
+        del refused
+        return self._credentials
 
 
 class Token(_OneStep):
@@ -140,24 +143,17 @@ class Basic(_OneStep):
         """What lookups over HTTP carry."""
         return {"Authorization": f"Basic {base64.b64encode(self._credentials).decode()}"}
 
-    async def _show(self, refused: bytes | None) -> bytes:
-        del refused
-        return self._credentials
-
 
 class MutualTls(_OneStep):
     """The client's certificate: ``connect(url, tls=Tls(certificate_file=...),
     authentication=MutualTls())``."""
 
+    # Brokers look at the certificate, and CONNECT carries nothing.
     name = "tls"
 
     async def http_headers(self) -> Mapping[str, str]:
         """None: the TLS handshake of the connection shows the certificate."""
         return {}
-
-    async def _show(self, refused: bytes | None) -> bytes:
-        del refused
-        return b""  # brokers look at the certificate, and at nothing that CONNECT carries
 
 
 class OAuth2:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import pyarrow as pa
@@ -72,6 +72,7 @@ class ColumnSelection:
         return cls(info, bad_records, schema, [name for name in names if name not in others])
 
 
+@dataclass(slots=True, eq=False)
 class Rows:
     """The rows of one record batch, while it is being filled.
 
@@ -79,20 +80,19 @@ class Rows:
     twice; cutting them out one by one would make an object of each.
     """
 
-    def __init__(self, topic: TopicName) -> None:
-        self.metadata = MetadataRows(str(topic), topic.partition_index)
-        # The versions of the topic's schema, in the order of the rows.
-        self.versions: list[VersionRun] = []
-        # Why rows have no value, and the payloads that could not be read; by row.
-        self.errors: Errors = {}
-        self.corrupt: dict[int, bytes | None] = {}
-        # Rows whose value is null, whatever their payload is.
-        self.null_rows: list[int] = []
-        # The bodies of entries, and how many bytes they have together.
-        self._contents: list[bytes] = []
-        self.content_bytes = 0
-        # The start and the end of each payload in the joined bodies.
-        self._bounds = array("i")
+    metadata: MetadataRows
+    # The versions of the topic's schema, in the order of the rows.
+    versions: list[VersionRun] = field(default_factory=list[VersionRun])
+    # Why rows have no value, and the payloads that could not be read; by row.
+    errors: Errors = field(default_factory=dict[int, str])
+    corrupt: dict[int, bytes | None] = field(default_factory=dict[int, bytes | None])
+    # Rows whose value is null, whatever their payload is.
+    null_rows: list[int] = field(default_factory=list[int])
+    # The bodies of entries, and how many bytes they have together.
+    _contents: list[bytes] = field(default_factory=list[bytes], init=False)
+    content_bytes: int = field(default=0, init=False)
+    # The start and the end of each payload in the joined bodies.
+    _bounds: array[int] = field(default_factory=lambda: array("i"), init=False)
 
     @property
     def count(self) -> int:

@@ -18,8 +18,9 @@ from geminga.consumers.dead_letters import (
 )
 from geminga.consumers.options import ConsumerSettings
 from geminga.consumers.reader import Reader
-from geminga.consumers.receiver_queue import Inbox, ReceiverQueue
-from geminga.consumers.table_view import TableRows, TableView
+from geminga.consumers.receiver_queue import ReceiverQueue
+from geminga.consumers.table_rows import Inbox, TableRows
+from geminga.consumers.table_view import TableView
 from geminga.consumers.topic_consumer import SubscriptionSpec
 from geminga.consumers.topic_group import TopicGroup
 from geminga.consumers.topic_sources import NamedTopics, PatternTopics, TopicSource

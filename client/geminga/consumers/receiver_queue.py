@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 from geminga.errors import ClientError
 from geminga.messages import Message
@@ -29,22 +29,6 @@ class Lane:
     # Called with messages that leave the lane together.
     on_taken: Callable[[Sequence[Message[Any]]], None]
     messages: deque[Message[Any]] = field(default_factory=deque[Message[Any]])
-
-
-class Inbox(Protocol):
-    """Takes in the messages of all topics of one consumer: a receiver queue, or a table's rows."""
-
-    def put(self, lane: Lane, messages: Sequence[Message[Any]]) -> None:
-        """Take in the messages of an entry that arrived for a lane; there may be none."""
-        ...
-
-    def clear(self, lane: Lane) -> int:
-        """Drop the messages of a lane; says how many they were."""
-        ...
-
-    def end(self, error: ClientError) -> None:
-        """Note that nothing more will arrive."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +68,7 @@ class ReceiverQueue:
         return self._messages
 
     def put(self, lane: Lane, messages: Sequence[Message[Any]]) -> None:
-        """Take in the messages of an entry that arrived for a lane."""
+        """Take in the messages of an entry that arrived for a lane; there may be none."""
         if not messages:
             return
         if not lane.messages:

@@ -20,8 +20,9 @@ from geminga.consumers.incoming.entries import BodyOpener, Entry, EntryOpener
 from geminga.consumers.incoming.read_position import ReadPosition
 from geminga.consumers.incoming.values import ValueReader
 from geminga.consumers.options import ConsumerSettings
-from geminga.consumers.receiver_queue import Inbox, Lane
+from geminga.consumers.receiver_queue import Lane
 from geminga.consumers.redelivery import RedeliveryTimer
+from geminga.consumers.table_rows import Inbox
 from geminga.crypto.decryption import Decryptor
 from geminga.errors import ClientError, DecryptionFailed, NotAcknowledgeable
 from geminga.message_ids import MessageId, to_proto
@@ -87,12 +88,10 @@ class TopicConsumer:
         self._queue = queue
         self._lane = Lane(self._taken)
         self._pending_chunks = PendingChunks(
-            settings.chunked_messages_max,
-            settings.chunk_timeout_s,
-            spec.clock,
-            on_expired=self.channel.acknowledge,
-            on_dropped=self._ask_again_later,
+            settings.chunked_messages_max, settings.chunk_timeout_s, spec.clock
         )
+        self._pending_chunks.on_expired = self.channel.acknowledge
+        self._pending_chunks.on_dropped = self._ask_again_later
         self._values = None if spec.schema is None else ValueReader(spec.schema)
         self._arrived_max = settings.receiver_queue_size + OVERSHOOT_MESSAGES_MAX
         # Entries that wait, in their order, until a broker has told the schema of the first one.
@@ -101,12 +100,9 @@ class TopicConsumer:
         self._is_learning = False
         self._channels = channels
         decryptor = None if settings.decryption is None else Decryptor(settings.decryption)
-        self._opener = EntryOpener(
-            self.topic,
-            self._values,
-            BodyOpener(self._pending_chunks, decryptor),
-            consumes_encrypted=settings.crypto_failure_action == "consume",
-        )
+        bodies = BodyOpener(self._pending_chunks, decryptor)
+        consumes_encrypted = settings.crypto_failure_action == "consume"
+        self._opener = EntryOpener(self.topic, self._values, bodies, consumes_encrypted)
         # Entries that were refused, and (with an ``ack_timeout_s``) those that were received and
         # not acknowledged: both are asked for again when their time has come.
         self._nacks = RedeliveryTimer(NACK_GRANULARITY_S, self._redeliver)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from geminga._channels.registry import Channels
-from geminga.consumers.receiver_queue import Inbox
+from geminga.consumers.table_rows import Inbox
 from geminga.consumers.topic_consumer import SubscriptionSpec, TopicConsumer
 from geminga.consumers.topic_sources import TopicSource
 from geminga.errors import BrokerRefused, ClientError, Closed, NotAcknowledgeable

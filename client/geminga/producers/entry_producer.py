@@ -104,7 +104,8 @@ class EntryProducer(AsyncClosable):
         if self._error is None and self._window.is_full:
             await self._wait_for_room()
         # After the wait: the producer may have ended meanwhile.
-        self._check()
+        if self._error is not None:
+            raise self._error
         first: MessageAttributes | None = None
         if attributes[0]:
             # For the metadata of the entry: all attributes of a single message, the key of a batch.
@@ -140,7 +141,9 @@ class EntryProducer(AsyncClosable):
         """Wait until everything sent before is stored. Raises the error that ended the producer."""
         if self._error is None:
             await self._part.flush()
-        self._check()
+        # One that is waited for may be the one that fails.
+        if self._error is not None:
+            raise self._error
 
     def _settled(
         self, messages: int, message_id: MessageId | None, error: ClientError | None
@@ -163,10 +166,6 @@ class EntryProducer(AsyncClosable):
             self._part.channel.leave()
             self._part.channel.end(error)
             self._window.end(error)
-
-    def _check(self) -> None:
-        if self._error is not None:
-            raise self._error
 
     async def close(self) -> None:
         """Wait up to ``close_timeout_s`` for the receipts of what was sent, then leave the broker.

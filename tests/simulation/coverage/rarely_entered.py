@@ -17,7 +17,7 @@ RARELY: frozenset[str] = frozenset(
         "geminga.consumers.entry_reader:EntryReader._wait:except TimeoutError",
         "geminga.consumers.entry_reader:EntryReader.open:except BaseException",
         "geminga.consumers.factory:ConsumerFactory.reader:except BaseException",
-        "geminga.consumers.table_view:TableRows.arrival:raise self.error",
+        "geminga.consumers.table_rows:TableRows.arrival:raise self.error",
         "geminga.producers.producer:Producer._watch_partitions:except ClientError",
         "geminga.producers.topic_producer:TopicProducer._start:except ClientError",
         "geminga_autorecovery.removal.bookie_recovery:_Recovery._move:except LedgerError",

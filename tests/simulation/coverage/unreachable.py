@@ -55,7 +55,7 @@ UNREACHABLE: dict[str, str] = {
     "geminga.consumers.incoming.entries:BodyOpener.open:raise DecryptionFailed": CRYPTO,
     "geminga.consumers.incoming.entries:EntryOpener.open:except DecryptionFailed": CRYPTO,
     "geminga.consumers.entry_reader:EntryReader._arrived": WIRE,
-    "geminga.consumers.table_view:TableRows.put": CODE,
+    "geminga.consumers.table_rows:TableRows.put": CODE,
     "geminga.consumers.topic_consumer:TopicConsumer.acknowledge": MISUSE,
     "geminga.consumers.topic_consumer:TopicConsumer.acknowledge_up_to": MISUSE,
     "geminga.consumers.topic_group:TopicGroup._join": CODE,
