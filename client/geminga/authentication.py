@@ -98,6 +98,10 @@ class _OneStep:
         del host  # every broker is shown the same
         return _OneStepExchange(self._show)
 
+    async def http_headers(self) -> Mapping[str, str]:
+        """What lookups over HTTP carry."""
+        return {"Authorization": f"Bearer {(await self._show(None)).decode()}"}
+
     async def _show(self, refused: bytes | None) -> bytes:
         """The credentials to show, other ones than ``refused`` where there are others."""
         del refused
@@ -116,10 +120,6 @@ class Token(_OneStep):
 
     def __init__(self, token: str | Callable[[], str | Awaitable[str]]) -> None:
         self._token = token
-
-    async def http_headers(self) -> Mapping[str, str]:
-        """What lookups over HTTP carry."""
-        return {"Authorization": f"Bearer {(await self._show(None)).decode()}"}
 
     async def _show(self, refused: bytes | None) -> bytes:
         del refused
@@ -156,7 +156,7 @@ class MutualTls(_OneStep):
         return {}
 
 
-class OAuth2:
+class OAuth2(_OneStep):
     """Tokens from an OAuth 2.0 authorization server, by client credentials (RFC 6749, 4.4):
 
         OAuth2("https://issuer.example", "client-id", "secret", audience="urn:pulsar")
@@ -196,15 +196,6 @@ class OAuth2:
         # Of many connections that are opened at the same time, one fetches the token for all.
         self._lock = asyncio.Lock()
 
-    def exchange(self, host: str) -> AuthenticationExchange:
-        """Begin with the broker at ``host``."""
-        del host
-        return _OneStepExchange(self.token)
-
-    async def http_headers(self) -> Mapping[str, str]:
-        """What lookups over HTTP carry."""
-        return {"Authorization": f"Bearer {(await self.token()).decode()}"}
-
     async def token(self, refused: bytes | None = None) -> bytes:
         """A token that is not about to expire, and is another one than ``refused``."""
         loop = asyncio.get_running_loop()
@@ -221,6 +212,8 @@ class OAuth2:
                 self._token = str(issued["access_token"]).encode()
                 self._replace_at_s = loop.time() + _USED_UP * life_s
             return self._token
+
+    _show = token
 
     async def _ask(self, request: HttpRequest, wanted: str) -> dict[str, Any]:
         """The JSON object that answers ``request``, with ``wanted`` in it."""

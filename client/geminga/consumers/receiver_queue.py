@@ -41,6 +41,7 @@ class _BatchReceive:
     data_bytes: int
 
 
+@dataclass(slots=True, eq=False)
 class ReceiverQueue:
     """Holds what brokers send, which are no more messages than the topics of its lanes grant.
 
@@ -48,21 +49,23 @@ class ReceiverQueue:
     message is ever on its way to a caller, so that none is lost with a caller that is cancelled.
     """
 
-    def __init__(self) -> None:
-        # The lanes with messages, the next one first.
-        self._ready: deque[Lane] = deque()
-        # Of all lanes together.
-        self._messages = 0
-        self._data_bytes = 0
-        # Callers that wait for one message, in their order: each future is done with whether there
-        # is a message for it, or the queue has ended. A list, because few wait at the same time and
-        # an empty deque takes 0.7 KB more.
-        self._waiting: list[asyncio.Future[bool]] = []
-        # Callers that were woken and have not run yet; each will take one message.
-        self._woken = 0
-        self._batch_receives: list[_BatchReceive] = []
-        self._taken_in_a_row = 0
-        self._end: ClientError | None = None
+    # The lanes with messages, the next one first.
+    _ready: deque[Lane] = field(default_factory=deque[Lane], init=False)
+    # Of all lanes together.
+    _messages: int = field(default=0, init=False)
+    _data_bytes: int = field(default=0, init=False)
+    # Callers that wait for one message, in their order: each future is done with whether there is a
+    # message for it, or the queue has ended. A list, because few wait at the same time and an empty
+    # deque takes 0.7 KB more.
+    _waiting: list[asyncio.Future[bool]] = field(
+        default_factory=list[asyncio.Future[bool]], init=False
+    )
+    # Callers that were woken and have not run yet; each will take one message.
+    _woken: int = field(default=0, init=False)
+    _batch_receives: list[_BatchReceive] = field(default_factory=list[_BatchReceive], init=False)
+    _taken_in_a_row: int = field(default=0, init=False)
+    # Why nothing more arrives.
+    _end: ClientError | None = field(default=None, init=False)
 
     def __len__(self) -> int:
         return self._messages

@@ -136,9 +136,12 @@ class OpenBatches:
         """Put a message into its batch. ``has_room`` and ``may_be_numbered`` were asked."""
         batch = self._newest
         if batch is None or self.batching.by_key:
-            key = None
+            key: str | bytes | None = None
             if self.batching.by_key and attributes is not None:
-                key = attributes.batch_key
+                # The ordering key, where there is one: Key_Shared subscriptions go by it.
+                key = attributes.partition_key
+                if attributes.ordering_key is not None:
+                    key = attributes.ordering_key
             batch = self.batches.get(key)
             if batch is None:
                 batch = self.batches[key] = Batch(attributes)
