@@ -85,23 +85,24 @@ def fields_of(definition: Definition) -> tuple[dict[str, Kind], Definition]:
     return kinds.outermost, whole.definition
 
 
-def _plain(name: str, kind: pa.DataType) -> Kind:
-    return Kind(name, kind, kind, kind)
+def plain_kind(definition: Definition, kind: pa.DataType) -> Kind:
+    """The kind of values that Arrow takes as they are; ``None`` for one that is not Avro's."""
+    return Kind(definition, kind, kind, kind)
 
 
 # Spark's type of times has nanoseconds.
 _TIME_US, TIME = pa.time64("us"), pa.time64("ns")
 _PRIMITIVES: Mapping[str, Kind] = {
-    "null": _plain("null", pa.null()),
-    "boolean": _plain("boolean", pa.bool_()),
-    "int": _plain("int", pa.int32()),
-    "long": _plain("long", pa.int64()),
-    "float": _plain("float", pa.float32()),
-    "double": _plain("double", pa.float64()),
-    "string": _plain("string", pa.string()),
+    "null": plain_kind("null", pa.null()),
+    "boolean": plain_kind("boolean", pa.bool_()),
+    "int": plain_kind("int", pa.int32()),
+    "long": plain_kind("long", pa.int64()),
+    "float": plain_kind("float", pa.float32()),
+    "double": plain_kind("double", pa.float64()),
+    "string": plain_kind("string", pa.string()),
     # JSON has no bytes: Java's clients write them in Base64.
     "bytes": replace(
-        _plain("bytes", pa.binary()),
+        plain_kind("bytes", pa.binary()),
         from_json=lambda text: base64.b64decode(text, validate=True),
         to_json=lambda content: base64.b64encode(content).decode(),
     ),
