@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, Unpack, cast
+from typing import Any, Generic, TypeVar, Unpack, cast
 
 from geminga._channels.registry import Channels
 from geminga.errors import ClientError, ProducerQueueFull, SendTimedOut
+from geminga.lifecycle import AsyncClosable
 from geminga.message_ids import MessageId
 from geminga.producers.options import MessageOptions, ProducerSettings, attributes_of
 from geminga.producers.outgoing.attributes import MessageAttributes
@@ -39,7 +40,7 @@ TURN_BYTES = 128 * 1024
 TURN_MESSAGES = 100
 
 
-class Producer(Generic[ValueT]):
+class Producer(AsyncClosable, Generic[ValueT]):
     """Publishes messages to a topic. Made by ``Client.producer``; closed by ``close``, by
     ``async with``, or by the client:
 
@@ -440,9 +441,6 @@ class Producer(Generic[ValueT]):
             # First, or it might open partitions that nothing closes.
             self._watch.cancel()
         await asyncio.gather(*[part.close() for part in self._parts])
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(
         self,
