@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, TypeVar, Unpack, cast
+from typing import Any, Generic, TypeVar, Unpack
 
 from geminga._channels.registry import Channels
 from geminga.errors import ClientError, ProducerQueueFull, SendTimedOut
@@ -463,6 +463,6 @@ def _settle(
     if outcome.done():
         return
     if error is None:
-        outcome.set_result(cast("OutcomeT", result))
+        outcome.set_result(result)  # type: ignore[arg-type]  # there is one where no error came
     else:
         outcome.set_exception(error)
