@@ -153,12 +153,14 @@ def geminga_namespace(_geminga_namespaces: Namespaces) -> Iterator[str]:
     """
     name = _geminga_namespaces.create()
     yield name
+    # Deleted in the background, if at all: the next test does not wait for it.
     _geminga_namespaces.give_back(name)
 
 
 @pytest.fixture
 def geminga_client() -> None:
     """A client of the shared cluster, open until the test ends; needs pytest-asyncio."""
+    # Only reached without pytest-asyncio: see ``pytest_configure``.
     pytest.fail("geminga_client needs pytest-asyncio: pip install pytest-asyncio", pytrace=False)
 
 
@@ -190,6 +192,7 @@ def _end(request: pytest.FixtureRequest, clusters: list[StandaloneProcess]) -> N
     """Stop the clusters and remove their data, which is large; after a failed test it is kept."""
     with ExitStack() as ending:  # a cluster that does not stop does not keep the others running
         for cluster in clusters:
+            # Called in the reverse order: a cluster is stopped, and its data removed then.
             if not request.session.testsfailed:
                 ending.callback(cluster.remove_data)
             ending.callback(cluster.stop)

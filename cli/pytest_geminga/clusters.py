@@ -36,10 +36,13 @@ FUNCTIONS_WORKER = "--functions-worker"
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
 RESTART_TIMEOUT_S = 90.0
+# Between two looks at ``endpoints.json``.
 POLL_S = 0.02
+# 0 is any free port; ``endpoints.json`` says which one it was.
 FREE_PORTS = (
     *("--broker-port", "0", "--web-port", "0", "--bookie-port", "0", "--zookeeper-port", "0"),
 )
+# Where a broker serves REST unless it is told otherwise.
 WEB_PORT = 8080
 # A requirement of the extra ``server``, in the metadata of our distribution.
 OF_SERVERS = re.compile(r"^([\w.-]+).*;.*extra *== *['\"]server['\"]")
@@ -56,6 +59,7 @@ class RunningCluster:
     @classmethod
     def of(cls, service_url: str, web_url: str | None) -> Self:
         """The cluster at ``service_url``; without ``web_url``, its REST is on the first host."""
+        # Any broker answers REST for the whole cluster.
         host = urlsplit(service_url.partition(",")[0]).hostname or ""
         shown = f"[{host}]" if ":" in host else host
         return cls(service_url, (web_url or f"http://{shown}:{WEB_PORT}").rstrip("/"))
@@ -114,6 +118,7 @@ def lifeline() -> int:
     The kernel closes that end when this process ends, even if it is killed. Each cluster then stops
     by itself.
     """
+    # The other end is a plain number, which nothing closes before this process ends.
     entrance, _ = os.pipe()
     return entrance
 
@@ -215,6 +220,7 @@ class StandaloneProcess(LocalCluster):
 
     def pid_of(self, part: str) -> int:
         """The process id of ``broker``, ``bookie`` or ``zookeeper``."""
+        # Read anew each time: a part that was started again has another one.
         return int(self.endpoints[part]["pid"])
 
     def metrics_url(self, part: str) -> str:

@@ -94,6 +94,7 @@ def delete(web_url: str, name: str) -> None:
 
     Raises ``RestRefused``, ``OSError``, ``HTTPException``.
     """
+    # A connection of its own: this runs in another thread than the tests.
     with closing(_connect(web_url)) as connection:
         try:
             _request(connection, "DELETE", f"{NAMESPACES}/{name}?force=true")
@@ -112,6 +113,7 @@ def delete(web_url: str, name: str) -> None:
 
 
 def _connect(web_url: str) -> HTTPConnection:
+    # Python's own, and no library: the plugin must not bring packages into users' environments.
     url = urlsplit(web_url)
     kind = HTTPSConnection if url.scheme == "https" else HTTPConnection
     return kind(url.netloc, timeout=TIMEOUT_S)
@@ -125,6 +127,7 @@ def replicate(web_urls: Mapping[str, str]) -> None:
     names = json.dumps(list(web_urls))
     for web_url in web_urls.values():
         with closing(_connect(web_url)) as connection:
+            # The tenant first: a namespace is replicated only to clusters that its tenant may use.
             tenant = f'{{"allowedClusters": {names}}}'
             _request(connection, "POST", f"/admin/v2/tenants/{TENANT}", tenant)
             namespace = f"{NAMESPACES}/{TENANT}/default"

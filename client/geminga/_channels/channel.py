@@ -104,8 +104,8 @@ class Channel(ABC):
 
     @abstractmethod
     def _directory(self, connection: Connection) -> MutableMapping[int, Any]:
-        """Where a connection finds the channels of this kind, by their ids. It hands over what the
-        broker sends to a channel for as long as that is in here."""
+        """Where a connection finds the channels of this kind, by their ids: it hands a channel what
+        the broker sends to it, as long as the channel is in there."""
 
     @abstractmethod
     def _attach_command(self) -> BaseCommand:

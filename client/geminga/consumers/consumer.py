@@ -61,6 +61,7 @@ class TopicsReceiver(AsyncClosable, Generic[ValueT]):
 
         Raises the ``ClientError`` that ended it.
         """
+        # HOT: as in ``Consumer.receive``.
         try:
             return self._queue.get_ready() or await self._queue.get()
         except Closed:
