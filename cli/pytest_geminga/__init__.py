@@ -64,6 +64,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Replace ``geminga_client`` by the real fixture if pytest-asyncio is in use."""
+    # The name under which pytest-asyncio registers itself.
     if config.pluginmanager.has_plugin("asyncio"):
         config.pluginmanager.import_plugin("pytest_geminga.client")
 
@@ -83,6 +84,7 @@ def geminga_standalone(
     if service_url:
         yield RunningCluster.of(service_url, request.config.getoption("--geminga-web-url"))
         return
+    # A directory within the new one: the log is written beside the data.
     cluster = _start(request, tmp_path_factory.mktemp("geminga_standalone") / "data")
     yield cluster
     _end(request, [cluster])
@@ -121,6 +123,7 @@ def geminga_geo(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Star
 
         data = tmp_path / f"geminga_geo_{len(started)}"
         names = [f"cluster-{number}" for number in range(1, count + 1)]
+        # One supervisor runs all of them, each in a directory of its own name.
         words = ("--geo", ",".join(names), *SMALL)
         started.append(_start(request, data, *words, module=CLUSTER_UP))
         clusters = [GeoCluster(data / name, name) for name in names]
@@ -150,12 +153,14 @@ def geminga_namespace(_geminga_namespaces: Namespaces) -> Iterator[str]:
     """
     name = _geminga_namespaces.create()
     yield name
+    # Deleted in the background, if at all: the next test does not wait for it.
     _geminga_namespaces.give_back(name)
 
 
 @pytest.fixture
 def geminga_client() -> None:
     """A client of the shared cluster, open until the test ends; needs pytest-asyncio."""
+    # Only reached without pytest-asyncio: see ``pytest_configure``.
     pytest.fail("geminga_client needs pytest-asyncio: pip install pytest-asyncio", pytrace=False)
 
 
@@ -177,6 +182,7 @@ def _start(
             "or name a running cluster with --geminga-url",
             pytrace=False,
         )
+    # ``geminga_args`` are options of a standalone, which other modules may not have.
     given: list[str] = [] if module else request.config.getini("geminga_args")
     words = (*THROW_AWAY, *given, *arguments)
     return StandaloneProcess.start(data, *words, module=module or STANDALONE)
@@ -186,6 +192,7 @@ def _end(request: pytest.FixtureRequest, clusters: list[StandaloneProcess]) -> N
     """Stop the clusters and remove their data, which is large; after a failed test it is kept."""
     with ExitStack() as ending:  # a cluster that does not stop does not keep the others running
         for cluster in clusters:
+            # Called in the reverse order: a cluster is stopped, and its data removed then.
             if not request.session.testsfailed:
                 ending.callback(cluster.remove_data)
             ending.callback(cluster.stop)

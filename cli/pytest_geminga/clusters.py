@@ -16,12 +16,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 # What Python runs: the module, then its first arguments.
@@ -36,39 +36,30 @@ FUNCTIONS_WORKER = "--functions-worker"
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
 RESTART_TIMEOUT_S = 90.0
+# Between two looks at ``endpoints.json``.
 POLL_S = 0.02
+# 0 is any free port; ``endpoints.json`` says which one it was.
 FREE_PORTS = (
     *("--broker-port", "0", "--web-port", "0", "--bookie-port", "0", "--zookeeper-port", "0"),
 )
+# Where a broker serves REST unless it is told otherwise.
 WEB_PORT = 8080
 # A requirement of the extra ``server``, in the metadata of our distribution.
 OF_SERVERS = re.compile(r"^([\w.-]+).*;.*extra *== *['\"]server['\"]")
-
-
-class Cluster(Protocol):
-    """A cluster that tests use."""
-
-    @property
-    def service_url(self) -> str:
-        """The URL that Pulsar clients connect to."""
-        ...
-
-    @property
-    def web_url(self) -> str:
-        """The URL of REST."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
 class RunningCluster:
     """A cluster that was started before the tests, and keeps running after them."""
 
+    # What Pulsar clients connect to, and REST.
     service_url: str
     web_url: str
 
     @classmethod
     def of(cls, service_url: str, web_url: str | None) -> Self:
         """The cluster at ``service_url``; without ``web_url``, its REST is on the first host."""
+        # Any broker answers REST for the whole cluster.
         host = urlsplit(service_url.partition(",")[0]).hostname or ""
         shown = f"[{host}]" if ":" in host else host
         return cls(service_url, (web_url or f"http://{shown}:{WEB_PORT}").rstrip("/"))
@@ -97,6 +88,10 @@ class LocalCluster:
         return str(self.endpoints["web_service_url"])
 
 
+# A cluster that tests share: ``service_url`` is for Pulsar clients, ``web_url`` for REST.
+Cluster = RunningCluster | LocalCluster
+
+
 @dataclass(slots=True)
 class GeoCluster(LocalCluster):
     """One of several clusters that replicate to each other."""
@@ -105,21 +100,15 @@ class GeoCluster(LocalCluster):
 
 
 def missing_distributions() -> list[str]:
-    """The packages of ``geminga[server]`` that are not installed."""
-    return [
-        found[1]
-        for requirement in sorted(metadata.requires("geminga") or ())
-        if (found := OF_SERVERS.match(requirement)) and not is_installed(found[1])
-    ]
-
-
-def is_installed(distribution: str) -> bool:
-    """Whether the distribution is installed, in any version."""
-    try:
-        metadata.distribution(distribution)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
+    """The packages of ``geminga[server]`` that are not installed, in whatever version."""
+    missing: list[str] = []
+    for requirement in sorted(metadata.requires("geminga") or ()):
+        if (found := OF_SERVERS.match(requirement)) is not None:
+            try:
+                metadata.distribution(found[1])
+            except metadata.PackageNotFoundError:
+                missing.append(found[1])
+    return missing
 
 
 @cache
@@ -129,6 +118,7 @@ def lifeline() -> int:
     The kernel closes that end when this process ends, even if it is killed. Each cluster then stops
     by itself.
     """
+    # The other end is a plain number, which nothing closes before this process ends.
     entrance, _ = os.pipe()
     return entrance
 
@@ -146,7 +136,7 @@ class StandaloneProcess(LocalCluster):
     output: list[str] = field(default_factory=list[str])
     # How many seconds it took to print READY.
     ready_s: float = 0.0
-    # Reads the output, so that the process never blocks on a full pipe.
+    # Reads the output until its end, so that the process never blocks on a full pipe.
     _reader: threading.Thread | None = field(default=None, init=False, repr=False)
 
     @classmethod
@@ -164,13 +154,12 @@ class StandaloneProcess(LocalCluster):
         ``module``, with the first arguments behind it, is what Python runs; ``open_files`` are its
         soft and hard limit, by default those of the test. Its log is written beside the data.
         """
-
-        def limit() -> None:
-            if open_files is not None:
-                resource.setrlimit(resource.RLIMIT_NOFILE, open_files)
-
         if module == STANDALONE and FUNCTIONS_WORKER not in arguments:
             arguments = (f"--no-{FUNCTIONS_WORKER.removeprefix('--')}", *arguments)
+        limit: Callable[[], None] | None = None
+        if open_files is not None:
+            limit = partial(resource.setrlimit, resource.RLIMIT_NOFILE, open_files)
+        # Appended to: a cluster that is started again on its data goes on in the same log.
         log = (data_directory.parent / f"{data_directory.name}.log").open("a")
         begun = time.monotonic()
         process = subprocess.Popen(  # noqa: S603 - our own words, and options of the test
@@ -183,11 +172,12 @@ class StandaloneProcess(LocalCluster):
             stderr=log,
             text=True,
             cwd=working_directory,
+            # Ctrl-C reaches the tests alone, which stop the cluster in their own order.
             start_new_session=True,
             # Safe in a process with threads: it makes one system call.
             preexec_fn=limit,  # noqa: PLW1509
         )
-        log.close()
+        log.close()  # the process has its own
         started = cls(data_directory, process)
         try:
             started._wait_until_ready()
@@ -230,6 +220,7 @@ class StandaloneProcess(LocalCluster):
 
     def pid_of(self, part: str) -> int:
         """The process id of ``broker``, ``bookie`` or ``zookeeper``."""
+        # Read anew each time: a part that was started again has another one.
         return int(self.endpoints[part]["pid"])
 
     def metrics_url(self, part: str) -> str:
@@ -252,7 +243,7 @@ class StandaloneProcess(LocalCluster):
                 if self.pid_of(part) != old_pid:
                     return
             except (KeyError, FileNotFoundError):
-                pass
+                pass  # the part has not told its addresses yet
             time.sleep(POLL_S)
         raise AssertionError(f"{part} was not started again:\n{self.log_tail()}")
 
@@ -267,6 +258,7 @@ class StandaloneProcess(LocalCluster):
             self.kill()
             raise AssertionError(f"it did not stop:\n{self.log_tail()}") from None
         stopped_s = time.monotonic() - begun
+        # The process may have ended before its last lines were read.
         assert self._reader is not None
         self._reader.join(STOP_TIMEOUT_S)
         return stopped_s

@@ -32,12 +32,6 @@ class RestRefused(AssertionError):
 class RestUnreachable(AssertionError):
     """No cluster answers where the fixture looks for one."""
 
-    def __init__(self, web_url: str, reason: str) -> None:
-        super().__init__(
-            f"nothing answers REST at {web_url} ({reason}): give the URL of the cluster's REST "
-            "with --geminga-web-url"
-        )
-
 
 class Namespaces:
     """The namespaces of a test session in the cluster whose REST is at ``web_url``.
@@ -72,7 +66,10 @@ class Namespaces:
         try:
             _request(self._connection, "GET", f"{NAMESPACES}/{TENANT}")
         except (OSError, HTTPException) as error:
-            raise RestUnreachable(self._web_url, str(error)) from error
+            raise RestUnreachable(
+                f"nothing answers REST at {self._web_url} ({error}): give the URL of the cluster's "
+                "REST with --geminga-web-url"
+            ) from error
         return self
 
     def __exit__(
@@ -82,9 +79,12 @@ class Namespaces:
         trace: TracebackType | None,
     ) -> None:
         self._connection.close()
+        # Waits for the deletions that are still to come: a cluster that was there before keeps none
+        # of our namespaces.
         self._thread.shutdown()
         for name, deletion in self._deletions.items():
             failure = deletion.exception()
+            # A warning, since all tests have passed or failed by now.
             if failure is not None:
                 warn(f"the namespace {name} was not deleted: {failure}", stacklevel=1)
 
@@ -94,6 +94,7 @@ def delete(web_url: str, name: str) -> None:
 
     Raises ``RestRefused``, ``OSError``, ``HTTPException``.
     """
+    # A connection of its own: this runs in another thread than the tests.
     with closing(_connect(web_url)) as connection:
         try:
             _request(connection, "DELETE", f"{NAMESPACES}/{name}?force=true")
@@ -103,6 +104,7 @@ def delete(web_url: str, name: str) -> None:
             # The cluster forbids to delete a namespace that has topics: these go first.
         else:
             return
+        # Partitioned ones first, with their partitions: the second list then has the others.
         for kind, suffix in (("/partitioned", "/partitions"), ("", "")):
             for topic in json.loads(_request(connection, "GET", f"{TOPICS}/{name}{kind}")):
                 path = f"{TOPICS}/{name}/{quote(topic.rpartition('/')[2], safe='')}{suffix}"
@@ -111,6 +113,7 @@ def delete(web_url: str, name: str) -> None:
 
 
 def _connect(web_url: str) -> HTTPConnection:
+    # Python's own, and no library: the plugin must not bring packages into users' environments.
     url = urlsplit(web_url)
     kind = HTTPSConnection if url.scheme == "https" else HTTPConnection
     return kind(url.netloc, timeout=TIMEOUT_S)
@@ -124,6 +127,7 @@ def replicate(web_urls: Mapping[str, str]) -> None:
     names = json.dumps(list(web_urls))
     for web_url in web_urls.values():
         with closing(_connect(web_url)) as connection:
+            # The tenant first: a namespace is replicated only to clusters that its tenant may use.
             tenant = f'{{"allowedClusters": {names}}}'
             _request(connection, "POST", f"/admin/v2/tenants/{TENANT}", tenant)
             namespace = f"{NAMESPACES}/{TENANT}/default"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -75,6 +75,15 @@ class LoopThread:
 
         async def work() -> AnswerT:
             return function(*args, **options)
+
+        return self.run(work())
+
+    def open(self, opening: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
+        """Await what ``opening`` returns. It is called in the thread of the loop: what is opened
+        finds its loop there."""
+
+        async def work() -> AnswerT:
+            return await opening()
 
         return self.run(work())
 

@@ -67,21 +67,48 @@ class Authentication(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _OneStep:
-    """An exchange of one step: it shows the current credentials at each challenge."""
+@dataclass(slots=True, eq=False)
+class _OneStepExchange:
+    """An exchange of one step: it shows the current credentials, at each challenge anew.
 
-    show: Callable[[], Awaitable[bytes]]
+    ``show`` gives them. It is called with what this connection showed before, which the broker no
+    longer accepts; with ``None`` at first.
+    """
+
+    show: Callable[[bytes | None], Awaitable[bytes]]
+    shown: bytes | None = None
 
     async def begin(self) -> bytes:
-        return await self.show()
+        self.shown = await self.show(self.shown)
+        return self.shown
 
     async def answer(self, challenge: bytes) -> bytes:
         del challenge  # brokers challenge one-step methods for fresh credentials alone
-        return await self.show()
+        return await self.begin()
 
 
-class Token:
+class _OneStep:
+    """A method of authentication whose exchanges have one step."""
+
+    # What CONNECT carries, where it is always the same.
+    _credentials: bytes = b""
+
+    def exchange(self, host: str) -> AuthenticationExchange:
+        """Begin with the broker at ``host``."""
+        del host  # every broker is shown the same
+        return _OneStepExchange(self._show)
+
+    async def http_headers(self) -> Mapping[str, str]:
+        """What lookups over HTTP carry."""
+        return {"Authorization": f"Bearer {(await self._show(None)).decode()}"}
+
+    async def _show(self, refused: bytes | None) -> bytes:
+        """The credentials to show, other ones than ``refused`` where there are others."""
+        del refused
+        return self._credentials
+
+
+class Token(_OneStep):
     """A token, a JSON Web Token for example: ``Token("eyJh...")``, or a function that returns one.
 
     The function is called for each connection, and whenever a broker asks for a fresh token, so
@@ -94,16 +121,8 @@ class Token:
     def __init__(self, token: str | Callable[[], str | Awaitable[str]]) -> None:
         self._token = token
 
-    def exchange(self, host: str) -> AuthenticationExchange:
-        """Begin with the broker at ``host``."""
-        del host
-        return _OneStep(self._show)
-
-    async def http_headers(self) -> Mapping[str, str]:
-        """What lookups over HTTP carry."""
-        return {"Authorization": f"Bearer {(await self._show()).decode()}"}
-
-    async def _show(self) -> bytes:
+    async def _show(self, refused: bytes | None) -> bytes:
+        del refused
         # Called each time, so that a function may return a token that was renewed.
         token = self._token if isinstance(self._token, str) else self._token()
         if inspect.isawaitable(token):
@@ -111,7 +130,7 @@ class Token:
         return token.strip().encode()
 
 
-class Basic:
+class Basic(_OneStep):
     """A user name and a password: ``Basic("alice", "secret")``. Both are sent unencrypted unless
     the connection has TLS."""
 
@@ -120,39 +139,24 @@ class Basic:
     def __init__(self, user: str, password: str) -> None:
         self._credentials = f"{user}:{password}".encode()
 
-    def exchange(self, host: str) -> AuthenticationExchange:
-        """Begin with the broker at ``host``."""
-        del host
-        return _OneStep(self._show)
-
     async def http_headers(self) -> Mapping[str, str]:
         """What lookups over HTTP carry."""
         return {"Authorization": f"Basic {base64.b64encode(self._credentials).decode()}"}
 
-    async def _show(self) -> bytes:
-        return self._credentials
 
-
-class MutualTls:
+class MutualTls(_OneStep):
     """The client's certificate: ``connect(url, tls=Tls(certificate_file=...),
     authentication=MutualTls())``."""
 
+    # Brokers look at the certificate, and CONNECT carries nothing.
     name = "tls"
-
-    def exchange(self, host: str) -> AuthenticationExchange:
-        """Begin with the broker at ``host``."""
-        del host
-        return _OneStep(self._show)
 
     async def http_headers(self) -> Mapping[str, str]:
         """None: the TLS handshake of the connection shows the certificate."""
         return {}
 
-    async def _show(self) -> bytes:
-        return b""
 
-
-class OAuth2:
+class OAuth2(_OneStep):
     """Tokens from an OAuth 2.0 authorization server, by client credentials (RFC 6749, 4.4):
 
         OAuth2("https://issuer.example", "client-id", "secret", audience="urn:pulsar")
@@ -192,21 +196,13 @@ class OAuth2:
         # Of many connections that are opened at the same time, one fetches the token for all.
         self._lock = asyncio.Lock()
 
-    def exchange(self, host: str) -> AuthenticationExchange:
-        """Begin with the broker at ``host``."""
-        del host
-        return _OAuth2Exchange(self)
-
-    async def http_headers(self) -> Mapping[str, str]:
-        """What lookups over HTTP carry."""
-        return {"Authorization": f"Bearer {(await self.token()).decode()}"}
-
     async def token(self, refused: bytes | None = None) -> bytes:
         """A token that is not about to expire, and is another one than ``refused``."""
         loop = asyncio.get_running_loop()
-        # Within it the token is looked at again: another connection may have fetched one during the
-        # wait.
+        # Looked at within the lock: another connection may have fetched a token during the wait.
         async with self._lock:
+            # Compared with what the connection showed: if another one has replaced that token
+            # since, the current one is good and is not fetched again.
             if not self._token or self._token == refused or loop.time() >= self._replace_at_s:
                 configuration = f"{self._issuer_url}/.well-known/openid-configuration"
                 found = await self._ask(HttpRequest(configuration), "token_endpoint")
@@ -216,6 +212,8 @@ class OAuth2:
                 self._token = str(issued["access_token"]).encode()
                 self._replace_at_s = loop.time() + _USED_UP * life_s
             return self._token
+
+    _show = token
 
     async def _ask(self, request: HttpRequest, wanted: str) -> dict[str, Any]:
         """The JSON object that answers ``request``, with ``wanted`` in it."""
@@ -231,25 +229,6 @@ class OAuth2:
                 self.name, f"{request.url} answers {answer.status} without {wanted}: {reason}"
             )
         return document
-
-
-@dataclass(slots=True, eq=False)
-class _OAuth2Exchange:
-    """Remembers the token that it showed: a broker that asks again no longer accepts that one."""
-
-    method: OAuth2
-    shown: bytes | None = None
-
-    async def begin(self) -> bytes:
-        self.shown = await self.method.token()
-        return self.shown
-
-    async def answer(self, challenge: bytes) -> bytes:
-        del challenge
-        # Compared with what this connection showed: if another one has replaced the token since,
-        # the current one is good and is not fetched again.
-        self.shown = await self.method.token(refused=self.shown)
-        return self.shown
 
 
 async def credentials_of(name: str, work: Awaitable[bytes]) -> bytes:

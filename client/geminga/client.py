@@ -99,6 +99,7 @@ def connect(
     # Callers without types pass a token as text, or a class instead of an instance.
     if authentication is not None and not hasattr(authentication, "exchange"):
         raise TypeError("authentication is a method, such as Token(...), MutualTls() or Basic(...)")
+    # With 0 a client would give up at once, or ask without a pause.
     more_than_0 = {
         "connect_timeout_s": connect_timeout_s,
         "operation_timeout_s": operation_timeout_s,
@@ -220,6 +221,7 @@ class Client(AsyncClosable):
 
     async def _open_entry_producer(self, topic: str, settings: ProducerSettings) -> EntryProducer:
         name = TopicName.parse(topic)
+        # Sequence ids are compared within one log, and each partition has its own.
         if name.partition_index < 0 and (partitions := await self._channels.partitions(name)):
             raise ValueError(f"{name} has {partitions} partitions: name one of them")
         producer = EntryProducer(
@@ -272,6 +274,7 @@ class Client(AsyncClosable):
         Opening waits until brokers have accepted the consumer for every topic, and raises
         ``InvalidTopicName``, or the ``ClientError`` for which one did not.
         """
+        # Brokers refuse it too, but only once they are asked.
         if not subscription:
             raise ValueError("a consumer needs a subscription with a name")
         settings = ConsumerSettings.of(options)
@@ -386,6 +389,7 @@ class Client(AsyncClosable):
         accepted the reader, and raises ``InvalidTopicName``, ``ValueError`` for a topic with
         partitions, or the ``ClientError`` for which none did.
         """
+        # Limits are checked in the call, names when the opening is awaited.
         read_ahead = ReadAhead(read_ahead_messages, read_ahead_bytes, timeout_s)
         return Opening(self._open_entries(topic, start, end, read_ahead))
 
@@ -393,6 +397,7 @@ class Client(AsyncClosable):
         self, topic: str, start: LogPosition, end: LogPosition | None, read_ahead: ReadAhead
     ) -> EntryReader:
         name = TopicName.parse(topic)
+        # Positions of one partition mean nothing in another.
         if name.partition_index < 0 and (count := await self._channels.partitions(name)):
             raise ValueError(f"{name} has {count} partitions: read each of them by its name")
         reader = EntryReader(self._channels, name, start, end, read_ahead)
@@ -412,6 +417,7 @@ class Client(AsyncClosable):
 
     async def _open_letter_producer(self, topic: LetterTopic) -> Producer[bytes]:
         """Open what publishes a consumer's letters to one topic."""
+        # The subscription first: a letter that is published before it would not be kept for it.
         if topic.subscription is not None:
             async with self.consumer(
                 topic.name, topic.subscription, type="shared", initial_position="earliest"
@@ -436,11 +442,13 @@ class Client(AsyncClosable):
         or ``ClientError``.
         """
         name = str(NamespaceName.parse(namespace))
+        # Without the hash of a list that is known already, a broker always sends the names.
         found, _ = await self._channels.lookup.topics(name, mode, "")
         return sorted(found or [])
 
     async def close(self) -> None:
         """Close all producers and consumers, then the connections. Closing twice is harmless."""
+        # What is open is not listed here: channels and their owners enter themselves there.
         await self._channels.__aexit__(None, None, None)
 
     async def __aenter__(self) -> Self:

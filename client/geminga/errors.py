@@ -35,6 +35,8 @@ from typing import ClassVar
 from geminga_protocol.pulsar.api_pb2 import ServerError
 from geminga_runtime.errors import GemingaError
 
+# ---- what went wrong on this side, or on the way
+
 
 class ClientError(GemingaError):
     """Something went wrong between the client library and a broker."""
@@ -51,6 +53,7 @@ class InvalidServiceUrl(ClientError):
 class NotConnected(ClientError):
     """No broker could be reached, or none that accepted the connection."""
 
+    # A broker that was killed is back within seconds, and its topics move meanwhile.
     retry: ClassVar[bool] = True
 
 
@@ -119,6 +122,7 @@ class RequestTooLarge(ClientError):
 class TooManyRedirects(ClientError):
     """In a lookup of a topic's owner each broker named another one, too many times in a row."""
 
+    # Brokers learn one after the other that a topic has moved.
     retry: ClassVar[bool] = True
 
     def __init__(self, topic: str, redirects_max: int) -> None:
@@ -141,6 +145,7 @@ class ProducerQueueFull(ClientError):
     ``await producer.ready()`` between calls of ``send_nowait`` avoids it.
     """
 
+    # Each receipt makes room.
     retry: ClassVar[bool] = True
 
     def __init__(self, pending_messages: int, pending_bytes: int) -> None:
@@ -171,6 +176,7 @@ class SendTimedOut(ClientError):
     for other messages to be settled, and was not sent.
     """
 
+    # A message that is sent again may be stored twice, unless the topic deduplicates.
     retry: ClassVar[bool] = True
 
     def __init__(self, sequence_id: int | None, timeout_s: float) -> None:
@@ -207,6 +213,9 @@ class DecryptionFailed(UnreadableMessage):
 
 class NotAcknowledgeable(ClientError):
     """This message id cannot be acknowledged in this way; the text says why."""
+
+
+# ---- what a broker answered
 
 
 class BrokerRefused(ClientError):
@@ -250,6 +259,8 @@ class NotAuthenticated(BrokerRefused):
 class NotAuthorized(BrokerRefused):
     """The client's role may not do this."""
 
+    # Not final: what is open outlasts a permission that is revoked and given back.
+
 
 class TopicNotFound(BrokerRefused):
     """The topic does not exist, and this request does not create it."""
@@ -288,12 +299,14 @@ class ProducerBusy(BrokerRefused):
 class ProducerFenced(BrokerRefused):
     """Another producer took over exclusive access to the topic; this one must stop."""
 
+    # Two producers that both tried again would take the topic from each other without end.
     is_final: ClassVar[bool] = True
 
 
 class BacklogQuotaExceeded(BrokerRefused):
     """Consumers are too far behind for the topic to take more messages."""
 
+    # They may catch up, and brokers check quotas from time to time.
     retry: ClassVar[bool] = True
 
 

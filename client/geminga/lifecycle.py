@@ -43,6 +43,7 @@ class Opening(Generic[OpenedT]):
 
     async def __aenter__(self) -> OpenedT:
         # A coroutine runs once: entering a second time raises Python's own error.
+        # Kept for the end of the block only: ``await`` leaves closing to its caller.
         self._opened = await self._work
         return self._opened
 
@@ -77,4 +78,6 @@ class AsyncClosable(ABC):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        # Whatever ended the block: a broker would refuse the next consumer, or producer of this
+        # name, while this one is open.
         await self.close()

@@ -117,6 +117,7 @@ class Message(Generic[ValueT_co]):
     @property
     def id(self) -> MessageId:
         """The id that names the message; it can acknowledge it, and can be kept (``to_bytes``)."""
+        # Made anew each time: consumers acknowledge the message itself, which needs no id.
         delivery = self._delivery
         chunks = delivery.chunks
         return MessageId(
@@ -167,6 +168,7 @@ class Message(Generic[ValueT_co]):
         key = self.key
         if key is None:
             return None
+        # The metadata have a place for text alone: keys of bytes are stored as Base64.
         return key.encode() if self.is_key_text else base64.b64decode(key)
 
     @property
@@ -199,6 +201,7 @@ class Message(Generic[ValueT_co]):
     def event_time_ms(self) -> int | None:
         """The event time that its producer set, or ``None``; in ms since 1970-01-01 UTC."""
         metadata = self._own_metadata
+        # Asked for by its presence: 0 would be a time, too.
         return metadata.event_time if metadata.HasField("event_time") else None
 
     @property
@@ -229,11 +232,13 @@ class Message(Generic[ValueT_co]):
     @property
     def replicated_from(self) -> str | None:
         """The cluster that it was replicated from; ``None`` where it was published in this one."""
+        # The name of a cluster is never empty: empty is what protobuf has for an unset field.
         return self._delivery.metadata.replicated_from or None
 
     @property
     def schema_version(self) -> bytes | None:
         """The version of the topic's schema that it was written with; ``None`` without a schema."""
+        # Of the entry: all messages of a batch were written with the same version.
         metadata = self._delivery.metadata
         return metadata.schema_version if metadata.HasField("schema_version") else None
 

@@ -18,7 +18,6 @@ raise ``Closed`` once the client is closed.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -47,12 +46,28 @@ ValueT = TypeVar("ValueT")
 P = ParamSpec("P")
 
 
-class _Closable(ABC):
-    """What a ``with`` block closes at its end."""
+# What runs on the loop.
+AsyncT = TypeVar(
+    "AsyncT",
+    bound=geminga.client.Client
+    | producers.Producer[Any]
+    | consumers.TopicsReceiver[Any]
+    | table_views.TableView[Any],
+)
 
-    @abstractmethod
+
+class _OnLoop(Generic[AsyncT]):
+    """Something of ``geminga`` that works on a client's loop, and that a ``with`` block closes."""
+
+    def __init__(self, loop: LoopThread, inner: AsyncT) -> None:
+        self._loop = loop
+        # Only the loop's thread may touch it: other threads go by ``LoopThread``.
+        self._inner = inner
+
     def close(self) -> None:
-        """Close it. Closing twice is harmless."""
+        """Close it as ``geminga`` does, and wait until that is done. Closing twice is harmless."""
+        with suppress(Closed):  # the client was closed before, and with it what it had opened
+            self._loop.run(self._inner.close())
 
     def __enter__(self) -> Self:
         return self
@@ -66,12 +81,13 @@ class _Closable(ABC):
         self.close()
 
 
-class Producer(_Closable, Generic[ValueT]):
-    """Publishes messages to a topic, as ``geminga.Producer`` does. Made by ``Client.producer``."""
+class Producer(_OnLoop[producers.Producer[ValueT]], Generic[ValueT]):
+    """Publishes messages to a topic, as ``geminga.Producer`` does. Made by ``Client.producer``;
+    closing it waits for the receipts of what was sent."""
 
     def __init__(self, loop: LoopThread, producer: producers.Producer[ValueT]) -> None:
-        self._loop = loop
-        self._producer = producer
+        super().__init__(loop, producer)
+        # Copied, since neither changes: reading them needs no call into the loop's thread.
         self.topic = producer.topic
         """The whole name of the topic."""
         self.name = producer.name
@@ -80,14 +96,15 @@ class Producer(_Closable, Generic[ValueT]):
     @property
     def last_sequence_id(self) -> int:
         """The sequence id of the last message that was sent; -1 before the first."""
-        return self._loop.call(lambda: self._producer.last_sequence_id)
+        # Read in the thread that changes it.
+        return self._loop.call(lambda: self._inner.last_sequence_id)
 
     def send(self, value: ValueT | None, **options: Unpack[MessageOptions]) -> MessageId:
         """Send a message, wait until it is stored, and return its id. ``None`` is a null value.
 
         ``geminga.MessageOptions`` explains the options: ``producer.send(order, key="eu")``.
         """
-        return self._loop.run(self._producer.send(value, **options))
+        return self._loop.run(self._inner.send(value, **options))
 
     def send_nowait(
         self,
@@ -104,172 +121,130 @@ class Producer(_Closable, Generic[ValueT]):
 
         async def work() -> None:
             # In one call with the sending: two would be two hand-overs between threads.
-            await self._producer.ready()
-            self._producer.send_nowait(value, callback, **options)
+            await self._inner.ready()
+            self._inner.send_nowait(value, callback, **options)
 
         self._loop.run(work())
 
     def flush(self) -> None:
         """Wait until everything that was sent is stored, or raise the first error."""
-        self._loop.run(self._producer.flush())
-
-    def close(self) -> None:
-        """Wait for the receipts of what was sent, then close. Closing twice is harmless."""
-        with suppress(Closed):  # the client was closed before, and its producers with it
-            self._loop.run(self._producer.close())
+        self._loop.run(self._inner.flush())
 
 
-class Consumer(_Closable, Generic[ValueT]):
-    """Receives messages, as ``geminga.Consumer`` does. Made by ``Client.consumer``."""
+# What ``async for`` gives messages of.
+ReceiverT = TypeVar("ReceiverT", bound=consumers.TopicsReceiver[Any])
 
-    def __init__(self, loop: LoopThread, consumer: consumers.Consumer[ValueT]) -> None:
-        self._loop = loop
-        self._consumer = consumer
+
+class _Receiver(_OnLoop[ReceiverT], Generic[ReceiverT, ValueT]):
+    """What consumers and readers have in common."""
+
+    def __iter__(self) -> Iterator[Message[ValueT]]:
+        """Receive messages, one after the other, until this is closed."""
+
+        async def following() -> Message[ValueT] | None:
+            # ``None`` at the end: asyncio's futures cannot hold an exception that ends an
+            # iteration.
+            try:
+                return await anext(self._inner)
+            except StopAsyncIteration:
+                return None
+
+        while (message := self._loop.run(following())) is not None:
+            yield message
+
+    def seek(self, to: MessageId | int | datetime) -> None:
+        """Move to a message, or to a publish time (a ``datetime``, or milliseconds since 1970-01-01
+        UTC). A consumer moves its subscription with it."""
+        self._loop.run(self._inner.seek(to))
+
+
+class Consumer(_Receiver[consumers.Consumer[ValueT], ValueT]):
+    """Receives messages, as ``geminga.Consumer`` does. Made by ``Client.consumer``; closing it
+    leaves the brokers, and keeps the subscription."""
 
     @property
     def topics(self) -> list[str]:
         """The whole names of its current topics, each partition by itself, sorted."""
-        return self._loop.call(lambda: self._consumer.topics)
+        return self._loop.call(lambda: self._inner.topics)
 
     def receive(self, timeout_s: float | None = None) -> Message[ValueT]:
         """Wait for the next message and return it.
 
         Raises ``TimeoutError`` when none has come after ``timeout_s`` seconds; no message is lost.
         """
-        return self._loop.run(self._consumer.receive(), timeout_s)
+        # The loop keeps the time: a call that it cancels takes no message with it.
+        return self._loop.run(self._inner.receive(), timeout_s)
 
     def receive_many(
         self, max_messages: int = 100, max_wait_s: float = 0.1
     ) -> list[Message[ValueT]]:
         """Return the next messages: ``max_messages``, or as many as have come within ``max_wait_s``
         seconds, which may be none."""
-        return self._loop.run(self._consumer.receive_many(max_messages, max_wait_s))
-
-    def __iter__(self) -> Iterator[Message[ValueT]]:
-        """Receive messages, one after the other, until the consumer is closed."""
-        while (message := self._loop.run(_next(self._consumer))) is not None:
-            yield message
+        return self._loop.run(self._inner.receive_many(max_messages, max_wait_s))
 
     def ack(self, message: Message[Any] | MessageId) -> None:
         """Acknowledge a message: it need not be delivered again. The broker learns of it soon."""
-        self._loop.call(self._consumer.ack, message)
+        # Acknowledgements are collected, and leave together: there is nothing to wait for.
+        self._loop.call(self._inner.ack, message)
 
     def ack_cumulative(self, message: Message[Any] | MessageId) -> None:
         """Acknowledge a message and all before it in its topic."""
-        self._loop.call(self._consumer.ack_cumulative, message)
+        self._loop.call(self._inner.ack_cumulative, message)
 
     def nack(self, message: Message[Any] | MessageId) -> None:
         """Refuse a message: it is delivered again after ``nack_delay_s``."""
-        self._loop.call(self._consumer.nack, message)
+        self._loop.call(self._inner.nack, message)
 
     def ack_confirmed(self, *messages: Message[Any] | MessageId, cumulative: bool = False) -> None:
         """Acknowledge messages, and wait until the broker has stored that."""
-        self._loop.run(self._consumer.ack_confirmed(*messages, cumulative=cumulative))
-
-    def seek(self, to: MessageId | int | datetime) -> None:
-        """Move the subscription to a message, or to a publish time (a ``datetime``, or milliseconds
-        since 1970-01-01 UTC)."""
-        self._loop.run(self._consumer.seek(to))
+        self._loop.run(self._inner.ack_confirmed(*messages, cumulative=cumulative))
 
     def unsubscribe(self) -> None:
         """Delete the subscription, and close the consumer."""
-        self._loop.run(self._consumer.unsubscribe())
-
-    def close(self) -> None:
-        """Leave the brokers; the subscription stays. Closing twice is harmless."""
-        with suppress(Closed):  # the client was closed before, and its consumers with it
-            self._loop.run(self._consumer.close())
+        # The brokers' answers are waited for: the subscription is gone when this returns.
+        self._loop.run(self._inner.unsubscribe())
 
 
-class Reader(_Closable, Generic[ValueT]):
+class Reader(_Receiver[readers.Reader[ValueT], ValueT]):
     """Reads topics, as ``geminga.Reader`` does. Made by ``Client.reader``."""
-
-    def __init__(self, loop: LoopThread, reader: readers.Reader[ValueT]) -> None:
-        self._loop = loop
-        self._reader = reader
 
     def read(self, timeout_s: float | None = None) -> Message[ValueT]:
         """Wait for the next message and return it.
 
         Raises ``TimeoutError`` when none has come after ``timeout_s`` seconds.
         """
-        return self._loop.run(self._reader.read(), timeout_s)
-
-    def __iter__(self) -> Iterator[Message[ValueT]]:
-        """Read messages, one after the other, until the reader is closed."""
-        while (message := self._loop.run(_next(self._reader))) is not None:
-            yield message
+        return self._loop.run(self._inner.read(), timeout_s)
 
     def has_message_available(self) -> bool:
         """Is there a message that was not read yet, here or at a broker?"""
-        return self._loop.run(self._reader.has_message_available())
-
-    def seek(self, to: MessageId | int | datetime) -> None:
-        """Move the reader to a message, or to a publish time (a ``datetime``, or milliseconds since
-        1970-01-01 UTC)."""
-        self._loop.run(self._reader.seek(to))
-
-    def close(self) -> None:
-        """Leave the brokers. Closing twice is harmless."""
-        with suppress(Closed):  # the client was closed before, and its readers with it
-            self._loop.run(self._reader.close())
+        return self._loop.run(self._inner.has_message_available())
 
 
-class TableView(_Closable, Mapping[str, ValueT], Generic[ValueT]):
+class TableView(_OnLoop[table_views.TableView[ValueT]], Mapping[str, ValueT], Generic[ValueT]):
     """A mapping of keys to their newest values, as ``geminga.TableView``. Made by
     ``Client.table_view``.
 
-    Iterating over it gives the keys that the table had when the iteration began.
+    Iterating over it gives the keys that the table had when the iteration began. Once it is closed,
+    it stays as it is; once its client is closed, it cannot be read any more.
     """
 
-    def __init__(self, loop: LoopThread, view: table_views.TableView[ValueT]) -> None:
-        self._loop = loop
-        self._view = view
-
     def __getitem__(self, key: str) -> ValueT:
-        return self._loop.call(self._view.__getitem__, key)
+        return self._loop.call(self._inner.__getitem__, key)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._loop.call(lambda: list(self._view)))
+        # A copy: the table changes in the loop's thread while the caller goes through its keys.
+        return iter(self._loop.call(lambda: list(self._inner)))
 
     def __len__(self) -> int:
-        return self._loop.call(lambda: len(self._view))
+        return self._loop.call(lambda: len(self._inner))
 
     def refresh(self) -> None:
         """Wait until the table has everything that was published before this call."""
-        self._loop.run(self._view.refresh())
-
-    def close(self) -> None:
-        """Leave the brokers; the table cannot be read any more once its client is closed. Closing
-        twice is harmless."""
-        with suppress(Closed):  # the client was closed before, and its views with it
-            self._loop.run(self._view.close())
+        self._loop.run(self._inner.refresh())
 
 
-async def _next(
-    source: consumers.Consumer[ValueT] | readers.Reader[ValueT],
-) -> Message[ValueT] | None:
-    """The next message, ``None`` at the end: asyncio's futures cannot hold an exception that ends
-    an iteration."""
-    try:
-        return await anext(source)
-    except StopAsyncIteration:
-        return None
-
-
-class Client(_Closable):
+class Client(_OnLoop[geminga.client.Client]):
     """The way into a Pulsar cluster, as ``geminga.Client`` is. Made by ``connect``."""
-
-    def __init__(self, loop: LoopThread, client: geminga.client.Client) -> None:
-        self._loop = loop
-        self._client = client
-
-    def _opened(self, opening: Callable[[], Opening[Any]]) -> Any:  # noqa: ANN401  # its kind
-        # Begun in the loop's thread: what is opened finds its loop there.
-        async def work() -> object:
-            return await opening()
-
-        return self._loop.run(work())
 
     @overload
     def producer(
@@ -285,9 +260,9 @@ class Client(_Closable):
         self, topic: str, *, schema: Schema[Any] | None = None, **options: Unpack[ProducerOptions]
     ) -> Producer[Any]:
         """Open a producer on ``topic``: returns when a broker has accepted it."""
-        client = self._client
+        client = self._inner
         return Producer(
-            self._loop, self._opened(lambda: client.producer(topic, schema=schema, **options))
+            self._loop, self._loop.open(lambda: client.producer(topic, schema=schema, **options))
         )
 
     @overload
@@ -320,8 +295,8 @@ class Client(_Closable):
     ) -> Consumer[Any]:
         """Open a consumer of ``topics`` for ``subscription``: returns when brokers have accepted it
         for each topic."""
-        client = self._client
-        opened = self._opened(
+        client = self._inner
+        opened = self._loop.open(
             lambda: client.consumer(topics, subscription, schema=schema, **options)
         )
         return Consumer(self._loop, opened)
@@ -359,8 +334,8 @@ class Client(_Closable):
     ) -> Reader[Any]:
         """Open a reader of ``topics`` from ``start`` on: returns when brokers have accepted it for
         each topic."""
-        client, inclusive = self._client, start_inclusive
-        opened = self._opened(
+        client, inclusive = self._inner, start_inclusive
+        opened = self._loop.open(
             lambda: client.reader(
                 topics, start, start_inclusive=inclusive, schema=schema, **options
             )
@@ -394,38 +369,35 @@ class Client(_Closable):
     ) -> TableView[Any]:
         """Open a mapping of the keys of ``topics`` to their newest values: returns when it has
         everything that was published before."""
-        client = self._client
+        client = self._inner
         return TableView(
-            self._loop, self._opened(lambda: client.table_view(topics, schema=schema, **options))
+            self._loop, self._loop.open(lambda: client.table_view(topics, schema=schema, **options))
         )
 
     def partitions(self, topic: str) -> int:
         """How many partitions ``topic`` has; 0 if it is not partitioned."""
-        return self._loop.run(self._client.partitions(topic))
+        return self._loop.run(self._inner.partitions(topic))
 
     def close(self) -> None:
         """Close all producers and consumers, the connections, and the thread."""
         try:
-            with suppress(Closed):
-                self._loop.run(self._client.close())
+            super().close()
         finally:
+            # Also after an error, or the thread would live on without an owner.
             self._loop.stop()
 
 
 def _connecting(open_client: Callable[P, Opening[geminga.client.Client]]) -> Callable[P, Client]:
     """A function that has the parameters of ``geminga.connect``, for type checkers too."""
 
+    # Each client has a thread of its own: a callback that blocks holds up one client alone.
     def connect_in_thread(*args: P.args, **options: P.kwargs) -> Client:
         """Make a client of the cluster at ``service_url``, with the options of
         ``geminga.connect``; close it by ``with`` or ``close``."""
-
-        async def work() -> geminga.client.Client:
-            return await open_client(*args, **options)
-
         # A failed opening stops the thread again: there is no client that could do it.
         loop = LoopThread()
         try:
-            return Client(loop, loop.run(work()))
+            return Client(loop, loop.open(lambda: open_client(*args, **options)))
         except BaseException:
             loop.stop()
             raise

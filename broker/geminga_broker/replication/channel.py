@@ -49,7 +49,7 @@ class ReplicationChannel(ProducerChannel[Outstanding]):
     @property
     def oldest(self) -> Outstanding | None:
         """The entry that has been without a receipt for the longest."""
-        return next((each.context for each in self._pending), None)
+        return next((each.context for each in self.pending.sends), None)
 
     def receipt(self, receipt: api.CommandSendReceipt) -> None:
         """Handle a receipt: an entry is stored, or was stored before."""
@@ -57,7 +57,7 @@ class ReplicationChannel(ProducerChannel[Outstanding]):
             super().receipt(receipt)
             return
         # Receipts come in the order of sending, so only the oldest entry can be meant.
-        oldest = next(iter(self._pending), None)
+        oldest = next(iter(self.pending.sends), None)
         if oldest is None:
             return
         position = (receipt.sequence_id, receipt.highest_sequence_id)

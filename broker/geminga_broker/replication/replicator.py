@@ -174,7 +174,7 @@ class Replicator(Service):
     @property
     def pending(self) -> int:
         """How many entries are in flight: sent, and without a receipt."""
-        return 0 if self._channel is None else self._channel.pending_sends
+        return 0 if self._channel is None else len(self._channel.pending.sends)
 
     @property
     def reason(self) -> str:
@@ -291,8 +291,8 @@ class Replicator(Service):
             self._position = max(self._position, self.cursor.mark_delete)
             if (
                 self.reads_from > self._log.reader.readable_upto
-                or not self._may_have_pending() - channel.pending_sends
-                or not channel.has_room(needed)
+                or not self._may_have_pending() - len(channel.pending.sends)
+                or not channel.pending.has_room(needed)
                 or not self._is_allowed()
             ):
                 if left_s is None:
@@ -324,13 +324,13 @@ class Replicator(Service):
         ledger_id, first = position
         entries_max = min(
             reader.readable_end(ledger_id) - first,
-            self._may_have_pending() - channel.pending_sends,
+            self._may_have_pending() - len(channel.pending.sends),
             RUN_ENTRIES_MAX,
         )
         for entry_id, payload, _ in await reader.read(position, entries_max):
             # What was read and is not sent stays in the log: it is read again from there, mostly
             # from the cache. So nothing is held here.
-            if not channel.has_room(len(payload)):
+            if not channel.pending.has_room(len(payload)):
                 return len(payload)
             if not self._is_allowed():
                 return 0

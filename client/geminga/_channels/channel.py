@@ -11,8 +11,9 @@ import asyncio
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
+from typing import Any
 
 from geminga._channels.registry import Channels
 from geminga._transport.connection import Connection
@@ -102,12 +103,9 @@ class Channel(ABC):
     # ---- what the two kinds of channels know
 
     @abstractmethod
-    def _register(self, connection: Connection) -> None:
-        """Have the connection hand over what the broker sends to this channel."""
-
-    @abstractmethod
-    def _unregister(self, connection: Connection) -> None:
-        """Have the connection hand over nothing more; the channel need not be registered."""
+    def _directory(self, connection: Connection) -> MutableMapping[int, Any]:
+        """Where a connection finds the channels of this kind, by their ids: it hands a channel what
+        the broker sends to it, as long as the channel is in there."""
 
     @abstractmethod
     def _attach_command(self) -> BaseCommand:
@@ -175,7 +173,7 @@ class Channel(ABC):
         # at it.
         self.error = error
         if self._connection is not None:
-            self._unregister(self._connection)
+            self._directory(self._connection).pop(self.id, None)
         self._connection = self._asked = None
         self._wake_requests()  # so that they fail: there will be no connection
         if not self._first.done():
@@ -194,7 +192,7 @@ class Channel(ABC):
         """Leave the broker and attach again: the broker then begins anew."""
         connection = self._connection
         if connection is not None:
-            self._unregister(connection)
+            self._directory(connection).pop(self.id, None)
             connection.tell(self._close_command())
             # As if the broker had let go of the channel: the task then attaches it anew.
             self.detached(connection, None)
@@ -300,12 +298,12 @@ class Channel(ABC):
         self._asked = connection
         # Registered before the broker is asked. A consumer's first messages, or the broker's word
         # that it lets go again, may come in the same read as its answer.
-        self._register(connection)
+        self._directory(connection)[self.id] = self
         try:
             answer = await connection.request(self._attach_command())
         except BaseException as error:
             self._asked = None
-            self._unregister(connection)
+            self._directory(connection).pop(self.id, None)
             if isinstance(error, RequestTimedOut | asyncio.CancelledError):
                 # The broker may accept the channel yet, and would then refuse it the next time.
                 connection.tell(self._close_command())

@@ -7,8 +7,9 @@ holds, its owner knows.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from geminga._channels.channel import Channel
 from geminga._channels.pending.acks import (
@@ -20,13 +21,12 @@ from geminga._channels.pending.acks import (
     ack_set,
 )
 from geminga._channels.registry import Channels
-from geminga._transport.connection import Connection
+from geminga._transport.connection import Connection, EntryHandler
 from geminga.errors import ClientError, Closed
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.api_pb2 import (
     BaseCommand,
     CommandAck,
-    CommandMessage,
     CommandSubscribe,
     MessageIdData,
 )
@@ -93,10 +93,6 @@ class ConsumerChannelOptions:
     operation_timeout_s: float = 30.0
 
 
-# Called with an entry: its command, and the buffer that has its payload from start to end.
-EntryHandler = Callable[[CommandMessage, bytes, int, int], None]
-
-
 class ConsumerChannel(Channel):
     """A consumer that takes entries as they are stored, and counts permits.
 
@@ -155,7 +151,7 @@ class ConsumerChannel(Channel):
         self.start: Callable[[], MessageIdData | None] = lambda: None
         # The schema that SUBSCRIBE carries.
         self.schema: api.Schema | None = None
-        # Gets the entries.
+        # Gets the entries, from the connection itself.
         self.on_entry: EntryHandler = lambda _, __, ___, ____: None
         # Forgets what came and was not taken yet, because it comes again or is past; says how many
         # messages that were.
@@ -300,7 +296,11 @@ class ConsumerChannel(Channel):
         if acks.cumulative is not None:
             upto = [(acks.cumulative, acks.cumulative_open)]
             commands.append(self._ack_command(CommandAck.Cumulative, upto))
-        commands += [self._ack_command(CommandAck.Individual, part) for part in acks.in_commands()]
+        # After a long time without a broker there may be more than one command carries.
+        entries = list(acks.individual.items())
+        for start in range(0, len(entries), ACK_IDS_MAX):
+            some = entries[start : start + ACK_IDS_MAX]
+            commands.append(self._ack_command(CommandAck.Individual, some))
         return commands
 
     def _ack_command(
@@ -371,18 +371,14 @@ class ConsumerChannel(Channel):
 
     # ---- what the connection tells
 
-    def delivered(self, command: CommandMessage, buffer: bytes, start: int, end: int) -> None:
-        """An entry came; its payload is ``buffer[start:end]``."""
-        self.on_entry(command, buffer, start, end)
-
-    def active_changed(self, *, is_active: bool) -> None:
-        """A Failover subscription chose this consumer, or another."""
-        self.is_active = is_active
-        self.activations += is_active
-
-    def reached_end(self) -> None:
-        """The topic is terminated, and everything was delivered."""
-        self.has_reached_end = True
+    def told(self, command: BaseCommand) -> None:
+        """A Failover subscription chose this consumer or another; or all is delivered."""
+        if command.type == BaseCommand.ACTIVE_CONSUMER_CHANGE:
+            self.is_active = command.active_consumer_change.is_active
+            self.activations += self.is_active
+        else:
+            # The topic is terminated, and everything was delivered.
+            self.has_reached_end = True
 
     # ---- attaching
 
@@ -392,11 +388,8 @@ class ConsumerChannel(Channel):
         self.send_acks()
         super().end(error)
 
-    def _register(self, connection: Connection) -> None:
-        connection.consumers[self.id] = self
-
-    def _unregister(self, connection: Connection) -> None:
-        connection.consumers.pop(self.id, None)
+    def _directory(self, connection: Connection) -> MutableMapping[int, Any]:
+        return connection.consumers
 
     def _attach_command(self) -> BaseCommand:
         options = self._options

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from geminga._channels.channel import Channel
 from geminga._channels.pending.sends import PendingSend, PendingSends, ReceiptOutOfOrder
@@ -77,7 +77,6 @@ class ProducerChannel(Channel, Generic[ContextT]):
         "_drained",
         "_epoch",
         "_options",
-        "_pending",
         "_timer",
         "_topic_epoch",
         "last_sequence_id",
@@ -85,6 +84,7 @@ class ProducerChannel(Channel, Generic[ContextT]):
         "name",
         "on_room",
         "on_settled",
+        "pending",
         "schema_version",
     )
 
@@ -112,7 +112,8 @@ class ProducerChannel(Channel, Generic[ContextT]):
         # With an exclusive access mode: the term in which this producer has the topic. A broker
         # with a later one has accepted another producer since, and fences this one.
         self._topic_epoch: int | None = None
-        self._pending: PendingSends[ContextT] = PendingSends(
+        # The payloads that wait for their receipts. The owner asks it for room, and for counts.
+        self.pending: PendingSends[ContextT] = PendingSends(
             options.pending_messages_max, options.pending_bytes_max
         )
         # One timer for all: it runs at the deadline of the oldest payload.
@@ -121,20 +122,6 @@ class ProducerChannel(Channel, Generic[ContextT]):
         self._drained: asyncio.Event | None = None
 
     # ---- sending
-
-    @property
-    def pending_sends(self) -> int:
-        """How many payloads wait for their receipts."""
-        return len(self._pending)
-
-    @property
-    def pending_bytes(self) -> int:
-        """How many bytes these have."""
-        return self._pending.payload_bytes
-
-    def has_room(self, payload_bytes: int) -> bool:
-        """May one more payload be sent now, of so many bytes? The first one always may."""
-        return self._pending.has_room(payload_bytes)
 
     def send(
         self,
@@ -147,7 +134,7 @@ class ProducerChannel(Channel, Generic[ContextT]):
         highest_sequence_id: int = 0,
         is_chunk: bool = False,
     ) -> None:
-        """Send a payload; without a broker it waits for one. ``has_room`` was asked.
+        """Send a payload; without a broker it waits for one. ``pending.has_room`` was asked.
 
         ``num_messages`` and ``highest_sequence_id``, that of its last message, describe a batch. A
         payload may come in two pieces, of which ``front`` is the first: joining them would copy a
@@ -168,7 +155,7 @@ class ProducerChannel(Channel, Generic[ContextT]):
         deadline_s = math.inf if timeout_s is None else self._loop.time() + timeout_s
         # Kept before it is written: a connection that breaks now is followed by one on which
         # everything kept is sent again.
-        self._pending.add(
+        self.pending.add(
             PendingSend(sequence_id, head, payload, deadline_s, context, highest_sequence_id)
         )
         if self._timer is None:
@@ -179,7 +166,7 @@ class ProducerChannel(Channel, Generic[ContextT]):
 
     async def flush(self) -> None:
         """Wait until no payload is pending: all are stored, or have failed."""
-        if self._pending:
+        if self.pending.sends:
             if self._drained is None:
                 self._drained = asyncio.Event()
             await self._drained.wait()
@@ -210,7 +197,7 @@ class ProducerChannel(Channel, Generic[ContextT]):
         # before it: all are sent again, in order.
         elif error.error != api.NotAllowedError:
             self._send_all_again(str(reason))
-        elif self._pending.refuse(error.sequence_id, reason):
+        elif self.pending.refuse(error.sequence_id, reason):
             # This payload would be refused another time, too. The broker may refuse it before those
             # in front of it have their receipts: its sender is notified in order.
             self._answer_refused()
@@ -219,7 +206,7 @@ class ProducerChannel(Channel, Generic[ContextT]):
 
     def _settle(self, sequence_id: int, message_id: MessageIdData | None) -> None:
         try:
-            send = self._pending.confirm(sequence_id)
+            send = self.pending.confirm(sequence_id)
         except ReceiptOutOfOrder as reason:
             self._send_all_again(str(reason))
             return
@@ -231,11 +218,11 @@ class ProducerChannel(Channel, Generic[ContextT]):
         """Report the refused payloads whose turn has come, then that there is more room."""
         # Refused payloads have waited for those in front of them, so that callbacks are called in
         # the order of sending.
-        for send in self._pending.take_refused():
+        for send in self.pending.take_refused():
             self._answer(send, None, send.refusal)
         # The owner before ``flush``: what it sends now keeps ``flush`` waiting.
         self.on_room()
-        if not self._pending:
+        if not self.pending.sends:
             self._wake_flushes()
 
     def _send_all_again(self, reason: str) -> None:
@@ -265,10 +252,10 @@ class ProducerChannel(Channel, Generic[ContextT]):
 
     def _set_timer(self) -> None:
         """Set the timer to the deadline of the oldest payload, if it has one."""
-        deadline_s = self._pending.deadline_s
         self._timer = None
-        if deadline_s is not None and deadline_s < math.inf:
-            self._timer = self._loop.call_at(deadline_s, self._expire)
+        sends = self.pending.sends
+        if sends and sends[0].deadline_s < math.inf:
+            self._timer = self._loop.call_at(sends[0].deadline_s, self._expire)
 
     def _expire(self) -> None:
         timeout_s = self._options.send_timeout_s
@@ -280,7 +267,7 @@ class ProducerChannel(Channel, Generic[ContextT]):
             return
         # It may be stored all the same: a receipt that comes later finds nothing here, and is
         # dropped.
-        for send in self._pending.expire(self._loop.time()):
+        for send in self.pending.expire(self._loop.time()):
             timed_out = SendTimedOut(send.sequence_id, timeout_s)
             self._answer(send, None, send.refusal or timed_out)
         self._set_timer()
@@ -288,11 +275,8 @@ class ProducerChannel(Channel, Generic[ContextT]):
 
     # ---- attaching
 
-    def _register(self, connection: Connection) -> None:
-        connection.producers[self.id] = self
-
-    def _unregister(self, connection: Connection) -> None:
-        connection.producers.pop(self.id, None)
+    def _directory(self, connection: Connection) -> MutableMapping[int, Any]:
+        return connection.producers
 
     def _attach_command(self) -> BaseCommand:
         options = self._options
@@ -333,7 +317,7 @@ class ProducerChannel(Channel, Generic[ContextT]):
         # With the next PRODUCER command, which the broker then takes for the newer one.
         self._epoch += 1
         self.max_message_bytes = connection.max_message_bytes
-        for send in self._pending:
+        for send in self.pending.sends:
             # A refused one only waits for its turn to be reported.
             if send.refusal is None:
                 connection.write(send.head, send.payload)
@@ -341,6 +325,6 @@ class ProducerChannel(Channel, Generic[ContextT]):
     def _ended(self, error: ClientError) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        for send in self._pending.take_all():
+        for send in self.pending.expire(math.inf):
             self._answer(send, None, send.refusal or error)
         self._wake_flushes()

@@ -15,7 +15,7 @@ from geminga._transport.connection import ConnectionOptions
 from geminga._transport.connection_pool import ConnectionPool
 from geminga._transport.http_lookup import HttpLookup, TopicLookup, WebOptions
 from geminga._transport.lookup import REDIRECTS_MAX, Lookup
-from geminga._transport.service_urls import ServiceUrl
+from geminga._transport.service_urls import DEFAULT_PORTS, WEB_DEFAULT_PORTS, parse_service_url
 from geminga.authentication import Authentication
 from geminga.errors import ClientError, InvalidServiceUrl
 from geminga.tls import Tls
@@ -80,19 +80,21 @@ class Channels(Service):
     ) -> None:
         super().__init__()
         self.options = options
-        url = ServiceUrl.parse(service_url)
+        addresses = parse_service_url(service_url, DEFAULT_PORTS | WEB_DEFAULT_PORTS)
+        scheme = service_url.partition("://")[0]
+        is_web = scheme in WEB_DEFAULT_PORTS
         tls, method = access.tls, access.authentication
-        if tls is not None and not url.is_tls:
-            wanted = "https://" if url.is_web else "pulsar+ssl://"
+        if tls is not None and not addresses[0].is_tls:
+            wanted = "https://" if is_web else "pulsar+ssl://"
             raise InvalidServiceUrl(service_url, f"with tls= it has to begin with {wanted}")
         self.pool = ConnectionPool(network, options.connection, tls, method)
         timeout_s = options.connection.operation_timeout_s
         redirects_max = options.lookup_redirects_max
         web = WebOptions(tls or Tls(), method, access.listener_name, timeout_s, redirects_max)
         self.lookup: TopicLookup = (
-            HttpLookup(url.web_urls, web, random)
-            if url.is_web
-            else Lookup(self.pool, url.addresses, random, access.listener_name, redirects_max)
+            HttpLookup(tuple(f"{scheme}://{each}" for each in addresses), web, random)
+            if is_web
+            else Lookup(self.pool, addresses, random, access.listener_name, redirects_max)
         )
         # Chooses names and partitions; seeded in simulations.
         self.random = random

@@ -7,6 +7,7 @@ themselves. A connection never reconnects: it lives once, and the pool makes the
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import ssl
 from collections.abc import Callable, Coroutine
@@ -57,8 +58,21 @@ class ConnectionOptions:
     replicates: bool = False
 
 
-class ProducerHandler(Protocol):
-    """A producer as its connection knows it."""
+# Called with an entry: its command, and the buffer that has its payload from start to end.
+EntryHandler = Callable[[api.CommandMessage, bytes, int, int], None]
+
+
+class ChannelHandler(Protocol):
+    """A producer or consumer as its connection knows it."""
+
+    def detached(self, connection: Connection, broker_url: str | None) -> None:
+        """Note that the broker closed the channel, and which broker is next if it named one; or
+        that the connection broke."""
+        ...
+
+
+class ProducerHandler(ChannelHandler, Protocol):
+    """What a connection tells a producer besides."""
 
     def receipt(self, receipt: api.CommandSendReceipt) -> None:
         """Take the receipt of a message that is stored."""
@@ -68,30 +82,16 @@ class ProducerHandler(Protocol):
         """Take the error of a message that is not stored."""
         ...
 
-    def detached(self, connection: Connection, broker_url: str | None) -> None:
-        """Note that the broker closed the producer, and which broker is next if it named one; or
-        that the connection broke."""
-        ...
 
+class ConsumerHandler(ChannelHandler, Protocol):
+    """What a connection tells a consumer besides."""
 
-class ConsumerHandler(Protocol):
-    """A consumer as its connection knows it."""
+    # HOT: takes an entry. An attribute, so that no method stands between the connection and what
+    # opens the entry.
+    on_entry: EntryHandler
 
-    def delivered(self, command: api.CommandMessage, buffer: bytes, start: int, end: int) -> None:
-        """Take an entry, whose payload is ``buffer[start:end]``."""
-        ...
-
-    def active_changed(self, *, is_active: bool) -> None:
-        """Note whether a Failover subscription chose this consumer or another one."""
-        ...
-
-    def reached_end(self) -> None:
-        """Note that the topic is terminated, and everything was delivered."""
-        ...
-
-    def detached(self, connection: Connection, broker_url: str | None) -> None:
-        """Note that the broker closed the consumer, and which broker is next if it named one; or
-        that the connection broke."""
+    def told(self, command: BaseCommand) -> None:
+        """Take ACTIVE_CONSUMER_CHANGE or REACHED_END_OF_TOPIC."""
         ...
 
 
@@ -143,6 +143,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._frames = FrameReader(MAX_MESSAGE_BYTES_DEFAULT + FRAME_OVERHEAD_BYTES)
         self._requests = Requests()
+        self._request_ids = itertools.count(1)
         # Frames that leave at the end of this turn of the loop.
         self._outgoing: list[bytes | memoryview] = []
         # Done when the handshake is, and when the stream is closed.
@@ -299,8 +300,15 @@ class Connection(asyncio.Protocol):
             self._number(command)
         self.write(encode_command(command))
 
+    def unwatch_topics(self, watcher_id: int) -> None:
+        """Have no changes reported any more to this one of ``watchers``."""
+        self.watchers.pop(watcher_id, None)
+        close = api.CommandWatchTopicListClose(request_id=0, watcher_id=watcher_id)
+        self.tell(BaseCommand(type=BaseCommand.WATCH_TOPIC_LIST_CLOSE, watchTopicListClose=close))
+
     def _number(self, command: BaseCommand) -> int:
-        request_id = self._requests.next_id()
+        """Give a command a request id that this connection did not use before."""
+        request_id = next(self._request_ids)
         getattr(command, PART_NAMES[command.type]).request_id = request_id
         return request_id
 
@@ -328,7 +336,7 @@ class Connection(asyncio.Protocol):
             message = command.message
             consumer = self.consumers.get(message.consumer_id)
             if consumer is not None:
-                consumer.delivered(message, buffer, start, end)
+                consumer.on_entry(message, buffer, start, end)
         elif kind == _SEND_RECEIPT:
             producer = self.producers.get(command.send_receipt.producer_id)
             if producer is not None:
@@ -365,26 +373,17 @@ class Connection(asyncio.Protocol):
             changed = self.watchers.get(command.watchTopicUpdate.watcher_id)
             if changed is not None:
                 changed()
-        elif kind != BaseCommand.PONG:
-            self._dispatch_consumer_event(command)
-
-    def _dispatch_consumer_event(self, command: BaseCommand) -> None:
-        kind = command.type
-        if kind == BaseCommand.CLOSE_CONSUMER:
+        elif kind == BaseCommand.CLOSE_CONSUMER:
             close = command.close_consumer
             consumer = self.consumers.pop(close.consumer_id, None)
             if consumer is not None:
                 consumer.detached(self, self._assigned(close))
-        elif kind == BaseCommand.ACTIVE_CONSUMER_CHANGE:
-            change = command.active_consumer_change
-            consumer = self.consumers.get(change.consumer_id)
+        elif kind in (BaseCommand.ACTIVE_CONSUMER_CHANGE, BaseCommand.REACHED_END_OF_TOPIC):
+            # Both parts have the id under the same name.
+            consumer = self.consumers.get(getattr(command, PART_NAMES[kind]).consumer_id)
             if consumer is not None:
-                consumer.active_changed(is_active=change.is_active)
-        elif kind == BaseCommand.REACHED_END_OF_TOPIC:
-            consumer = self.consumers.get(command.reachedEndOfTopic.consumer_id)
-            if consumer is not None:
-                consumer.reached_end()
-        else:
+                consumer.told(command)
+        elif kind != BaseCommand.PONG:
             log.debug("command ignored", extra={"command": BaseCommand.Type.Name(kind)})
 
     def _assigned(self, close: api.CommandCloseProducer | api.CommandCloseConsumer) -> str | None:

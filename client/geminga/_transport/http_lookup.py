@@ -133,9 +133,6 @@ class HttpLookup:
         del watcher_id, namespace, pattern, changed
         return None
 
-    def unwatch_topics(self, connection: Connection, watcher_id: int) -> None:
-        """Nothing is watched."""
-
     async def owner(self, topic: str) -> Route:
         """How to reach the broker that serves the topic. Raises ``ClientError``."""
         listener = self._options.listener_name

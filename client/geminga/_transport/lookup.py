@@ -20,6 +20,9 @@ from geminga_protocol.pulsar.api_pb2 import BaseCommand
 # As upstream's clients; brokers that know each other redirect once or twice.
 REDIRECTS_MAX = 20
 
+# What is raised for an answer that says "failed", and names no error.
+FAILED = "the lookup failed without a reason"
+
 TopicsMode = Literal["persistent", "non-persistent", "all"]
 
 _MODES: dict[TopicsMode, api.CommandGetTopicsOfNamespace.Mode.ValueType] = {
@@ -73,7 +76,7 @@ class Lookup:
             )
             response = answer.partitionMetadataResponse
             if response.response == api.CommandPartitionedTopicMetadataResponse.Failed:
-                raise _failed_without_reason()
+                raise BrokerFailed("UnknownError", FAILED)
             return response.partitions
 
     async def schema(self, topic: str, version: bytes | None = None) -> api.Schema:
@@ -136,15 +139,6 @@ class Lookup:
             raise
         return connection
 
-    @staticmethod
-    def unwatch_topics(connection: Connection, watcher_id: int) -> None:
-        """Stop watching on the connection that ``watch_topics`` gave."""
-        connection.watchers.pop(watcher_id, None)
-        close = api.CommandWatchTopicListClose(request_id=0, watcher_id=watcher_id)
-        connection.tell(
-            BaseCommand(type=BaseCommand.WATCH_TOPIC_LIST_CLOSE, watchTopicListClose=close)
-        )
-
     async def owner(self, topic: str) -> Route:
         """How to reach the broker that serves the topic. Raises ``ClientError``."""
         connection = await self._service_connection()
@@ -178,7 +172,7 @@ class Lookup:
     def _route(connection: Connection, response: api.CommandLookupTopicResponse) -> Route:
         """The route to the broker that an answer names, from the one at ``connection``."""
         if response.response == api.CommandLookupTopicResponse.Failed:
-            raise _failed_without_reason()
+            raise BrokerFailed("UnknownError", FAILED)
         is_tls = connection.address.is_tls
         url = response.brokerServiceUrlTls if is_tls else response.brokerServiceUrl
         if not url:
@@ -221,7 +215,3 @@ class Lookup:
 def may_another_do_better(error: ClientError) -> bool:
     """May another broker answer what this one did not?"""
     return error.retry or isinstance(error, TlsFailed)  # each broker has its own certificate
-
-
-def _failed_without_reason() -> BrokerFailed:
-    return BrokerFailed("UnknownError", "the lookup failed without a reason")

@@ -7,7 +7,7 @@ with the error in one of two places.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from geminga.errors import ClientError, RequestTimedOut, TooManyRequests, refusal
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
@@ -27,29 +27,24 @@ class _OpenRequest:
     deadline: asyncio.TimerHandle
 
 
+@dataclass(slots=True, eq=False)
 class Requests:
     """The open requests of one connection.
 
     A request costs one future and one timer, and no task; there is none for a message.
     """
 
-    def __init__(self, requests_max: int = REQUESTS_MAX) -> None:
-        self._requests_max = requests_max
-        self._open: dict[int, _OpenRequest] = {}
-        self._next_id = 0
-
-    def next_id(self) -> int:
-        """A request id that this connection did not use before."""
-        self._next_id += 1
-        return self._next_id
+    requests_max: int = REQUESTS_MAX
+    # By their ids.
+    _open: dict[int, _OpenRequest] = field(default_factory=dict[int, _OpenRequest], init=False)
 
     def add(self, request_id: int, name: str, timeout_s: float) -> asyncio.Future[BaseCommand]:
         """Open the request ``request_id``; the future gets its answer, or an error.
 
         Raises ``TooManyRequests``.
         """
-        if len(self._open) >= self._requests_max:
-            raise TooManyRequests(self._requests_max)
+        if len(self._open) >= self.requests_max:
+            raise TooManyRequests(self.requests_max)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[BaseCommand] = loop.create_future()
         deadline = loop.call_later(timeout_s, self._time_out, request_id, name, timeout_s)

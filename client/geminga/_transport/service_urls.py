@@ -51,41 +51,16 @@ class Route:
         return Route(self.address, proxy_target=str(address))
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceUrl:
-    """Where a client begins."""
+def parse_service_url(
+    url: str, ports: Mapping[str, int] = DEFAULT_PORTS
+) -> tuple[BrokerAddress, ...]:
+    """The addresses in ``scheme://host[:port][,host[:port]...]``, at least one. All of them have
+    the one scheme, and with it TLS or none.
 
-    addresses: tuple[BrokerAddress, ...]
-    # Are they those of web services, and not of brokers?
-    is_web: bool
-
-    @classmethod
-    def parse(cls, url: str) -> ServiceUrl:
-        """Read ``scheme://host[:port][,host[:port]...]``. Raises ``InvalidServiceUrl``."""
-        is_web = url.partition("://")[0] in WEB_DEFAULT_PORTS
-        return cls(_parse_addresses(url, DEFAULT_PORTS | WEB_DEFAULT_PORTS), is_web)
-
-    @property
-    def is_tls(self) -> bool:
-        """Is everything secured by TLS? A URL has one scheme for all addresses."""
-        return self.addresses[0].is_tls
-
-    @property
-    def web_urls(self) -> tuple[str, ...]:
-        """``http://host:port`` of each address, or ``https://host:port``."""
-        scheme = "https" if self.is_tls else "http"
-        return tuple(f"{scheme}://{address}" for address in self.addresses)
-
-
-def parse_service_url(url: str) -> tuple[BrokerAddress, ...]:
-    """The addresses in ``pulsar://host[:port][,host[:port]...]``, at least one.
-
-    Raises ``InvalidServiceUrl``.
+    ``ports`` has the schemes that are allowed, with the port of each where the URL names none. By
+    default these are brokers' own; a web service has no place where a broker is named. Raises
+    ``InvalidServiceUrl``.
     """
-    return _parse_addresses(url, DEFAULT_PORTS)
-
-
-def _parse_addresses(url: str, ports: Mapping[str, int]) -> tuple[BrokerAddress, ...]:
     scheme, separator, hosts = url.partition("://")
     if not separator or scheme not in ports:
         known = ", ".join(f"{each}://" for each in ports)

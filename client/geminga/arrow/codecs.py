@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from geminga.arrow.kinds import LOCAL_US, TIME, UTC_US, Kind
+from geminga.arrow.kinds import LOCAL_US, TIME, UTC_US, Kind, plain_kind
 from geminga.schemas.schema import SchemaInfo
 from geminga_protocol.pulsar.enums import SchemaType
 
@@ -57,7 +57,7 @@ def column_of(kind: Kind, values: Sequence[Any], errors: Errors, first: int = 0)
     by their rows from ``first`` on."""
     # Arrow converts all values at once, or none: those that do not fit are found by halving.
     try:
-        return kind.from_values(values)
+        return kind.from_stored(pa.array(values, kind.stored))
     except UNFIT as wrong:
         if len(values) == 1:
             errors[first] = f"the schema has no such value: {wrong}"
@@ -107,6 +107,7 @@ class StringCodec(Codec):
             raise ValueError(f"a column of {column.type} is no text") from wrong
 
 
+# Stored as bytes: their cast to text checks that they are UTF-8.
 _TEXT = Kind("string", pa.binary(), pa.string(), pa.string())
 
 
@@ -121,50 +122,42 @@ class Primitive:
     dump: Callable[[Any], tuple[Any, ...]] = lambda value: (value,)
 
 
-def _number(form: str, kind: pa.DataType) -> Primitive:
-    return Primitive(Struct(form), Kind(None, kind, kind, kind))
-
-
-def _time(
-    form: str,
-    types: tuple[pa.DataType, pa.DataType, pa.DataType],
-    *converts: Callable[..., Any],
-) -> Primitive:
-    return Primitive(Struct(form), Kind(None, *types), *converts)
-
-
 _US, _DAY_MS, _DAY_US = 1_000_000, 86_400_000, 86_400_000_000
 _INT64 = pa.int64()
 # The bytes are those of ``geminga.schemas.primitives``.
 PRIMITIVES: Mapping[SchemaType, Primitive] = {
-    SchemaType.BOOLEAN: _number(">?", pa.bool_()),
-    SchemaType.INT8: _number(">b", pa.int8()),
-    SchemaType.INT16: _number(">h", pa.int16()),
-    SchemaType.INT32: _number(">i", pa.int32()),
-    SchemaType.INT64: _number(">q", pa.int64()),
-    SchemaType.FLOAT: _number(">f", pa.float32()),
-    SchemaType.DOUBLE: _number(">d", pa.float64()),
+    SchemaType.BOOLEAN: Primitive(Struct(">?"), plain_kind(None, pa.bool_())),
+    SchemaType.INT8: Primitive(Struct(">b"), plain_kind(None, pa.int8())),
+    SchemaType.INT16: Primitive(Struct(">h"), plain_kind(None, pa.int16())),
+    SchemaType.INT32: Primitive(Struct(">i"), plain_kind(None, pa.int32())),
+    SchemaType.INT64: Primitive(Struct(">q"), plain_kind(None, _INT64)),
+    SchemaType.FLOAT: Primitive(Struct(">f"), plain_kind(None, pa.float32())),
+    SchemaType.DOUBLE: Primitive(Struct(">d"), plain_kind(None, pa.float64())),
     # A date, as in Pulsar's connector for Spark, though the values have a time of day.
-    SchemaType.DATE: _time(">q", (_INT64, pa.timestamp("ms"), pa.date32())),
-    SchemaType.TIMESTAMP: _time(">q", (_INT64, pa.timestamp("ms", tz="UTC"), UTC_US)),
+    SchemaType.DATE: Primitive(Struct(">q"), Kind(None, _INT64, pa.timestamp("ms"), pa.date32())),
+    SchemaType.TIMESTAMP: Primitive(
+        Struct(">q"), Kind(None, _INT64, pa.timestamp("ms", tz="UTC"), UTC_US)
+    ),
     # Java's values are points in time: whole days are left out.
-    SchemaType.TIME: _time(
-        ">q",
-        (_INT64, pa.time64("us"), TIME),
+    SchemaType.TIME: Primitive(
+        Struct(">q"),
+        Kind(None, _INT64, pa.time64("us"), TIME),
         lambda ms: ms % _DAY_MS * 1000,
         lambda us: (us // 1000,),
     ),
-    SchemaType.INSTANT: _time(
-        ">qi",
-        (_INT64, UTC_US, UTC_US),
+    SchemaType.INSTANT: Primitive(
+        Struct(">qi"),
+        Kind(None, _INT64, UTC_US, UTC_US),
         lambda seconds, ns: seconds * _US + ns // 1000,
         lambda us: (us // _US, us % _US * 1000),
     ),
-    SchemaType.LOCAL_DATE: _time(">q", (pa.int32(), pa.date32(), pa.date32())),
-    SchemaType.LOCAL_TIME: _time(">q", (_INT64, TIME, TIME)),
-    SchemaType.LOCAL_DATE_TIME: _time(
-        ">qq",
-        (_INT64, LOCAL_US, LOCAL_US),
+    SchemaType.LOCAL_DATE: Primitive(
+        Struct(">q"), Kind(None, pa.int32(), pa.date32(), pa.date32())
+    ),
+    SchemaType.LOCAL_TIME: Primitive(Struct(">q"), Kind(None, _INT64, TIME, TIME)),
+    SchemaType.LOCAL_DATE_TIME: Primitive(
+        Struct(">qq"),
+        Kind(None, _INT64, LOCAL_US, LOCAL_US),
         lambda day, ns: day * _DAY_US + ns // 1000,
         lambda us: (us // _DAY_US, us % _DAY_US * 1000),
     ),
@@ -185,6 +178,7 @@ class PrimitiveCodec(Codec):
         values: list[Any] = []
         for row, payload in enumerate(payloads):
             value = None
+            # A payload of another size is noted, and null: its row keeps its place.
             if payload is not None:
                 if len(payload) == size:
                     value = load(*unpack(payload))
@@ -196,6 +190,7 @@ class PrimitiveCodec(Codec):
     def encode(self, column: pa.Array) -> list[bytes | None]:
         """Bytes. Raises ``ValueError`` for values of another type, or too large."""
         pack, dump = self._primitive.form.pack, self._primitive.dump
+        # Columns of other programs are cast first, which may fail for one value of many.
         try:
             values = self._primitive.kind.to_values(column)
             return [None if value is None else pack(*dump(value)) for value in values]

@@ -89,6 +89,7 @@ def definition_of(fields: pa.Schema | pa.StructType, name: str) -> Any:  # noqa:
     described: list[Any] = []
     for field in fields:
         kind = _type_of(field.type, f"{name}.{field.name}")
+        # Null stands first: Avro takes a default for one of the first branch of a union.
         if field.nullable:
             described.append({"name": field.name, "type": ["null", kind], "default": None})
         else:
@@ -105,6 +106,7 @@ def _type_of(kind: pa.DataType, where: str) -> Any:  # noqa: ANN401 - JSON
 
     if kind in _AVRO_TYPES:
         return _AVRO_TYPES[kind]
+    # Other resolutions are cast to that of the definition when rows are written.
     if pa.types.is_timestamp(kind):
         return _AVRO_TYPES[LOCAL_US if kind.tz is None else UTC_US]
     if pa.types.is_time(kind):
@@ -121,7 +123,7 @@ def _type_of(kind: pa.DataType, where: str) -> Any:  # noqa: ANN401 - JSON
     raise ValueError(f"the column {where.partition('.')[2]} is of type {kind}, which Avro has not")
 
 
-class PayloadEncoder:
+class PayloadEncoder(BytesSchema):
     """Makes a payload of each row of ``columns``, for messages with the schema ``info``:
 
         encoder = PayloadEncoder(payload_schema(table.schema), table.schema)
@@ -136,9 +138,10 @@ class PayloadEncoder:
     """
 
     def __init__(self, info: SchemaInfo | None, columns: pa.Schema) -> None:
-        self.schema_info = info
+        super().__init__(info)
         self._codec = codec_of(info, columns.names)
         self._is_record = isinstance(self._codec, RecordCodec | KeyValueCodec)
+        # A codec of single values takes one column; there is no record that could name several.
         if not self._is_record and len(columns) != 1:
             raise ValueError(
                 f"{'bytes' if info is None else info.type.name} are made of one column, and not of "
@@ -161,11 +164,3 @@ class PayloadEncoder:
         if not self._is_record:
             return self._codec.encode(batch.column(0))
         return self._codec.encode(batch.to_struct_array())
-
-    def encode(self, value: bytes, /) -> bytes:
-        """A payload as it is."""
-        return BytesSchema().encode(value)
-
-    def decode(self, payload: bytes, /) -> bytes:
-        """The payload as it is."""
-        return payload

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -53,11 +53,6 @@ class Kind:
     from_avro: Convert | None = None
     to_avro: Convert | None = None
 
-    def from_values(self, values: Sequence[Any]) -> pa.Array:
-        """The column of stored values, which may be ``None``. Raises ``pa.ArrowException``,
-        ``TypeError`` or ``ValueError``."""
-        return self.from_stored(pa.array(values, self.stored))
-
     def from_stored(self, stored: pa.Array) -> pa.Array:
         """The column of an array of ``stored``."""
         # Most columns: a cast to the same type would copy them.
@@ -78,11 +73,6 @@ class Kind:
         return column.to_pylist()  # type: ignore[no-any-return]
 
 
-def kind_of(definition: Definition) -> Kind:
-    """The kind of a definition. Raises ``ValueError`` for one that cannot be used."""
-    return _Kinds().of(definition, "")
-
-
 def fields_of(definition: Definition) -> tuple[dict[str, Kind], Definition]:
     """The kinds of a record's fields, and the record as the Avro library is given it.
 
@@ -95,23 +85,24 @@ def fields_of(definition: Definition) -> tuple[dict[str, Kind], Definition]:
     return kinds.outermost, whole.definition
 
 
-def _plain(name: str, kind: pa.DataType) -> Kind:
-    return Kind(name, kind, kind, kind)
+def plain_kind(definition: Definition, kind: pa.DataType) -> Kind:
+    """The kind of values that Arrow takes as they are; ``None`` for one that is not Avro's."""
+    return Kind(definition, kind, kind, kind)
 
 
 # Spark's type of times has nanoseconds.
 _TIME_US, TIME = pa.time64("us"), pa.time64("ns")
 _PRIMITIVES: Mapping[str, Kind] = {
-    "null": _plain("null", pa.null()),
-    "boolean": _plain("boolean", pa.bool_()),
-    "int": _plain("int", pa.int32()),
-    "long": _plain("long", pa.int64()),
-    "float": _plain("float", pa.float32()),
-    "double": _plain("double", pa.float64()),
-    "string": _plain("string", pa.string()),
+    "null": plain_kind("null", pa.null()),
+    "boolean": plain_kind("boolean", pa.bool_()),
+    "int": plain_kind("int", pa.int32()),
+    "long": plain_kind("long", pa.int64()),
+    "float": plain_kind("float", pa.float32()),
+    "double": plain_kind("double", pa.float64()),
+    "string": plain_kind("string", pa.string()),
     # JSON has no bytes: Java's clients write them in Base64.
     "bytes": replace(
-        _plain("bytes", pa.binary()),
+        plain_kind("bytes", pa.binary()),
         from_json=lambda text: base64.b64decode(text, validate=True),
         to_json=lambda content: base64.b64encode(content).decode(),
     ),
@@ -134,16 +125,16 @@ _WIDER: Mapping[frozenset[str], str] = {
 }
 
 
+@dataclass(slots=True, eq=False)
 class _Kinds:
     """Makes kinds of a definition, which defines a named type once and names it from then on."""
 
-    def __init__(self) -> None:
-        # By full names, with namespaces.
-        self._named: dict[str, Kind] = {}
-        # The records around the type that is being made: none may contain itself.
-        self._open: set[str] = set()
-        # The fields of the record that was made last: in the end that is the outermost one.
-        self.outermost: dict[str, Kind] = {}
+    # By full names, with namespaces.
+    named: dict[str, Kind] = field(default_factory=dict[str, Kind])
+    # The records around the type that is being made: none may contain itself.
+    open: set[str] = field(default_factory=set[str])
+    # The fields of the record that was made last: in the end that is the outermost one.
+    outermost: dict[str, Kind] = field(default_factory=dict[str, Kind])
 
     def of(self, definition: Definition, namespace: str) -> Kind:
         """The kind of a definition in this namespace. Raises ``ValueError``."""
@@ -172,10 +163,10 @@ class _Kinds:
             return _PRIMITIVES[name]
         # A short name means the type in the namespace around it, or else one without a namespace.
         for full in (f"{namespace}.{name}", name):
-            if full in self._open:
+            if full in self.open:
                 raise ValueError(f"the record {name} holds itself, which no table can")
-            if full in self._named:
-                return replace(self._named[full], definition=full.removeprefix("."))
+            if full in self.named:
+                return replace(self.named[full], definition=full.removeprefix("."))
         raise ValueError(f"{name!r} is no type of Avro, and the schema defines none of this name")
 
     def _named_type(self, definition: Mapping[str, Any], namespace: str) -> Kind:
@@ -195,17 +186,17 @@ class _Kinds:
         else:
             # Taken out again below; a field that names the record in between would need a column
             # within itself.
-            self._open.add(full)
+            self.open.add(full)
             kinds: dict[str, Kind] = {}
             fields: list[Mapping[str, Any]] = []
-            for field in definition["fields"]:
-                kind = kinds[field["name"]] = self.of(field["type"], full.rpartition(".")[0])
-                fields.append({**field, "type": kind.definition})
+            for told in definition["fields"]:
+                kind = kinds[told["name"]] = self.of(told["type"], full.rpartition(".")[0])
+                fields.append({**told, "type": kind.definition})
             self.outermost = kinds
             made = record_of(kinds, {**definition, "fields": fields})
-            self._open.remove(full)
+            self.open.remove(full)
         # Only now: within the definition itself the name is that of an open record.
-        self._named[full] = made
+        self.named[full] = made
         return made
 
     def _union(self, definitions: Sequence[Definition], namespace: str) -> Kind:
@@ -232,9 +223,6 @@ class _Kinds:
 def record_of(kinds: Mapping[str, Kind], definition: Definition) -> Kind:
     """The kind of a record with fields of these kinds."""
 
-    def struct(which: Callable[[Kind], pa.DataType]) -> pa.DataType:
-        return pa.struct([(name, which(kind)) for name, kind in kinds.items()])
-
     def each(which: Callable[[Kind], Convert | None]) -> Convert | None:
         # Only the fields that need it are converted, and no record is copied where none does.
         converts = {name: convert for name, kind in kinds.items() if (convert := which(kind))}
@@ -255,9 +243,9 @@ def record_of(kinds: Mapping[str, Kind], definition: Definition) -> Kind:
 
     return Kind(
         definition,
-        struct(lambda kind: kind.stored),
-        struct(lambda kind: kind.unit),
-        struct(lambda kind: kind.column),
+        pa.struct([(name, kind.stored) for name, kind in kinds.items()]),
+        pa.struct([(name, kind.unit) for name, kind in kinds.items()]),
+        pa.struct([(name, kind.column) for name, kind in kinds.items()]),
         each(lambda kind: kind.from_json),
         each(lambda kind: kind.to_json),
         each(lambda kind: kind.from_avro),

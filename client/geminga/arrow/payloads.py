@@ -57,6 +57,7 @@ class KeyValueCodec(Codec):
         self, payloads: Payloads, errors: Errors, versions: Sequence[VersionRun], /
     ) -> pa.Array:
         """Keys and values; both are null where one of them cannot be read."""
+        # Split first, so that keys and values are decoded as columns, each many at a time.
         pairs: list[tuple[bytes | None, bytes | None]] = []
         for row, payload in enumerate(payloads):
             pair: tuple[bytes | None, bytes | None] = (None, None)
@@ -70,6 +71,7 @@ class KeyValueCodec(Codec):
             part.decode([pair[number] for pair in pairs], errors, versions)
             for number, part in enumerate(self._parts)
         ]
+        # Null as a whole: a pair of null and null is another value.
         is_null = pa.array(
             [payload is None or row in errors for row, payload in enumerate(payloads)], pa.bool_()
         )
@@ -79,6 +81,7 @@ class KeyValueCodec(Codec):
         """Pairs as one payload each. Raises ``ValueError``, also where keys are in the metadata."""
         if self.is_separated:
             raise ValueError("keys that stand apart from their values are not written")
+        # In either order: columns are taken by their names.
         names = {field.name for field in column.type}
         if names != set(KEY_VALUE):
             raise ValueError(f"a pair is made of the columns key and value, not of {sorted(names)}")

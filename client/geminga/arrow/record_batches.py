@@ -8,6 +8,7 @@ from typing import Self
 
 import pyarrow as pa
 
+from geminga.arrow.columns import MetadataRows
 from geminga.arrow.rows import BadRecords, ColumnSelection, RowOpener, Rows
 from geminga.client import Client
 from geminga.consumers.entry_reader import EntryReader, RawEntry
@@ -143,7 +144,7 @@ class RecordBatches:
                 self._topic, opener.start, opener.end, timeout_s=self._timeout_s
             )
         while not self._is_over:
-            rows = Rows(opener.topic)
+            rows = Rows(MetadataRows(self._topic, opener.topic.partition_index))
             assert self._reader is not None
             while rows.count < self._batch_rows and rows.content_bytes < self._batch_bytes:
                 entries = await self._reader.read(

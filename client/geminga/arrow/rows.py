@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import pyarrow as pa
@@ -46,9 +46,11 @@ class ColumnSelection:
 
     # The schema of the payloads; ``None`` for bytes.
     info: SchemaInfo | None
-    # Their names, in their order.
-    columns: tuple[str, ...]
     bad_records: BadRecords
+    # The columns with their types, in the order in which they are wanted.
+    schema: pa.Schema
+    # The names of those that are made of payloads.
+    payload_columns: list[str]
 
     @classmethod
     def of(
@@ -57,29 +59,20 @@ class ColumnSelection:
         """All columns by default. Raises ``ValueError`` for one that does not exist."""
         if bad_records not in ("fail", "permissive", "drop"):
             raise ValueError(f"bad_records must be fail, permissive or drop, not {bad_records!r}")
-        known = [*payload_fields(info).names, *METADATA_FIELDS]
+        known = {**{field.name: field for field in payload_fields(info)}, **METADATA_FIELDS}
         if bad_records == "permissive":
-            known.append(CORRUPT.name)
-        names = tuple(known if columns is None else columns)
+            known[CORRUPT.name] = CORRUPT
+        names = list(known if columns is None else columns)
         unknown = [name for name in names if name not in known]
         if unknown:
             raise ValueError(f"there are no columns {unknown}, but {', '.join(known)}")
-        return cls(info, names, bad_records)
-
-    @property
-    def payload_columns(self) -> list[str]:
-        """The names of those that are made of payloads."""
-        others = {CORRUPT.name, *METADATA_FIELDS}
-        return [name for name in self.columns if name not in others]
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns with their types."""
-        fields = {field.name: field for field in payload_fields(self.info)}
-        fields |= {**METADATA_FIELDS, CORRUPT.name: CORRUPT}
-        return pa.schema([fields[name] for name in self.columns])
+        # A field of the payload that has the name of one of these is hidden by it.
+        others = {**METADATA_FIELDS, CORRUPT.name: CORRUPT}
+        schema = pa.schema([others.get(name, known[name]) for name in names])
+        return cls(info, bad_records, schema, [name for name in names if name not in others])
 
 
+@dataclass(slots=True, eq=False)
 class Rows:
     """The rows of one record batch, while it is being filled.
 
@@ -87,20 +80,19 @@ class Rows:
     twice; cutting them out one by one would make an object of each.
     """
 
-    def __init__(self, topic: TopicName) -> None:
-        self.metadata = MetadataRows(str(topic), topic.partition_index)
-        # The versions of the topic's schema, in the order of the rows.
-        self.versions: list[VersionRun] = []
-        # Why rows have no value, and the payloads that could not be read; by row.
-        self.errors: Errors = {}
-        self.corrupt: dict[int, bytes | None] = {}
-        # Rows whose value is null, whatever their payload is.
-        self.null_rows: list[int] = []
-        # The bodies of entries, and how many bytes they have together.
-        self._contents: list[bytes] = []
-        self.content_bytes = 0
-        # The start and the end of each payload in the joined bodies.
-        self._bounds = array("i")
+    metadata: MetadataRows
+    # The versions of the topic's schema, in the order of the rows.
+    versions: list[VersionRun] = field(default_factory=list[VersionRun])
+    # Why rows have no value, and the payloads that could not be read; by row.
+    errors: Errors = field(default_factory=dict[int, str])
+    corrupt: dict[int, bytes | None] = field(default_factory=dict[int, bytes | None])
+    # Rows whose value is null, whatever their payload is.
+    null_rows: list[int] = field(default_factory=list[int])
+    # The bodies of entries, and how many bytes they have together.
+    _contents: list[bytes] = field(default_factory=list[bytes], init=False)
+    content_bytes: int = field(default=0, init=False)
+    # The start and the end of each payload in the joined bodies.
+    _bounds: array[int] = field(default_factory=lambda: array("i"), init=False)
 
     @property
     def count(self) -> int:
@@ -233,11 +225,10 @@ class RowOpener:
         try:
             self._add(entry, rows)
         except (WireError, UnreadableMessage) as error:
-            self._add_bad(entry, str(error), rows)
-
-    def _add_bad(self, entry: RawEntry, reason: str, rows: Rows) -> None:
-        """Treat an entry that cannot be opened as one bad record: how many messages it has is not
-        known."""
+            reason = str(error)
+        else:
+            return
+        # One bad record for the whole entry: how many messages it has is not known.
         mode = self._wanted.bad_records
         if mode == "fail":
             raise UnreadableMessage(

@@ -17,7 +17,7 @@ from geminga.consumers.topic_consumer import SubscriptionSpec, TopicConsumer
 from geminga.consumers.topic_group import TopicGroup
 from geminga.errors import Closed
 from geminga.lifecycle import AsyncClosable
-from geminga.message_ids import MessageId
+from geminga.message_ids import EARLIEST, LATEST, MessageId
 from geminga.messages import Message
 
 ValueT = TypeVar("ValueT")
@@ -26,7 +26,93 @@ ValueT = TypeVar("ValueT")
 BATCH_BYTES_MAX = 10 * 1024 * 1024
 
 
-class Consumer(AsyncClosable, Generic[ValueT]):
+class TopicsReceiver(AsyncClosable, Generic[ValueT]):
+    """What consumers and readers have in common: topics, and a queue with what came of them."""
+
+    def __init__(self, topics: TopicGroup, queue: ReceiverQueue, spec: SubscriptionSpec) -> None:
+        self.name = spec.settings.name or ""
+        """The name by which brokers know it, random if the options have none."""
+        self._topics = topics
+        self._queue = queue
+        self._spec = spec
+
+    @property
+    def topics(self) -> list[str]:
+        """The whole names of its current topics, each partition by itself, sorted."""
+        return sorted(name for name, topic in self._topics.by_topic.items() if topic.is_open)
+
+    @property
+    def is_connected(self) -> bool:
+        """Is there a broker for each of its topics at this moment?"""
+        return all(topic.channel.is_connected for topic in self._topics.by_topic.values())
+
+    @property
+    def has_reached_end(self) -> bool:
+        """Are all its topics terminated, and all their messages delivered?"""
+        topics = self._topics.by_topic.values()
+        # Without topics (of a pattern that matches none) nothing has ended.
+        return bool(topics) and all(topic.channel.has_reached_end for topic in topics)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message[ValueT]:
+        """The next message; ``async for`` ends when this is closed.
+
+        Raises the ``ClientError`` that ended it.
+        """
+        # HOT: as in ``Consumer.receive``.
+        try:
+            return self._queue.get_ready() or await self._queue.get()
+        except Closed:
+            raise StopAsyncIteration from None
+
+    async def _next_messages(
+        self, messages_max: int, data_bytes_max: int, wait_s: float
+    ) -> list[Message[ValueT]]:
+        if messages_max < 1:
+            raise ValueError(f"max_messages must be at least 1, not {messages_max}")
+        if messages_max > len(self._queue):
+            # Up to half of the permits may wait to be granted. They must not wait now: the messages
+            # for them may be the ones that are missing.
+            for topic in self._topics.by_topic.values():
+                topic.channel.grant_permits()
+        # More can never be in the queue.
+        capacity = min(messages_max, self._spec.settings.receiver_queue_size)
+        messages = await self._queue.get_many(capacity, data_bytes_max, wait_s)
+        return cast(list[Message[ValueT]], messages)
+
+    async def seek(self, to: MessageId | int | datetime) -> None:
+        """Move to a message, or to a publish time: a ``datetime``, or milliseconds since 1970-01-01
+        UTC. A consumer moves its subscription with it.
+
+        The next message is that one, or the first one published then or later; messages that were
+        fetched before are dropped. A time, ``EARLIEST`` and ``LATEST`` move all topics, an id moves
+        the topic that it names. Raises ``ClientError``; when the connection broke, it is not known
+        whether the topic was moved.
+        """
+        self._topics.check_open()
+        if isinstance(to, datetime):
+            to = int(to.timestamp() * 1000)
+        if isinstance(to, int) or to in (EARLIEST, LATEST):
+            topics = list(self._topics.by_topic.values())
+        else:
+            topics = [self._topics.topic_of(to)]
+        await asyncio.gather(*[topic.seek(to) for topic in topics])
+
+    async def last_message_ids(self) -> dict[str, MessageId]:
+        """The id of the last message of each topic; its ``entry_id`` is -1 if there is none.
+
+        Raises ``ClientError``.
+        """
+        return await self._topics.last_message_ids()
+
+    async def close(self) -> None:
+        """Leave the brokers. Closing twice is harmless."""
+        await self._topics.close()
+
+
+class Consumer(TopicsReceiver[ValueT]):
     """Receives the messages of topics for a subscription, and acknowledges them. Made by
     ``Client.consumer``; closed by ``close``, by ``async with``, or by the client:
 
@@ -45,23 +131,9 @@ class Consumer(AsyncClosable, Generic[ValueT]):
     """
 
     def __init__(self, topics: TopicGroup, queue: ReceiverQueue, spec: SubscriptionSpec) -> None:
+        super().__init__(topics, queue, spec)
         self.subscription = spec.subscription
         """The name of the subscription."""
-        self.name = spec.settings.name or ""
-        """The consumer's name, random if the options have none."""
-        self._topics = topics
-        self._queue = queue
-        self._spec = spec
-
-    @property
-    def topics(self) -> list[str]:
-        """The whole names of its current topics, each partition by itself, sorted."""
-        return sorted(name for name, topic in self._topics.by_topic.items() if topic.is_open)
-
-    @property
-    def is_connected(self) -> bool:
-        """Is there a broker for each of its topics at this moment?"""
-        return all(topic.channel.is_connected for topic in self._topics.by_topic.values())
 
     @property
     def is_active(self) -> bool:
@@ -83,14 +155,9 @@ class Consumer(AsyncClosable, Generic[ValueT]):
 
     def is_active_in(self, topic: str) -> bool:
         """Is this the active consumer in ``topic``, the whole name of a topic or partition?"""
+        # A topic that has left the consumer since is no error: it is active there no more.
         known = self._topics.by_topic.get(topic)
         return known is not None and known.channel.is_active
-
-    @property
-    def has_reached_end(self) -> bool:
-        """Are all its topics terminated, and all their messages delivered?"""
-        topics = self._topics.by_topic.values()
-        return bool(topics) and all(topic.channel.has_reached_end for topic in topics)
 
     # ---- receiving
 
@@ -116,31 +183,20 @@ class Consumer(AsyncClosable, Generic[ValueT]):
         A message that has more than ``max_bytes`` comes alone. A call that is cancelled takes no
         message with it. Raises ``Closed``, or the ``ClientError`` that ended the consumer.
         """
-        messages = await self._topics.next_messages(
-            self._queue, max_messages, max_bytes, max_wait_s
-        )
-        return cast(list[Message[ValueT]], messages)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Message[ValueT]:
-        """The next message; ``async for`` ends when the consumer is closed.
-
-        Raises the ``ClientError`` that ended the consumer.
-        """
-        try:
-            return await self.receive()
-        except Closed:
-            raise StopAsyncIteration from None
+        return await self._next_messages(max_messages, max_bytes, max_wait_s)
 
     def pause(self) -> None:
         """Ask brokers for no more messages; those that were asked for can still be received."""
-        self._topics.pause()
+        # For the topics that join later, too.
+        self._topics.is_paused = True
+        for topic in self._topics.by_topic.values():
+            topic.channel.pause()
 
     def resume(self) -> None:
         """Ask for messages again."""
-        self._topics.resume()
+        self._topics.is_paused = False
+        for topic in self._topics.by_topic.values():
+            topic.channel.resume()
 
     # ---- acknowledging
 
@@ -152,6 +208,7 @@ class Consumer(AsyncClosable, Generic[ValueT]):
         messages are acknowledged. Raises ``NotAcknowledgeable`` for the id of a message of another
         topic or in a batch of unknown size, or the error that ended the consumer.
         """
+        # HOT: the channel only collects it, and no coroutine is made.
         topic = self._topics.topic_of(message)
         topic.acknowledge(message, topic.channel)
 
@@ -229,29 +286,12 @@ class Consumer(AsyncClosable, Generic[ValueT]):
 
     # ---- the subscription
 
-    async def seek(self, to: MessageId | int | datetime) -> None:
-        """Move the subscription to a message, or to a publish time: a ``datetime``, or milliseconds
-        since 1970-01-01 UTC.
-
-        The next message received is that one, or the first one published then or later; messages
-        that were fetched before are dropped. A time, ``EARLIEST`` and ``LATEST`` move all topics,
-        an id moves the topic that it names. Raises ``ClientError``; when the connection broke,
-        whether the subscription was moved is not known.
-        """
-        await self._topics.seek(to)
-
-    async def last_message_ids(self) -> dict[str, MessageId]:
-        """The id of the last message of each topic; its ``entry_id`` is -1 if there is none.
-
-        Raises ``ClientError``.
-        """
-        return await self._topics.last_message_ids()
-
     async def last_message_id(self) -> MessageId:
         """The id of the last message of its one topic; its ``entry_id`` is -1 if there is none.
 
         Raises ``ClientError``, and ``ValueError`` if there are more topics (``last_message_ids``).
         """
+        # Of a partitioned topic each partition has its own: they have no order among each other.
         ids = await self.last_message_ids()
         if len(ids) != 1:
             raise ValueError(f"the consumer has {len(ids)} topics: ask for last_message_ids")
@@ -263,6 +303,7 @@ class Consumer(AsyncClosable, Generic[ValueT]):
         Raises ``ClientError``.
         """
         self._topics.check_open()
+        # A copy: a topic whose channel ends may leave the group meanwhile.
         topics = list(self._topics.by_topic.values())
         await asyncio.gather(*[topic.channel.unsubscribe() for topic in topics])
         await self.close()
@@ -273,6 +314,6 @@ class Consumer(AsyncClosable, Generic[ValueT]):
         """Tell brokers what was acknowledged, and leave them; the subscription stays. Closing twice
         is harmless."""
         # First the topics, so that no further message can become a letter.
-        await self._topics.close()
+        await super().close()
         if self._spec.letters is not None:
             await self._spec.letters.close()

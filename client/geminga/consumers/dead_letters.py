@@ -139,7 +139,9 @@ class LetterPublisher:
         """Publish a message to the retry-letter topic, which delivers it after ``delay_s``; or to
         the dead-letter topic, if it was retried too often. Raises ``ClientError``."""
         assert self._policy.retry_letter_topic is not None
-        times = reconsume_times(message) + 1
+        # How often it was retried by a letter; 0 where the property is no number.
+        noted = message.properties.get(RECONSUME_TIMES, "0")
+        times = 1 + (int(noted) if noted.isascii() and noted.isdigit() else 0)
         properties = {
             # As upstream's client: a letter that was retried names the topic that its user
             # consumes, one that was dead at once the partition that the message was in.
@@ -208,12 +210,6 @@ def publishes_to(policy: DeadLetterPolicy, subscription: str, topic: TopicName) 
     if policy.dead_letter_topic is not None:
         return topic == TopicName.parse(policy.dead_letter_topic).base
     return topic.local.endswith(f"-{subscription}{DEAD_LETTER_SUFFIX}")
-
-
-def reconsume_times(message: Message[Any]) -> int:
-    """How often a message was retried by a letter; 0 where its property is no number."""
-    times = message.properties.get(RECONSUME_TIMES, "0")
-    return int(times) if times.isascii() and times.isdigit() else 0
 
 
 def with_topics(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -18,8 +18,9 @@ from geminga.consumers.dead_letters import (
 )
 from geminga.consumers.options import ConsumerSettings
 from geminga.consumers.reader import Reader
-from geminga.consumers.receiver_queue import Inbox, ReceiverQueue
-from geminga.consumers.table_view import TableRows, TableView
+from geminga.consumers.receiver_queue import ReceiverQueue
+from geminga.consumers.table_rows import Inbox, TableRows
+from geminga.consumers.table_view import TableView
 from geminga.consumers.topic_consumer import SubscriptionSpec
 from geminga.consumers.topic_group import TopicGroup
 from geminga.consumers.topic_sources import NamedTopics, PatternTopics, TopicSource
@@ -37,21 +38,14 @@ START_OF = {InitialPosition.EARLIEST: EARLIEST, InitialPosition.LATEST: LATEST}
 Topics = str | Sequence[str] | re.Pattern[str]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class ConsumerFactory:
-    """Makes the consumers of one client.
+    """Makes the consumers of one client."""
 
-    ``open_letter_producer`` opens the producer that publishes letters to a topic.
-    """
-
-    def __init__(
-        self,
-        channels: Channels,
-        clock: Clock,
-        open_letter_producer: Callable[[LetterTopic], Awaitable[Producer[bytes]]],
-    ) -> None:
-        self._channels = channels
-        self._clock = clock
-        self._open_letter_producer = open_letter_producer
+    channels: Channels
+    clock: Clock
+    # Opens the producer that publishes letters to a topic.
+    open_letter_producer: Callable[[LetterTopic], Awaitable[Producer[bytes]]]
 
     async def consumer(
         self,
@@ -76,32 +70,32 @@ class ConsumerFactory:
             letters = LetterPublisher(
                 policy,
                 subscription,
-                self._open_letter_producer,
-                lambda work: self._channels.spawn(work, name="publish dead letters"),
+                self.open_letter_producer,
+                lambda work: self.channels.spawn(work, name="publish dead letters"),
             )
         spec = SubscriptionSpec(
             subscription,
             self._named(settings),
             schema,
-            self._clock,
+            self.clock,
             letters=letters,
             start=None if settings.durable else START_OF[settings.initial_position],
         )
-        source: TopicSource = NamedTopics(self._channels.lookup, names)
+        source: TopicSource = NamedTopics(self.channels.lookup, names)
         if isinstance(topics, re.Pattern):
             # Without the exception, a consumer of a pattern such as ".*" would get its own dead
             # letters, and publish those that die again to one more topic, without end
             # (apache/pulsar#20667).
             source = PatternTopics(
-                self._channels.lookup,
+                self.channels.lookup,
                 topics,
                 settings.topics_mode,
-                next(self._channels.ids),
+                next(self.channels.ids),
                 lambda topic: policy is not None and publishes_to(policy, subscription, topic),
             )
         queue = ReceiverQueue()
         # A failed opening closes what was opened, so that there is nothing to clean up here.
-        group = TopicGroup(self._channels, source, spec, queue)
+        group = TopicGroup(self.channels, source, spec, queue)
         await group.open()
         return Consumer(group, queue, spec)
 
@@ -168,12 +162,12 @@ class ConsumerFactory:
         *,
         is_start_inclusive: bool,
     ) -> SubscriptionSpec:
-        name = f"reader-{self._channels.random_name()}"  # as upstream's, seen in statistics
+        name = f"reader-{self.channels.random_name()}"  # as upstream's, seen in statistics
         return SubscriptionSpec(
             name,
             self._named(settings),
             schema,
-            self._clock,
+            self.clock,
             start=start,
             is_start_inclusive=is_start_inclusive,
             is_reader=True,
@@ -182,8 +176,8 @@ class ConsumerFactory:
     async def _group(
         self, topics: str | Sequence[str], spec: SubscriptionSpec, inbox: Inbox
     ) -> TopicGroup:
-        source = NamedTopics(self._channels.lookup, _names(topics))
-        group = TopicGroup(self._channels, source, spec, inbox)
+        source = NamedTopics(self.channels.lookup, _names(topics))
+        group = TopicGroup(self.channels, source, spec, inbox)
         await group.open()
         return group
 
@@ -191,7 +185,7 @@ class ConsumerFactory:
         """The settings with a name, so that all topics of the consumer know it by the same one."""
         if settings.name is not None:
             return settings
-        return replace(settings, name=self._channels.random_name())
+        return replace(settings, name=self.channels.random_name())
 
 
 def _names(topics: Topics) -> list[TopicName]:

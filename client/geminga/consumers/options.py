@@ -197,6 +197,7 @@ class ConsumerSettings(ConsumerChannelOptions):
     crypto_failure_action: ConsumerCryptoFailureAction = "fail"
 
     def __post_init__(self) -> None:
+        # Callers without types may write any word.
         if self.crypto_failure_action not in get_args(ConsumerCryptoFailureAction):
             raise ValueError(f"{self.crypto_failure_action!r} is no crypto_failure_action")
         at_least_one = {
@@ -210,6 +211,7 @@ class ConsumerSettings(ConsumerChannelOptions):
                 raise ValueError(f"{name} must be at least 1, not {number}")
         if self.ack_timeout_s is not None and self.ack_timeout_s <= 0:
             raise ValueError("ack_timeout_s must be None or more than 0")
+        # Other types hand out entries in order, and brokers count no redeliveries of single ones.
         if self.dead_letters is not None and not self.type.tracks_entries:
             raise ValueError("dead letters need a shared or key_shared subscription")
 

@@ -10,6 +10,7 @@ import asyncio
 import heapq
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from geminga._channels.pending.acks import Position
 
@@ -17,6 +18,7 @@ from geminga._channels.pending.acks import Position
 ENTRIES_HELD_MAX = 100_000
 
 
+@dataclass(slots=True, eq=False)
 class DueEntries:
     """Entries with the times at which they are due, in seconds of the loop's clock.
 
@@ -24,19 +26,18 @@ class DueEntries:
     adding and removing cost the same however many entries there are, and none has a timer.
     """
 
-    def __init__(self, granularity_s: float, held_max: int = ENTRIES_HELD_MAX) -> None:
-        assert granularity_s > 0
-        self._granularity_s = granularity_s
-        self._held_max = held_max
-        self._partition_of: dict[Position, int] = {}
-        # The entries of each partition, by its number. Inner dicts for their order: a set's order
-        # would differ from run to run.
-        self._partitions: dict[int, dict[Position, None]] = {}
-        # A heap of the keys of ``_partitions``: the next one due is the first.
-        self._numbers: list[int] = []
-
-    def __len__(self) -> int:
-        return len(self._partition_of)
+    # More than 0.
+    granularity_s: float
+    held_max: int = ENTRIES_HELD_MAX
+    # The number of the partition of each entry.
+    _partition_of: dict[Position, int] = field(default_factory=dict[Position, int], init=False)
+    # The entries of each partition, by its number. Inner dicts for their order: a set's order would
+    # differ from run to run.
+    _partitions: dict[int, dict[Position, None]] = field(
+        default_factory=dict[int, dict[Position, None]], init=False
+    )
+    # A heap of the keys of ``_partitions``: the next one due is the first.
+    _numbers: list[int] = field(default_factory=list[int], init=False)
 
     def add(self, position: Position, due_s: float) -> None:
         """Have an entry due at ``due_s`` or up to ``granularity_s`` later. An entry that is here
@@ -44,7 +45,7 @@ class DueEntries:
         if position in self._partition_of:
             return
         # Rounded up: an entry is never due before its time.
-        number = math.ceil(due_s / self._granularity_s)
+        number = math.ceil(due_s / self.granularity_s)
         self._partition_of[position] = number
         partition = self._partitions.get(number)
         if partition is None:
@@ -67,18 +68,18 @@ class DueEntries:
             del self._partitions[heapq.heappop(self._numbers)]
         if not self._numbers:
             return None
-        is_too_much = len(self._partition_of) > self._held_max
-        return 0.0 if is_too_much else self._numbers[0] * self._granularity_s
+        is_too_much = len(self._partition_of) > self.held_max
+        return 0.0 if is_too_much else self._numbers[0] * self.granularity_s
 
     def take_due(self, now_s: float) -> list[Position]:
         """Take out the entries that are due, the earliest first."""
         due: list[Position] = []
         while (next_s := self.next_due_s) is not None and next_s <= now_s:
             number = self._numbers[0]
-            is_due = number * self._granularity_s <= now_s
+            is_due = number * self.granularity_s <= now_s
             taken = list(self._partitions[number])
             if not is_due:  # too many are held: the oldest of them leave early
-                taken = taken[: len(self._partition_of) - self._held_max]
+                taken = taken[: len(self._partition_of) - self.held_max]
             for position in taken:
                 self.remove(position)
             due += taken

@@ -1,23 +1,13 @@
-"""A topic as a table: the newest value of every key, kept up to date.
-
-``TableView`` is what users hold, ``TableRows`` applies messages as they arrive.
-"""
+"""A topic as a table: the newest value of every key, kept up to date; what users hold of it."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import Any, Generic, Self, TypeVar, cast
-from weakref import WeakSet
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Generic, TypeVar, cast
 
-from geminga.consumers.receiver_queue import Lane
+from geminga.consumers.table_rows import Changes, TableRows
 from geminga.consumers.topic_group import TopicGroup
-from geminga.errors import ClientError, Closed
 from geminga.lifecycle import AsyncClosable
-from geminga.messages import Message
-
-log = logging.getLogger(__name__)
 
 ValueT = TypeVar("ValueT")
 
@@ -61,7 +51,7 @@ class TableView(AsyncClosable, Mapping[str, ValueT], Generic[ValueT]):
         value. Iteration ends when the view is closed, and raises the ``ClientError`` that ended it
         otherwise.
         """
-        changes = _Changes(self._rows.error)
+        changes = Changes(self._rows)
         self._rows.watchers.add(changes)
         return cast(AsyncIterator[tuple[str, ValueT | None]], changes)
 
@@ -75,113 +65,15 @@ class TableView(AsyncClosable, Mapping[str, ValueT], Generic[ValueT]):
         # keep the caller waiting without end.
         last = await self._topics.last_message_ids()
         targets = {topic: each.position for topic, each in last.items() if each.entry_id >= 0}
-
         # By entries, not by messages: the last entry of a topic may have none, when compaction or
-        # an earlier acknowledgement took all of them.
-        def is_there() -> bool:
-            return all(
-                topic.last_position is not None and topic.last_position >= targets[name]
-                for name, topic in self._topics.by_topic.items()
-                if name in targets
-            )
-
-        await self._rows.wait_for(is_there)
+        # an earlier acknowledgement took all of them. Topics may leave the group meanwhile.
+        while any(
+            topic.last_position is None or topic.last_position < targets[name]
+            for name, topic in self._topics.by_topic.items()
+            if name in targets
+        ):
+            await self._rows.arrival()
 
     async def close(self) -> None:
         """Leave the brokers; the table stays as it is. Closing twice is harmless."""
         await self._topics.close()
-
-
-class TableRows:
-    """Applies messages as they arrive, in the place of a receiver queue: no message waits."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
-        # Why no more will come.
-        self.error: ClientError | None = None
-        # The iterators over changes, as long as they are in use.
-        self.watchers: WeakSet[_Changes] = WeakSet()
-        self._arrived = asyncio.Event()
-
-    def put(self, lane: Lane, messages: Sequence[Message[Any]]) -> None:
-        """Apply the messages of an entry, in their order."""
-        if messages:
-            # Before they are applied: the next ones may be on their way meanwhile.
-            lane.on_taken(messages)
-        for message in messages:
-            key = message.key
-            if key is None:
-                continue
-            value: Any = None
-            if not message.is_null and message.data:
-                try:
-                    value = message.value
-                except Exception as error:  # noqa: BLE001  # a schema of the user's may raise anything
-                    # The key keeps its last readable value: one bad message must not end the view.
-                    log.error(  # noqa: TRY400  # the reason is in the error, the place says nothing
-                        "unreadable value",
-                        extra={"key": key, "id": str(message.id), "reason": str(error)},
-                    )
-                    continue
-            if value is None:
-                self.values.pop(key, None)
-            else:
-                self.values[key] = value
-            for watcher in self.watchers:
-                watcher.changed(key, value)
-        # Also without a message: ``refresh`` waits for entries.
-        self._arrived.set()
-
-    def clear(self, lane: Lane) -> int:
-        """Nothing is dropped: messages that come again are applied again."""
-        del lane
-        return 0
-
-    def end(self, error: ClientError) -> None:
-        """Note that nothing more will arrive."""
-        self.error = error
-        self._arrived.set()
-        for watcher in self.watchers:
-            watcher.end(error)
-
-    async def wait_for(self, is_there: Callable[[], bool]) -> None:
-        """Wait until ``is_there()`` is true, or raise the error that ended the view."""
-        while not is_there():
-            if self.error is not None:
-                raise self.error
-            self._arrived.clear()
-            await self._arrived.wait()
-
-
-class _Changes:
-    """An iterator over the changes of a table; at most one change of each key waits in it."""
-
-    def __init__(self, error: ClientError | None) -> None:
-        # By keys, in the order in which they first changed.
-        self._changed: dict[str, object] = {}
-        self._error = error
-        self._arrived = asyncio.Event()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> tuple[str, object]:
-        while not self._changed:
-            if isinstance(self._error, Closed):
-                raise StopAsyncIteration
-            if self._error is not None:
-                raise self._error
-            self._arrived.clear()
-            await self._arrived.wait()
-        # The oldest change first; one that came meanwhile for the same key has replaced its value
-        # in place.
-        key = next(iter(self._changed))
-        return key, self._changed.pop(key)
-
-    def changed(self, key: str, value: object) -> None:
-        self._changed[key] = value
-        self._arrived.set()
-
-    def end(self, error: ClientError) -> None:
-        self._error = error
-        self._arrived.set()

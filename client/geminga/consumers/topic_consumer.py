@@ -16,15 +16,16 @@ from geminga._channels.pending.acks import AckGroup, Position, ack_set
 from geminga._channels.registry import Channels
 from geminga.consumers.dead_letters import LetterPublisher
 from geminga.consumers.incoming.chunks import PendingChunks
-from geminga.consumers.incoming.entries import Entry, EntryOpener
+from geminga.consumers.incoming.entries import BodyOpener, Entry, EntryOpener
 from geminga.consumers.incoming.read_position import ReadPosition
 from geminga.consumers.incoming.values import ValueReader
 from geminga.consumers.options import ConsumerSettings
-from geminga.consumers.receiver_queue import Inbox, Lane
+from geminga.consumers.receiver_queue import Lane
 from geminga.consumers.redelivery import RedeliveryTimer
+from geminga.consumers.table_rows import Inbox
 from geminga.crypto.decryption import Decryptor
 from geminga.errors import ClientError, DecryptionFailed, NotAcknowledgeable
-from geminga.message_ids import MessageId, from_proto, to_proto
+from geminga.message_ids import MessageId, to_proto
 from geminga.messages import Message
 from geminga.schemas.schema import Schema, proto_of
 from geminga_protocol.pulsar.api_pb2 import CommandMessage, MessageIdData
@@ -81,7 +82,7 @@ class TopicConsumer:
         self._topic = topic
         self.partition = topic.partition_index
         self.channel = self._new_channel(channels, spec, on_end)
-        # Has a broker accepted it once?
+        # Has a broker accepted it once? Set by the owner, which opens the channel.
         self.is_open = False
         self._settings = settings
         self._queue = queue
@@ -89,7 +90,7 @@ class TopicConsumer:
         self._pending_chunks = PendingChunks(
             settings.chunked_messages_max, settings.chunk_timeout_s, spec.clock
         )
-        self._pending_chunks.on_expired = self._acknowledge_entries
+        self._pending_chunks.on_expired = self.channel.acknowledge
         self._pending_chunks.on_dropped = self._ask_again_later
         self._values = None if spec.schema is None else ValueReader(spec.schema)
         self._arrived_max = settings.receiver_queue_size + OVERSHOOT_MESSAGES_MAX
@@ -98,13 +99,10 @@ class TopicConsumer:
         # Does a task ask for schemas?
         self._is_learning = False
         self._channels = channels
-        self._opener = EntryOpener(
-            self.topic,
-            self._values,
-            self._pending_chunks,
-            None if settings.decryption is None else Decryptor(settings.decryption),
-            consumes_encrypted=settings.crypto_failure_action == "consume",
-        )
+        decryptor = None if settings.decryption is None else Decryptor(settings.decryption)
+        bodies = BodyOpener(self._pending_chunks, decryptor)
+        consumes_encrypted = settings.crypto_failure_action == "consume"
+        self._opener = EntryOpener(self.topic, self._values, bodies, consumes_encrypted)
         # Entries that were refused, and (with an ``ack_timeout_s``) those that were received and
         # not acknowledged: both are asked for again when their time has come.
         self._nacks = RedeliveryTimer(NACK_GRANULARITY_S, self._redeliver)
@@ -122,7 +120,7 @@ class TopicConsumer:
         # under way.
         self._reading: ReadPosition | None = None
         if spec.start is not None:
-            self._reading = ReadPosition(spec.start, is_inclusive=spec.is_start_inclusive)
+            self._reading = ReadPosition(start=spec.start, is_inclusive=spec.is_start_inclusive)
         self._left: ReadPosition | None = None
         # The message in a batch to which the subscription was last moved. Those before it in its
         # batch are left out: by default Apache Pulsar's brokers send the whole batch.
@@ -241,17 +239,12 @@ class TopicConsumer:
         # attaches again.
         reading = self._left if self.channel.is_seeking else self._reading
         if reading is not None:
-            reading.take(messages[-1])
+            reading.last = messages[-1]
             if self._is_reader:
                 self.channel.acknowledge_up_to(messages[-1].position)
 
-    def _acknowledge_entries(self, positions: list[Position]) -> None:
-        for position in positions:
-            self.channel.acknowledge(position)
-
-    def _ask_again_later(self, positions: list[Position]) -> None:
-        for position in positions:
-            self._nacks.add(position, self._settings.nack_delay_s)
+    def _ask_again_later(self, position: Position) -> None:
+        self._nacks.add(position, self._settings.nack_delay_s)
 
     def _redeliver(self, positions: list[Position]) -> None:
         """Ask again for entries that were refused, or not acknowledged in time; those that had
@@ -281,7 +274,7 @@ class TopicConsumer:
             # Only now: a message that was acknowledged before its letter is stored could be lost.
             self.acknowledge(message, self.channel)
         else:
-            self._ask_again_later([message.position])
+            self._ask_again_later(message.position)
 
     def _without_dead(self, messages: list[Message[Any]]) -> list[Message[Any]]:
         """The messages of one entry that are not dead; the others become dead letters."""
@@ -328,11 +321,6 @@ class TopicConsumer:
             self._reading, self._sought = before
             raise
 
-    async def last_message_id(self) -> MessageId:
-        """The id of the topic's last message; its ``entry_id`` is -1 if there is none."""
-        answer = await self.channel.last_message_id()
-        return from_proto(answer.last_message_id, self.partition, self.topic)
-
     async def has_more(self) -> bool:
         """Does the topic of a reader have a message behind the one that was taken last?"""
         answer = await self.channel.last_message_id()
@@ -360,7 +348,7 @@ class TopicConsumer:
             else:
                 # Another consumer may have the key, or a later one know the feature.
                 log.error("unreadable message", extra=told)
-                self._nacks.add(entry.position, self._settings.nack_delay_s)
+                self._ask_again_later(entry.position)
             self.channel.return_permits(entry.sent_messages)
             return
         # Behind an entry that waits all others wait, too: messages keep their order.
@@ -434,11 +422,6 @@ class TopicConsumer:
         return held + self._queue.clear(self._lane)
 
     # ---- life
-
-    async def open(self) -> None:
-        """Have a broker accept it. Raises the ``ClientError`` for which none did."""
-        await self.channel.open()
-        self.is_open = True
 
     def stop_timers(self) -> None:
         """Ask for no entry again: the channel attaches anew, or has ended."""

@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
 from geminga._channels.registry import Channels
-from geminga.consumers.receiver_queue import Inbox, ReceiverQueue
+from geminga.consumers.table_rows import Inbox
 from geminga.consumers.topic_consumer import SubscriptionSpec, TopicConsumer
 from geminga.consumers.topic_sources import TopicSource
 from geminga.errors import BrokerRefused, ClientError, Closed, NotAcknowledgeable
-from geminga.message_ids import EARLIEST, LATEST, MessageId
+from geminga.message_ids import EARLIEST, LATEST, MessageId, from_proto
 from geminga.messages import Message
 from geminga_protocol.pulsar.enums import InitialPosition
 from geminga_protocol.pulsar.topics.topic_names import TopicName
@@ -48,13 +47,15 @@ class TopicGroup:
         self.by_topic: dict[str, TopicConsumer] = {}
         # Why the group ended; ``None`` until then.
         self.error: ClientError | None = None
+        # Does the consumer ask for no messages? It pauses its topics itself; those that join it
+        # later are paused here.
+        self.is_paused = False
         self._channels = channels
         self._source = source
         self._spec = spec
         self._queue = queue
         # What logs and errors call it by.
         self._title = f"the consumer of {source} for {spec.subscription}"
-        self._is_paused = False
         # Asks which topics there are, if these can change.
         self._refreshing: asyncio.Task[object] | None = None
 
@@ -71,7 +72,6 @@ class TopicGroup:
         self._channels.owners[self] = self.close
         try:
             topics = await self._channels.retrying(self._find_topics)
-            self._check_start(topics)
             await asyncio.gather(*self._openings(topics, self._spec))
             # A topic that was accepted may have ended while the others were being opened.
             self.check_open()
@@ -86,14 +86,14 @@ class TopicGroup:
         if self._source.can_change:
             self._refreshing = self._channels.spawn(self._refresh(), name=self._title)
 
-    def _check_start(self, topics: list[TopicName]) -> None:
+    async def _find_topics(self) -> list[TopicName]:
+        """The topics to begin with; raises ``ValueError`` where the start does not fit to them."""
+        self.check_open()  # the client may be closed between two attempts
+        topics = await self._source.topics()
         start = self._spec.start
         if len(topics) > 1 and start not in (None, EARLIEST, LATEST):
             raise ValueError(f"{len(topics)} topics have no message {start} in common to start at")
-
-    async def _find_topics(self) -> list[TopicName]:
-        self.check_open()  # the client may be closed between two attempts
-        return await self._source.topics()
+        return topics
 
     async def _refresh(self) -> None:
         """Ask again and again which topics there are, until the group ends."""
@@ -142,7 +142,8 @@ class TopicGroup:
 
         async def open_one(topic: TopicConsumer) -> None:
             async with free:
-                await topic.open()
+                await topic.channel.open()
+                topic.is_open = True
 
         added = [
             TopicConsumer(self._channels, each, spec, self._queue, self._topic_ended)
@@ -153,7 +154,7 @@ class TopicGroup:
         self.by_topic |= {each.topic: each for each in added}
         self._share_permits()
         # A topic that joins a paused consumer must not bring messages before ``resume``.
-        if self._is_paused:
+        if self.is_paused:
             for each in added:
                 each.channel.pause()
         return [open_one(each) for each in added]
@@ -196,53 +197,15 @@ class TopicGroup:
             f"{', '.join(sorted(self.by_topic)[:3])} ({len(self.by_topic)} in all)"
         )
 
-    async def seek(self, to: MessageId | int | datetime) -> None:
-        """Move one topic to a message of it, or all topics to a time, ``EARLIEST`` or ``LATEST``.
-
-        Raises ``ClientError``.
-        """
-        self.check_open()
-        if isinstance(to, datetime):
-            to = int(to.timestamp() * 1000)
-        if isinstance(to, int) or to in (EARLIEST, LATEST):
-            topics = list(self.by_topic.values())
-        else:
-            topics = [self.topic_of(to)]
-        await asyncio.gather(*[topic.seek(to) for topic in topics])
-
     async def last_message_ids(self) -> dict[str, MessageId]:
         """The id of the last message of each topic. Raises ``ClientError``."""
         self.check_open()
         topics = list(self.by_topic.values())
-        ids = await asyncio.gather(*[topic.last_message_id() for topic in topics])
-        return {topic.topic: each for topic, each in zip(topics, ids, strict=True)}
-
-    def pause(self) -> None:
-        """Ask for no more messages than were asked for."""
-        self._is_paused = True
-        for topic in self.by_topic.values():
-            topic.channel.pause()
-
-    def resume(self) -> None:
-        """Go on asking for messages."""
-        self._is_paused = False
-        for topic in self.by_topic.values():
-            topic.channel.resume()
-
-    async def next_messages(
-        self, queue: ReceiverQueue, messages_max: int, data_bytes_max: int, wait_s: float
-    ) -> list[Message[Any]]:
-        """The next messages of all topics, as ``Consumer.receive_many`` gives them."""
-        if messages_max < 1:
-            raise ValueError(f"max_messages must be at least 1, not {messages_max}")
-        if messages_max > len(queue):
-            # Up to half of the permits may wait to be granted. They must not wait now: the messages
-            # for them may be the ones that are missing.
-            for topic in self.by_topic.values():
-                topic.channel.grant_permits()
-        # More can never be in the queue.
-        capacity = min(messages_max, self._spec.settings.receiver_queue_size)
-        return await queue.get_many(capacity, data_bytes_max, wait_s)
+        answers = await asyncio.gather(*[topic.channel.last_message_id() for topic in topics])
+        return {
+            topic.topic: from_proto(answer.last_message_id, topic.partition, topic.topic)
+            for topic, answer in zip(topics, answers, strict=True)
+        }
 
     # ---- ends
 

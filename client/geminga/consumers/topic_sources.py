@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from geminga._transport.connection import Connection
 from geminga._transport.http_lookup import TopicLookup
@@ -39,7 +40,8 @@ class NamedTopics:
     def can_change(self) -> bool:
         """May a later call of ``topics`` give others? Known once there was one: topics without
         partitions never get any."""
-        return self._partitions.can_grow
+        # 0 for each topic without partitions.
+        return any(self._partitions.known.values())
 
     async def topics(self) -> list[TopicName]:
         """Ask for the current topics, each partition by itself. Raises ``ClientError``."""
@@ -134,7 +136,7 @@ class PatternTopics:
     def close(self) -> None:
         """Stop watching."""
         if self._watched_on is not None and self._watched_on.is_open:
-            self._lookup.unwatch_topics(self._watched_on, self._watcher_id)
+            self._watched_on.unwatch_topics(self._watcher_id)
         self._watched_on = None
 
 
@@ -143,44 +145,40 @@ class PatternTopics:
 TopicSource = NamedTopics | PatternTopics
 
 
+@dataclass(slots=True, eq=False)
 class _Partitions:
     """How many partitions topics have, asked for many at a time."""
 
-    def __init__(self, lookup: TopicLookup) -> None:
-        self._lookup = lookup
-        # 0 for a topic without partitions, which never gets any and is not asked for again.
-        self._known: dict[TopicName, int] = {}
-
-    @property
-    def can_grow(self) -> bool:
-        """Is one of the topics partitioned?"""
-        return any(self._known.values())
+    lookup: TopicLookup
+    # By topics, as of the last answers. 0 for a topic without partitions, which never gets any and
+    # is not asked for again.
+    known: dict[TopicName, int] = field(default_factory=dict[TopicName, int])
 
     async def of(self, names: Sequence[TopicName]) -> list[TopicName]:
         """The names, that of a partitioned topic replaced by those of its partitions.
 
         Raises ``ClientError``.
         """
-        self._known = {name: self._known[name] for name in names if name in self._known}
-        to_ask = [name for name in names if name.partition_index < 0 and self._known.get(name) != 0]
+        self.known = {name: self.known[name] for name in names if name in self.known}
+        to_ask = [name for name in names if name.partition_index < 0 and self.known.get(name) != 0]
         for start in range(0, len(to_ask), ASKED_AT_ONCE):
             some = to_ask[start : start + ASKED_AT_ONCE]
-            asking = [self._lookup.partitions(str(name)) for name in some]
+            asking = [self.lookup.partitions(str(name)) for name in some]
             # All are awaited, also behind one that failed: none is left running.
             answers = await asyncio.gather(*asking, return_exceptions=True)
             for name, answer in zip(some, answers, strict=True):
                 count = answer
                 if isinstance(answer, BrokerBusy):
                     # Refused because so many were asked for together: alone it is answered.
-                    count = await self._lookup.partitions(str(name))
+                    count = await self.lookup.partitions(str(name))
                 if isinstance(count, BaseException):
                     raise count
                 # Partitions never become fewer: a topic with fewer was deleted and created anew.
-                self._known[name] = max(count, self._known.get(name, 0))
+                self.known[name] = max(count, self.known.get(name, 0))
         # A dict for its order; a partition that is named beside its topic is found once.
         found: dict[TopicName, None] = {}
         for name in names:
-            count = self._known.get(name, 0)
+            count = self.known.get(name, 0)
             found |= dict.fromkeys([name.partition(index) for index in range(count)] or [name])
         return list(found)
 

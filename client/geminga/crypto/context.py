@@ -53,7 +53,7 @@ def context_of(metadata: MessageMetadata, *, is_decrypted: bool) -> EncryptionCo
     """The context of an entry with this metadata; ``None`` if it was not encrypted."""
     if not metadata.encryption_keys:
         return None
-    chunks = metadata.num_chunks_from_msg
+    chunks = metadata.num_chunks_from_msg  # 0 for a message that was sent whole
     return EncryptionContext(
         {
             key.key: EncryptionKey(key.value, {each.key: each.value for each in key.metadata})
@@ -63,6 +63,7 @@ def context_of(metadata: MessageMetadata, *, is_decrypted: bool) -> EncryptionCo
         metadata.encryption_algo,
         CompressionType.Name(metadata.compression).lower(),
         metadata.uncompressed_size,
+        # By the presence of the field: a batch may have one message.
         metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else None,
         (metadata.chunk_id, chunks) if chunks > 1 else None,
         is_decrypted,

@@ -6,6 +6,7 @@ The other side of ``encryption``: data keys come with each payload, wrapped for 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from geminga.crypto.key_wrapping import unwrap
@@ -46,26 +47,27 @@ class PrivateKeys:
         return self._pems[name]
 
 
+@dataclass(slots=True, eq=False)
 class Decryptor:
     """Decrypts the payloads of one topic, each by the first of its keys that can be unwrapped."""
 
-    def __init__(self, keys: PrivateKeyReader) -> None:
-        self._keys = keys
-        # By wrapped data keys, in the order in which they first came.
-        self._decrypts: dict[bytes, Decrypt] = {}
+    keys: PrivateKeyReader
+    # By wrapped data keys, in the order in which they first came.
+    _decrypts: dict[bytes, Decrypt] = field(default_factory=dict[bytes, Decrypt], init=False)
 
     def decrypt(self, metadata: MessageMetadata, body: bytes) -> bytes:
         """The body before it was encrypted, still compressed.
 
         Raises ``DecryptionFailed``, and ``UnreadableMessage`` without the package ``cryptography``.
         """
+        # A payload has its data key once for each reader, of which this client is one.
         reasons: list[str] = []
         for wrapped in metadata.encryption_keys:
             try:
                 decrypt = self._decrypts.get(wrapped.value)
                 if decrypt is None:
                     told = {pair.key: pair.value for pair in wrapped.metadata}
-                    data_key = unwrap(self._keys.private_key(wrapped.key, told), wrapped.value)
+                    data_key = unwrap(self.keys.private_key(wrapped.key, told), wrapped.value)
                     from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
 
                     decrypt = AESGCM(data_key).decrypt

@@ -53,6 +53,14 @@ class EntryProducer(AsyncClosable):
         self._window = SendWindow(memory, settings.pending_messages_max)
         # Why the producer has ended; ``None`` until then.
         self._error: ClientError | None = None
+        self.topic = str(topic)
+        """The whole name of the topic or partition."""
+        # This and the next are set by ``open``.
+        self.name = ""
+        """The producer's name, chosen by the broker if the options have none."""
+        self.known_sequence_id = -1
+        """The last sequence id that the topic knew of this name when the producer was opened. -1
+        where there is none: the name is new, or the topic does not deduplicate."""
         self.repeated_messages = 0
         """How many of the messages sent the topic had already and did not store again."""
         self.last_position: tuple[int, int] | None = None
@@ -71,24 +79,9 @@ class EntryProducer(AsyncClosable):
     async def open(self) -> None:
         """Have a broker accept the producer; for ``Client.entry_producer``."""
         await self._part.open()
-
-    @property
-    def topic(self) -> str:
-        """The whole name of the topic or partition."""
-        return str(self._part.channel.topic)
-
-    @property
-    def name(self) -> str:
-        """The producer's name, chosen by the broker if the options have none."""
-        return self._part.channel.name
-
-    @property
-    def known_sequence_id(self) -> int:
-        """The last sequence id that the topic knew of this name when the producer was opened.
-
-        -1 where there is none: the name is new, or the topic does not deduplicate.
-        """
-        return self._part.channel.last_sequence_id
+        # Neither changes when the channel attaches again: the broker is told the name.
+        channel = self._part.channel
+        self.name, self.known_sequence_id = channel.name, channel.last_sequence_id
 
     @property
     def message_bytes_max(self) -> int:
@@ -111,7 +104,8 @@ class EntryProducer(AsyncClosable):
         if self._error is None and self._window.is_full:
             await self._wait_for_room()
         # After the wait: the producer may have ended meanwhile.
-        self._check()
+        if self._error is not None:
+            raise self._error
         first: MessageAttributes | None = None
         if attributes[0]:
             # For the metadata of the entry: all attributes of a single message, the key of a batch.
@@ -147,7 +141,9 @@ class EntryProducer(AsyncClosable):
         """Wait until everything sent before is stored. Raises the error that ended the producer."""
         if self._error is None:
             await self._part.flush()
-        self._check()
+        # One that is waited for may be the one that fails.
+        if self._error is not None:
+            raise self._error
 
     def _settled(
         self, messages: int, message_id: MessageId | None, error: ClientError | None
@@ -170,10 +166,6 @@ class EntryProducer(AsyncClosable):
             self._part.channel.leave()
             self._part.channel.end(error)
             self._window.end(error)
-
-    def _check(self) -> None:
-        if self._error is not None:
-            raise self._error
 
     async def close(self) -> None:
         """Wait up to ``close_timeout_s`` for the receipts of what was sent, then leave the broker.

@@ -105,6 +105,7 @@ class ProducerSettings(ProducerChannelOptions):
     pending_messages_max: int = 50_000
 
     def __post_init__(self) -> None:
+        # What would fail with the first message fails here, where it was written.
         compressor(self.compression)  # raises for an unknown name, or a missing package
         # Callers without types pass True or False, as to the official client.
         if self.batching is not None and not hasattr(self.batching, "messages_max"):
@@ -126,6 +127,7 @@ class ProducerSettings(ProducerChannelOptions):
         """
         # A copy: the caller may use the same options for another producer.
         named = dict(options)
+        # Users write words, PRODUCER has numbers.
         mode = options.get("access_mode")
         if isinstance(mode, str):
             if mode.upper() not in AccessMode.__members__:

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, Unpack
+from typing import Any, Generic, TypeVar, Unpack
 
 from geminga._channels.registry import Channels
 from geminga.errors import ClientError, ProducerQueueFull, SendTimedOut
+from geminga.lifecycle import AsyncClosable
 from geminga.message_ids import MessageId
 from geminga.producers.options import MessageOptions, ProducerSettings, attributes_of
 from geminga.producers.outgoing.attributes import MessageAttributes
@@ -39,7 +40,7 @@ TURN_BYTES = 128 * 1024
 TURN_MESSAGES = 100
 
 
-class Producer(Generic[ValueT]):
+class Producer(AsyncClosable, Generic[ValueT]):
     """Publishes messages to a topic. Made by ``Client.producer``; closed by ``close``, by
     ``async with``, or by the client:
 
@@ -71,6 +72,12 @@ class Producer(Generic[ValueT]):
     ) -> None:
         self.topic = str(topic)
         """The whole name of the topic."""
+        # This and the next are set by ``open``.
+        self.name = ""
+        """The producer's name, chosen by the broker if the options have none."""
+        self.producer_id = -1
+        """The producer's id on its connections, which no other producer or consumer of the client
+        has. Each partition has an id of its own; this is the first one's."""
         self._channels = channels
         self._topic = topic
         # Bound once, because each message calls it.
@@ -116,14 +123,17 @@ class Producer(Generic[ValueT]):
         # The first partition alone at first: a broker that chooses the producer's name does so
         # there, and all the others are opened with that name.
         await self._open_parts([first], self._settings)
+        self.name = self._parts[0].channel.name
         if not partitions:
             self._only = self._parts[0]
+            self.producer_id = self._only.channel.id
             return
         if self._is_lazy:
             before = [self._topic.partition(each) for each in range(index)]
             # Partitions are found by their places in the list.
             self._parts[:0] = self._new_parts(before, replace(self._settings, name=self.name))
         await self._open_partitions(partitions)
+        self.producer_id = self._parts[0].channel.id
         self._watch = self._channels.spawn(
             self._watch_partitions(), name=f"the partitions of {self._topic}"
         )
@@ -188,17 +198,6 @@ class Producer(Generic[ValueT]):
                 )
 
     @property
-    def name(self) -> str:
-        """The producer's name, chosen by the broker if the options have none."""
-        return self._parts[0].channel.name
-
-    @property
-    def producer_id(self) -> int:
-        """The producer's id on its connections, which no other producer or consumer of the client
-        has. Each partition has an id of its own; this is the first one's."""
-        return self._parts[0].channel.id
-
-    @property
     def partitions(self) -> int:
         """How many partitions the topic has, as far as the producer knows; 0 without partitions."""
         return 0 if self._only is not None else len(self._parts)
@@ -221,7 +220,8 @@ class Producer(Generic[ValueT]):
     @property
     def is_connected(self) -> bool:
         """Is there a broker at this moment, for every partition that was started?"""
-        return all(part.channel.is_connected for part in self._parts if part.has_started)
+        # A part that is started lazily has no attachment before its first message.
+        return all(part.channel.is_connected for part in self._parts if part.channel.attachments)
 
     # ---- sending
 
@@ -299,7 +299,7 @@ class Producer(Generic[ValueT]):
         if self._window.is_half_full:
             self._check_open()
             free: asyncio.Future[None] = self._loop.create_future()
-            await self._wait_for_room(partial(_resolve, free), free, wants_half=True)
+            await self._wait_for_room(partial(_settle, free, None, None), free, wants_half=True)
             # The window may be free because everything in it has failed.
             self._check_open()
 
@@ -377,15 +377,15 @@ class Producer(Generic[ValueT]):
             try:
                 enter()
             except ClientError as error:
-                _fail(outcome, error)
+                _settle(outcome, None, error)
 
-        waiting = WindowWaiter(enter_in_turn, partial(_fail, outcome), wants_half)
+        waiting = WindowWaiter(enter_in_turn, partial(_settle, outcome, None), wants_half)
 
         def expire(timeout_s: float) -> None:
             # Not if it was just admitted: then the message is on its way, and has a timeout of its
             # own.
             if self._window.withdraw(waiting):
-                _fail(outcome, SendTimedOut(None, timeout_s))
+                _settle(outcome, None, SendTimedOut(None, timeout_s))
 
         # ``ready`` has no message that could time out.
         if timeout_s is not None and not wants_half:
@@ -442,9 +442,6 @@ class Producer(Generic[ValueT]):
             self._watch.cancel()
         await asyncio.gather(*[part.close() for part in self._parts])
 
-    async def __aenter__(self) -> Self:
-        return self
-
     async def __aexit__(
         self,
         kind: type[BaseException] | None,
@@ -459,21 +456,13 @@ class Producer(Generic[ValueT]):
 
 
 def _settle(
-    stored: asyncio.Future[MessageId], message_id: MessageId | None, error: ClientError | None
+    outcome: asyncio.Future[OutcomeT], result: OutcomeT | None, error: ClientError | None
 ) -> None:
-    """Report the outcome of its message to a caller of ``send``, unless it was cancelled."""
-    if message_id is None:
-        assert error is not None
-        _fail(stored, error)
-    elif not stored.done():
-        stored.set_result(message_id)
-
-
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
-
-def _fail(future: asyncio.Future[OutcomeT], error: ClientError) -> None:
-    if not future.done():
-        future.set_exception(error)
+    """Report ``result``, or the error that came instead, to a caller that waits for it."""
+    # Done before if the caller was cancelled, or timed out.
+    if outcome.done():
+        return
+    if error is None:
+        outcome.set_result(result)  # type: ignore[arg-type]  # there is one where no error came
+    else:
+        outcome.set_exception(error)

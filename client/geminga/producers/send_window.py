@@ -34,16 +34,13 @@ class WindowWaiter:
 class MemoryLimit:
     """The bytes of messages that all producers of a client hold, and how many that may be."""
 
+    # At least 1, or nothing could ever be sent: ``connect`` refuses less.
     bytes_max: int = MEMORY_LIMIT_BYTES
     used_bytes: int = 0
     # The windows that have waiters, longest first. What one producer releases may let the waiter of
     # another one in, so a release looks at all of them. A dict for its order: a set's order would
     # differ from run to run.
     windows_waiting: dict[SendWindow, None] = field(default_factory=dict["SendWindow", None])
-
-    def __post_init__(self) -> None:
-        """Nothing could ever be sent within less than one byte."""
-        assert self.bytes_max >= 1
 
     def release(self, payload_bytes: int) -> None:
         """Count messages as settled, and admit waiters of any producer of the client."""
@@ -53,16 +50,17 @@ class MemoryLimit:
             window.admit()
 
 
+@dataclass(slots=True, eq=False)
 class SendWindow:
     """The messages of one producer that have no receipt yet, and the callers that wait."""
 
-    def __init__(self, memory: MemoryLimit, messages_max: int) -> None:
-        assert messages_max >= 1
-        self.memory = memory
-        # Messages that were acquired and not released: those in open batches are among them.
-        self.messages = 0
-        self._messages_max = messages_max
-        self._waiters: deque[WindowWaiter] = deque()
+    memory: MemoryLimit
+    # At least 1: ``ProducerSettings`` refuses less.
+    messages_max: int
+    # Messages that were acquired and not released: those in open batches are among them.
+    messages: int = 0
+    # In the order of their calls. None is overtaken: while one waits the window counts as full.
+    waiters: deque[WindowWaiter] = field(default_factory=deque[WindowWaiter])
 
     # HOT: these two are read for every message, so each has the condition written out.
 
@@ -71,9 +69,9 @@ class SendWindow:
         """Must the next message wait, behind the waiters that are there already?"""
         memory = self.memory
         return (
-            self.messages >= self._messages_max
+            self.messages >= self.messages_max
             or memory.used_bytes >= memory.bytes_max
-            or bool(self._waiters)
+            or bool(self.waiters)
         )
 
     @property
@@ -81,9 +79,9 @@ class SendWindow:
         """Is at least half of the window taken, or does a caller wait?"""
         memory = self.memory
         return (
-            self.messages * 2 >= self._messages_max
+            self.messages * 2 >= self.messages_max
             or memory.used_bytes * 2 >= memory.bytes_max
-            or bool(self._waiters)
+            or bool(self.waiters)
         )
 
     def acquire(self, payload_bytes: int, messages: int = 1) -> None:
@@ -94,21 +92,21 @@ class SendWindow:
     def release(self, messages: int, payload_bytes: int) -> None:
         """Count messages as settled: stored or failed."""
         self.messages -= messages
-        if self._waiters:
+        if self.waiters:
             # ``admit`` may have taken this window out while other producers held all the memory.
             self.memory.windows_waiting[self] = None
         self.memory.release(payload_bytes)
 
     def enqueue(self, waiter: WindowWaiter) -> None:
         """Have ``waiter`` called when its turn has come and there is a free place."""
-        self._waiters.append(waiter)
+        self.waiters.append(waiter)
         self.memory.windows_waiting[self] = None
 
     def withdraw(self, waiter: WindowWaiter) -> bool:
         """Take a waiter out that has given up; says whether it still waited."""
-        if waiter not in self._waiters:
+        if waiter not in self.waiters:
             return False
-        self._waiters.remove(waiter)
+        self.waiters.remove(waiter)
         # The waiters behind one that wants half of the window may need less.
         self.admit()
         return True
@@ -116,20 +114,20 @@ class SendWindow:
     def admit(self) -> None:
         """Call the waiters for which there is a place now, in their order."""
         memory = self.memory
-        while self._waiters:
+        while self.waiters:
             # Half of both limits must be free, or one place.
-            share = 2 if self._waiters[0].wants_half else 1
+            share = 2 if self.waiters[0].wants_half else 1
             if (
-                self.messages * share >= self._messages_max
+                self.messages * share >= self.messages_max
                 or memory.used_bytes * share >= memory.bytes_max
             ):
                 return
-            self._waiters.popleft().enter()
+            self.waiters.popleft().enter()
         # No waiter is left, so that releases need not look here.
         memory.windows_waiting.pop(self, None)
 
     def end(self, error: ClientError) -> None:
         """Fail all waiters with ``error``: the producer has ended."""
-        while self._waiters:
-            self._waiters.popleft().fail(error)
+        while self.waiters:
+            self.waiters.popleft().fail(error)
         self.memory.windows_waiting.pop(self, None)

@@ -168,11 +168,6 @@ class TopicProducer:
         self._tell(Batch(None, [early.payload], [b""], callbacks=callbacks), None, error)
 
     @property
-    def has_started(self) -> bool:
-        """Has a broker accepted it?"""
-        return self._early is None
-
-    @property
     def last_sequence_id(self) -> int:
         """The sequence id of the last message that left; -1 before the first."""
         if self._next_sequence_id is not None:
@@ -183,7 +178,7 @@ class TopicProducer:
     @property
     def has_open_batch(self) -> bool:
         """Is there a batch that has not been sent yet?"""
-        return self._open is not None and not self._open.is_empty
+        return self._open is not None and bool(self._open.batches)
 
     # ---- sending
 
@@ -227,7 +222,7 @@ class TopicProducer:
             sequence_id is None or batches.may_be_numbered(sequence_id)
         ):
             self.send_batches()
-        if batches.is_empty:
+        if not batches.batches:
             # Asked for anew with each batch: the next broker may allow less.
             batches.begin(channel.max_message_bytes)
         batches.add(payload, attributes, encoded, callback, sequence_id)
@@ -309,7 +304,7 @@ class TopicProducer:
 
     def send_batches(self) -> None:
         """Send the open batches now."""
-        if self._open is None or self._open.is_empty:
+        if self._open is None or not self._open.batches:
             return
         self._set_timer(None)
         self._leaves_at_once = False

@@ -43,6 +43,7 @@ class AutoConsumeSchema:
     messages without a schema stay bytes. ``Message.schema`` says which schema it was.
     """
 
+    # By this type a broker knows that the topic may have any schema.
     schema_info = SchemaInfo(SchemaType.AUTO_CONSUME, "AutoConsume")
 
     def encode(self, value: object, /) -> bytes:
@@ -58,21 +59,18 @@ class AutoConsumeSchema:
 
         Raises ``ValueError`` for a schema that cannot be used, and so does what it returns.
         """
+        # Called once for each version: what is made of a definition (classes of messages, a parsed
+        # schema) is kept with the version.
         return schema_of(writer).decode
 
 
-class AutoProduceSchema:
+class AutoProduceSchema(BytesSchema):
     """For producers whose values are payloads that are encoded already, by the topic's schema."""
 
-    schema_info: SchemaInfo | None = None
+    # ``Client.producer`` asks a broker for that schema, and sends it back as the producer's own.
 
-    def encode(self, value: bytes, /) -> bytes:
-        """The value as it is; raises ``TypeError`` for anything but bytes."""
-        return BytesSchema().encode(value)
-
-    def decode(self, payload: bytes, /) -> bytes:
-        """The payload as it is."""
-        return payload
+    def __init__(self) -> None:
+        super().__init__(None)
 
 
 def schema_of(info: SchemaInfo) -> Schema[Any]:
@@ -85,6 +83,7 @@ def schema_of(info: SchemaInfo) -> Schema[Any]:
     made = SINGLE.get(info.type)
     if made is not None:
         return made()
+    # Any object will do as a value: there is no class to compare it with.
     if info.type is SchemaType.JSON:
         return JsonSchema(object, definition=_json(info), properties=info.properties)
     if info.type is SchemaType.AVRO:
@@ -92,6 +91,7 @@ def schema_of(info: SchemaInfo) -> Schema[Any]:
     if info.type is SchemaType.PROTOBUF_NATIVE:
         return ProtobufNativeSchema(class_of(info.definition))
     if info.type is SchemaType.KEY_VALUE:
+        # Pulsar's default, of schemas that do not say where their keys are, is within the payload.
         key, value = map(schema_of, parts_of(info))
         return KeyValueSchema(key, value, info.properties.get("kv.encoding.type", "INLINE"))
     raise ValueError(f"messages of a {info.type.name} schema cannot be read without its class")

@@ -37,6 +37,7 @@ class AvroSchema(Generic[RecordT]):
         a definition that Avro does not accept, ``MissingExtra``."""
         self._record = record
         self._kind: Kind | None = None if definition is not None else kind_of(record)
+        # The schema as its text has it; parsed, records have their full names.
         self._definition: Any = definition if self._kind is None else self._kind.definition
         self._parsed = parse(self._definition)
         self.schema_info = SchemaInfo(
@@ -52,7 +53,13 @@ class AvroSchema(Generic[RecordT]):
                 f"{type(value).__name__}"
             )
         plain = value if self._kind is None else self._kind.to_avro(value)
-        return encode(self._parsed, plain)
+        out = io.BytesIO()
+        try:
+            # Without a header: consumers know the schema by the version in the metadata.
+            fastavro().schemaless_writer(out, self._parsed, plain)
+        except Exception as wrong:  # the library raises whatever its types do
+            raise ValueError(f"the schema has no such value: {wrong!r}") from wrong
+        return out.getvalue()
 
     def decode(self, payload: bytes, /) -> RecordT:
         """The value of a payload that was written with this very schema; raises ``ValueError``."""
@@ -95,16 +102,6 @@ def parse(definition: Any) -> Any:  # noqa: ANN401 - JSON
         return library.parse_schema(definition)
     except Exception as wrong:  # the library raises whatever its types do
         raise ValueError(f"this is no Avro schema: {wrong!r}") from wrong
-
-
-def encode(parsed: Any, plain: Any) -> bytes:  # noqa: ANN401 - values of Avro
-    """Avro's binary form, without a header; raises ``ValueError``."""
-    out = io.BytesIO()
-    try:
-        fastavro().schemaless_writer(out, parsed, plain)
-    except Exception as wrong:  # the library raises whatever its types do
-        raise ValueError(f"the schema has no such value: {wrong!r}") from wrong
-    return out.getvalue()
 
 
 def decode(payload: bytes, written: Any, read: Any) -> Any:  # noqa: ANN401 - values of Avro
@@ -178,6 +175,7 @@ def _defined(kind: Any, records: Mapping[str, Any]) -> Any:  # noqa: ANN401 - as
 
 
 def _short(name: str) -> str:
+    """The name without its namespace."""
     return name.rpartition(".")[2]
 
 

@@ -50,6 +50,7 @@ class JsonSchema(Generic[RecordT]):
         if self._is_model:
             return cast("Any", value).model_dump_json().encode()  # type: ignore[no-any-return]
         plain = value if self._kind is None else self._kind.to_json(value)
+        # Without spaces, and letters as they are: brokers store it, and no person reads it there.
         return json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode()
 
     def decode(self, payload: bytes, /) -> RecordT:
@@ -57,6 +58,7 @@ class JsonSchema(Generic[RecordT]):
         record."""
         if self._is_model:
             return cast("Any", self._record).model_validate_json(payload)  # type: ignore[no-any-return]
+        # ``json`` reads UTF-8 by itself, and raises a ``ValueError`` for what is no JSON.
         plain = json.loads(payload)
         return cast("RecordT", plain if self._kind is None else self._kind.from_json(plain))
 

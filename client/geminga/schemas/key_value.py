@@ -46,17 +46,18 @@ class KeyValueSchema(Generic[KeyT, ValueT]):
         self._key = key
         self._value = value
         self.encoding = KeyValueEncoding(encoding)
-        parts = [("key", _info(key)), ("value", _info(value))]
+        parts: dict[str, Schema[Any]] = {"key": key, "value": value}
         properties = {"kv.encoding.type": str(self.encoding)}
-        for part, info in parts:
+        definitions: list[bytes] = []
+        for part, schema in parts.items():
+            # A part without a schema is bytes.
+            info = schema.schema_info or SchemaInfo(SchemaType.NONE, "Bytes")
             properties[f"{part}.schema.name"] = info.name
             properties[f"{part}.schema.type"] = info.type.name
             properties[f"{part}.schema.properties"] = json.dumps(dict(info.properties))
+            definitions.append(info.definition)
         self.schema_info = SchemaInfo(
-            SchemaType.KEY_VALUE,
-            "KeyValue",
-            join(parts[0][1].definition, parts[1][1].definition),
-            properties,
+            SchemaType.KEY_VALUE, "KeyValue", join(*definitions), properties
         )
 
     def encode(self, pair: tuple[KeyT | None, ValueT | None], /) -> bytes:
@@ -72,7 +73,9 @@ class KeyValueSchema(Generic[KeyT, ValueT]):
         self, pair: tuple[KeyT | None, ValueT | None], /
     ) -> tuple[bytes | None, bytes | None]:
         """Key and value, for a message that has them apart; raises as ``encode``."""
-        if not _is_pair(pair):
+        # Callers without types pass anything.
+        given: object = pair
+        if not isinstance(given, tuple) or len(given) != 2:
             raise TypeError("the value should be a tuple of a key and a value")
         key, value = pair
         return (
@@ -94,6 +97,7 @@ class KeyValueSchema(Generic[KeyT, ValueT]):
 
         Raises ``ValueError`` for a schema that cannot be used, and so does what it returns.
         """
+        # Once for each version of the topic's schema, and not for each payload.
         key_info, value_info = parts_of(writer)
         readers = _reader(self._key, key_info), _reader(self._value, value_info)
 
@@ -111,19 +115,10 @@ class KeyValueSchema(Generic[KeyT, ValueT]):
 
 
 def _reader(schema: Schema[Any], writer: SchemaInfo) -> Callable[[bytes], Any]:
+    # Most schemas read every version alike: these have no such method.
     reader_of: Callable[[SchemaInfo], Callable[[bytes], Any]] | None
     reader_of = getattr(schema, "reader_of", None)
     return schema.decode if reader_of is None else reader_of(writer)
-
-
-def _is_pair(value: object) -> bool:
-    return isinstance(value, tuple) and len(value) == 2
-
-
-def _info(schema: Schema[KeyT]) -> SchemaInfo:
-    """The schema of a part as the pair's definition has it; bytes where it has none."""
-    info = schema.schema_info
-    return SchemaInfo(SchemaType.NONE, "Bytes") if info is None else info
 
 
 def parts_of(info: SchemaInfo) -> list[SchemaInfo]:
@@ -150,23 +145,20 @@ def join(key: bytes | None, value: bytes | None) -> bytes:
 
 def split(payload: bytes) -> tuple[bytes | None, bytes | None]:
     """The key and the value that ``join`` joined; raises ``ValueError`` for any other payload."""
-    key, behind = _part(payload, 0)
-    value, end = _part(payload, behind)
+    parts: list[bytes | None] = []
+    end = 0
+    while len(parts) < 2:
+        begin = end + _SIZE.size
+        if begin > len(payload):
+            raise ValueError("the payload ends before a key and a value")
+        (size,) = _SIZE.unpack_from(payload, end)
+        # Checked before the cut: a slice beyond the end would be short in silence.
+        if size < -1 or begin + size > len(payload):
+            raise ValueError(f"a part should have {size} bytes, and {len(payload) - begin} follow")
+        end = begin + max(size, 0)
+        parts.append(None if size == -1 else payload[begin:end])
     # Or a payload of another schema might pass for a pair.
     if end != len(payload):
         raise ValueError(f"{len(payload) - end} bytes stand behind a key and a value")
+    key, value = parts
     return key, value
-
-
-def _part(payload: bytes, start: int) -> tuple[bytes | None, int]:
-    """The key or value that begins at ``start``, and where it ends."""
-    begin = start + _SIZE.size
-    if begin > len(payload):
-        raise ValueError("the payload ends before a key and a value")
-    (size,) = _SIZE.unpack_from(payload, start)
-    if size == -1:
-        return None, begin
-    # Checked before the cut: a slice beyond the end would be short in silence.
-    if size < 0 or begin + size > len(payload):
-        raise ValueError(f"a part should have {size} bytes, and {len(payload) - begin} follow")
-    return payload[begin : begin + size], begin + size

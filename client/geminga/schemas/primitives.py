@@ -36,7 +36,6 @@ MICROSECONDS_A_SECOND = 1_000_000
 SECONDS_A_HOUR, SECONDS_A_MINUTE = 3_600, 60
 DAY_MS = 24 * SECONDS_A_HOUR * 1_000
 
-_BOOL = Struct(">?")
 _INT64 = Struct(">q")
 _INSTANT = Struct(">qi")
 _LOCAL_DATE_TIME = Struct(">qq")
@@ -59,6 +58,7 @@ class StringSchema(_Primitive[str]):
 
     def encode(self, value: str, /) -> bytes:
         """UTF-8. Raises ``TypeError``, or ``ValueError`` for lone surrogates."""
+        # ``UnicodeEncodeError`` is a ``ValueError``.
         return _checked(value, str).encode()
 
     def decode(self, payload: bytes, /) -> str:
@@ -66,25 +66,31 @@ class StringSchema(_Primitive[str]):
         return payload.decode()
 
 
-class BoolSchema(_Primitive[bool]):
-    """Values are ``bool``."""
+class _Number(_Primitive[ValueT]):
+    """One number of a fixed size."""
 
-    schema_info = SchemaInfo(SchemaType.BOOLEAN, "Boolean")
+    # The type and the byte order of the number.
+    _form: ClassVar[Struct]
 
-    def encode(self, value: bool, /) -> bytes:  # noqa: FBT001 - it is the value
-        """One byte. Raises ``TypeError``."""
-        return _BOOL.pack(_checked(value, bool))
-
-    def decode(self, payload: bytes, /) -> bool:
-        """Whether the byte is not 0; raises ``ValueError`` for another number of bytes."""
-        value: bool
-        (value,) = _unpacked(_BOOL, payload)
+    def decode(self, payload: bytes, /) -> ValueT:
+        """The value; raises ``ValueError`` for another number of bytes."""
+        value: ValueT
+        (value,) = _unpacked(self._form, payload)
         return value
 
 
-class _Integer(_Primitive[int]):
-    _form: ClassVar[Struct]
+class BoolSchema(_Number[bool]):
+    """Values are ``bool``. Any byte but 0 is read as true."""
 
+    schema_info = SchemaInfo(SchemaType.BOOLEAN, "Boolean")
+    _form = Struct(">?")
+
+    def encode(self, value: bool, /) -> bytes:  # noqa: FBT001 - it is the value
+        """One byte. Raises ``TypeError``."""
+        return self._form.pack(_checked(value, bool))
+
+
+class _Integer(_Number[int]):
     def encode(self, value: int, /) -> bytes:
         """The number in its fixed size. Raises ``TypeError``, or ``ValueError`` where it does not
         fit."""
@@ -96,12 +102,6 @@ class _Integer(_Primitive[int]):
             raise ValueError(
                 f"{value} does not fit into the {self._form.size * 8} bits of {self!r}"
             ) from wrong
-
-    def decode(self, payload: bytes, /) -> int:
-        """The number; raises ``ValueError`` for another number of bytes."""
-        value: int
-        (value,) = _unpacked(self._form, payload)
-        return value
 
 
 class Int8Schema(_Integer):
@@ -132,22 +132,15 @@ class Int64Schema(_Integer):
     _form = Struct(">q")
 
 
-class _Real(_Primitive[float]):
-    _form: ClassVar[Struct]
-
+class _Real(_Number[float]):
     def encode(self, value: float, /) -> bytes:
         """The number in its fixed size. Raises ``TypeError``, or ``ValueError`` where it is too
         large."""
+        # Whole numbers as well, as everywhere in Python.
         try:
             return self._form.pack(_checked(value, (float, int)))
         except (error, OverflowError) as wrong:
             raise ValueError(f"{value} is too large for {self!r}") from wrong
-
-    def decode(self, payload: bytes, /) -> float:
-        """The number; raises ``ValueError`` for another number of bytes."""
-        value: float
-        (value,) = _unpacked(self._form, payload)
-        return value
 
 
 class FloatSchema(_Real):
@@ -168,6 +161,7 @@ class _Milliseconds(_Primitive[datetime]):
     def encode(self, value: datetime, /) -> bytes:
         """Milliseconds since 1970. Raises ``TypeError``, or ``ValueError`` for a value without a
         time zone."""
+        # Rounded down to the millisecond, also before 1970.
         return _INT64.pack((_aware(value) - EPOCH) // MS)
 
     def decode(self, payload: bytes, /) -> datetime:
@@ -195,6 +189,7 @@ class TimeSchema(_Primitive[time]):
 
     def encode(self, value: time, /) -> bytes:
         """Milliseconds since midnight. Raises ``TypeError``."""
+        # A time zone is left out: the type has none.
         return _INT64.pack(_microseconds(_checked(value, time)) // MICROSECONDS_A_MS)
 
     def decode(self, payload: bytes, /) -> time:
@@ -230,6 +225,7 @@ class LocalDateSchema(_Primitive[date]):
 
     def encode(self, value: date, /) -> bytes:
         """Days since 1970. Raises ``TypeError``."""
+        # A ``datetime`` is a date too: its time of day is left out.
         return _INT64.pack(_checked(value, date).toordinal() - EPOCH_DAY)
 
     def decode(self, payload: bytes, /) -> date:
@@ -262,6 +258,7 @@ class LocalDateTimeSchema(_Primitive[datetime]):
     def encode(self, value: datetime, /) -> bytes:
         """Days since 1970, and nanoseconds since midnight. Raises ``TypeError``, or ``ValueError``
         for a value with a time zone."""
+        # Its time zone could not be stored, and would be lost in silence.
         if _checked(value, datetime).tzinfo is not None:
             raise ValueError(f"{value} should have no time zone, as local times have none")
         nanoseconds = _microseconds(value.time()) * NS_A_MICROSECOND
@@ -284,6 +281,7 @@ def _checked(value: ValueT, kind: type[ValueT] | tuple[type[object], ...]) -> Va
 
 def _unpacked(form: Struct, payload: bytes) -> tuple[Any, ...]:
     """The numbers of a payload; raises ``ValueError`` unless it has just their size."""
+    # ``unpack`` would raise an error of its own, which is no ``ValueError``.
     if len(payload) != form.size:
         raise ValueError(f"the payload should have {form.size} bytes, and has {len(payload)}")
     return form.unpack(payload)
@@ -296,6 +294,7 @@ def _aware(value: datetime) -> datetime:
 
 
 def _moment(number: int, unit: timedelta) -> datetime:
+    # Java's values reach beyond the years 1 to 9999 of ``datetime``.
     try:
         return EPOCH + number * unit
     except OverflowError as wrong:
@@ -303,6 +302,7 @@ def _moment(number: int, unit: timedelta) -> datetime:
 
 
 def _day(number: int) -> date:
+    # Python counts days from the year 1, where day 1 is the first.
     try:
         return date.fromordinal(number + EPOCH_DAY)
     except (OverflowError, ValueError) as wrong:
@@ -316,6 +316,7 @@ def _microseconds(value: time) -> int:
 
 
 def _time_of_day(microseconds: int) -> time:
+    # The end of a day is no time of it, but midnight of the next day.
     if not 0 <= microseconds < 24 * SECONDS_A_HOUR * MICROSECONDS_A_SECOND:
         raise ValueError(f"{microseconds} microseconds are no time of day")
     seconds, part = divmod(microseconds, MICROSECONDS_A_SECOND)

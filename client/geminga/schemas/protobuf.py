@@ -33,6 +33,7 @@ class _MessageSchema(Generic[MessageT]):
     def encode(self, value: MessageT, /) -> bytes:
         """The message in Protobuf's binary form. Raises ``TypeError``, or ``ValueError`` for a
         message without a required field."""
+        # Another message may encode to bytes that this class reads, as something else.
         if not isinstance(value, self._class):
             raise TypeError(
                 f"the value should be of type {self._class.__name__}, and not "
@@ -88,6 +89,7 @@ class ProtobufSchema(_MessageSchema[MessageT]):
             if definition is None
             else json.dumps(definition).encode()
         )
+        # An Avro definition has no numbers of fields, without which no payload can be read.
         properties = {PARSING_INFO: parsing_info_of(descriptor)}
         super().__init__(message, SchemaInfo(SchemaType.PROTOBUF, "PROTOBUF", made, properties))
 
@@ -125,6 +127,7 @@ def class_of(definition: bytes) -> type[Message]:
         described = FileDescriptorSet.FromString(b64decode(content["fileDescriptorSet"]))
         # A pool of its own: other topics may have other messages of the same name.
         pool = descriptor_pool.DescriptorPool()
+        # In their order, in which each file stands behind those that it imports.
         for file in described.file:
             pool.Add(file)
         found = pool.FindMessageTypeByName(content["rootMessageTypeName"])

@@ -8,6 +8,7 @@ unsigned numbers are signed ones.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import struct
@@ -78,23 +79,24 @@ def _json(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class _Definitions:
     """Defines each record and enum where it comes first, and names it from then on.
 
     ``around`` is the namespace of the record around a type, ``None`` without one.
     """
 
-    def __init__(self) -> None:
-        self._defined: set[str] = set()
+    # The full names of those that were defined, or are being defined.
+    defined: set[str] = dataclasses.field(default_factory=set[str])
 
     def of(self, described: Descriptor | EnumDescriptor, around: str | None) -> Any:  # noqa: ANN401 - JSON
         name, namespace = described.name, _namespace(described)
         full = name if namespace is None else f"{namespace}.{name}"
-        if full in self._defined:
+        if full in self.defined:
             is_short = namespace in (None, around) and name not in _TYPES_OF_AVRO
             return name if is_short else full
         # Before its fields: a message may contain itself, and is named there.
-        self._defined.add(full)
+        self.defined.add(full)
         is_enum = isinstance(described, EnumDescriptor)
         made: dict[str, Any] = {"type": "enum" if is_enum else "record", "name": name}
         if namespace != around:

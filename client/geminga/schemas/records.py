@@ -87,12 +87,12 @@ def _wrapped(kind: Kind, definition: Any, wrap: Callable[[Convert], Convert]) ->
     return Kind(definition, *[_same if convert is _same else wrap(convert) for convert in converts])
 
 
+@dataclass(slots=True, eq=False)
 class _Kinds:
     """Makes kinds. Avro wants each record and enum defined once, and named from then on."""
 
-    def __init__(self) -> None:
-        # Records and enums that were defined, or are being defined: a record may contain itself.
-        self._made: dict[type, Kind] = {}
+    # Records and enums that were defined, or are being defined: a record may contain itself.
+    made: dict[type, Kind] = dataclasses.field(default_factory=dict[type, Kind])
 
     def of(self, hint: Any, where: str) -> Kind:  # noqa: ANN401 - any type
         """The kind of a type; ``where`` says in errors which field has it."""
@@ -121,8 +121,8 @@ class _Kinds:
                     lambda convert: lambda value: None if value is None else convert(value),
                 )
         if isinstance(hint, type):
-            if hint in self._made:  # by its name from the second time on
-                made = self._made[hint]
+            if hint in self.made:  # by its name from the second time on
+                made = self.made[hint]
                 return dataclasses.replace(made, definition=hint.__name__)
             if (single := self._single(hint, where)) is not None:
                 return single
@@ -135,7 +135,7 @@ class _Kinds:
         if hint in _LOGICAL:
             return _LOGICAL[hint]
         if issubclass(hint, Enum):
-            made = self._made[hint] = _enum(hint)
+            made = self.made[hint] = _enum(hint)
             return made
         if dataclasses.is_dataclass(hint):
             return self._record(hint, where)
@@ -146,7 +146,7 @@ class _Kinds:
     def _model(self, hint: Any, where: str) -> Kind:  # noqa: ANN401 - a class of pydantic's
         """The kind of a pydantic model, which validates and dumps itself."""
         definition: dict[str, Any] = {"type": "record", "name": hint.__name__, "fields": []}
-        made = self._made[hint] = Kind(
+        made = self.made[hint] = Kind(
             definition,
             lambda value: value.model_dump(mode="json"),
             hint.model_validate,
@@ -179,7 +179,7 @@ class _Kinds:
             return make({n: k.from_json(mapping[n]) for n, k in kinds.items() if n in mapping})
 
         # Before its fields, whose types may name the record; they are filled in below.
-        made = self._made[hint] = Kind(
+        made = self.made[hint] = Kind(
             definition,
             lambda value: {n: k.to_json(getattr(value, n)) for n, k in kinds.items()},
             from_json,

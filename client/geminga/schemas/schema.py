@@ -31,6 +31,7 @@ class SchemaInfo:
 def info_of(proto: api.Schema) -> SchemaInfo:
     """The schema that a broker sent; raises ``ValueError`` for an unknown type."""
     properties = {pair.key: pair.value for pair in proto.properties}
+    # The numbers of ``SchemaType`` are those of the protocol.
     return SchemaInfo(SchemaType(proto.type), proto.name, proto.schema_data, properties)
 
 
@@ -67,6 +68,7 @@ class Schema(Protocol[ValueT]):
 
 def checked(schema: Schema[ValueT] | None) -> Schema[ValueT] | None:
     """The schema; raises ``TypeError`` for anything else, such as a class of values."""
+    # Looked for in its type: the class of a schema, given instead of an instance, has both names.
     if schema is None or all(hasattr(type(schema), name) for name in ("encode", "decode")):
         return schema
     raise TypeError(f"{schema!r} is no schema; one is JsonSchema(Order) or StringSchema()")
@@ -82,10 +84,12 @@ class BytesSchema:
     """
 
     def __init__(self, schema_info: SchemaInfo | None = None) -> None:
+        # Without one, a broker compares nothing: the topic may have any schema or none.
         self.schema_info = schema_info
 
     def encode(self, value: bytes | bytearray | memoryview, /) -> bytes:
         """The value as it is; raises ``TypeError`` for anything but bytes."""
+        # HOT: most values are bytes, which never change and need no copy.
         if type(value) is bytes:
             return value
         # Callers without types pass anything, and ``bytes(5)`` would be five bytes.

@@ -115,7 +115,7 @@ def pass_over_the_refused(patch: pytest.MonkeyPatch) -> None:
 
     def send_error(channel: ReplicationChannel, error: api.CommandSendError) -> None:
         del error
-        for each in list(channel._pending)[:1]:
+        for each in list(channel.pending.sends)[:1]:
             channel._settle(each.sequence_id, None)
 
     patch.setattr(ReplicationChannel, "send_error", send_error)
@@ -171,7 +171,7 @@ def forget_what_has_no_receipt(patch: pytest.MonkeyPatch) -> None:
     honest = ReplicationChannel._resume
 
     def resume(channel: ReplicationChannel, connection: object) -> None:
-        for each in list(channel._pending):
+        for each in list(channel.pending.sends):
             channel._settle(each.sequence_id, None)
         honest(channel, connection)  # type: ignore[arg-type]
 

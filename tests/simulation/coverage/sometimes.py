@@ -285,7 +285,7 @@ def _of_found(is_one: object, *_: object) -> Rare | None:
 
 
 def _of_resumed(_: object, channel: ReplicationChannel, __: object) -> Rare | None:
-    return Rare.SENT_AGAIN if channel.pending_sends else None
+    return Rare.SENT_AGAIN if channel.pending.sends else None
 
 
 def _of_failed(_: object, __: object, error: GemingaError) -> Rare:

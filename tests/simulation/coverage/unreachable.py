@@ -43,8 +43,8 @@ UNREACHABLE: dict[str, str] = {
     "geminga._transport.connection_pool:ConnectionPool._shake_hands:raise handshake_failed": TLS,
     "geminga._transport.http_lookup": HTTP,
     "geminga._transport.lookup:Lookup._route:raise NotConnected": CONFIG,
-    "geminga._transport.lookup:Lookup._route:raise _failed_without_reason": WIRE,
-    "geminga._transport.lookup:Lookup.partitions:raise _failed_without_reason": WIRE,
+    "geminga._transport.lookup:Lookup._route:raise BrokerFailed": WIRE,
+    "geminga._transport.lookup:Lookup.partitions:raise BrokerFailed": WIRE,
     "geminga._transport.requests": LIMITS,
     "geminga._transport.service_urls": VALUES,
     "geminga.arrow": VALUES,
@@ -55,7 +55,7 @@ UNREACHABLE: dict[str, str] = {
     "geminga.consumers.incoming.entries:BodyOpener.open:raise DecryptionFailed": CRYPTO,
     "geminga.consumers.incoming.entries:EntryOpener.open:except DecryptionFailed": CRYPTO,
     "geminga.consumers.entry_reader:EntryReader._arrived": WIRE,
-    "geminga.consumers.table_view:TableRows.put": CODE,
+    "geminga.consumers.table_rows:TableRows.put": CODE,
     "geminga.consumers.topic_consumer:TopicConsumer.acknowledge": MISUSE,
     "geminga.consumers.topic_consumer:TopicConsumer.acknowledge_up_to": MISUSE,
     "geminga.consumers.topic_group:TopicGroup._join": CODE,
@@ -259,7 +259,7 @@ UNREACHABLE: dict[str, str] = {
 # Of what is named above, stories come to these all the same.
 REACHED: frozenset[str] = frozenset(
     {
-        "geminga._transport.service_urls:_parse_addresses:raise InvalidServiceUrl",
+        "geminga._transport.service_urls:parse_service_url:raise InvalidServiceUrl",
         "geminga.producers.topic_producer:TopicProducer._check_size:raise MessageTooLarge (2)",
         "geminga_bookie.disks.identity:_bookie_id:raise BadBookieId (2)",
         "geminga_bookie.disks.space_watch:SpaceWatch.look:except OSError",

@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from geminga import ClientError
-from geminga._transport.connection import Connection, ConnectionOptions
+from geminga._transport.connection import Connection, ConnectionOptions, EntryHandler
 from geminga._transport.service_urls import BrokerAddress, Route
 from geminga.errors import BrokerFailed, BrokerRefused, RequestTimedOut
 from geminga_protocol.pulsar import api_pb2 as api
@@ -62,21 +62,13 @@ class Told:
     refusals: int = 0
 
 
-@dataclass(slots=True)
 class _Consumer:
-    """Notes the places of what it is sent."""
+    """Hands on what it is sent."""
 
-    places: list[tuple[int, int]]
+    def __init__(self, on_entry: EntryHandler) -> None:
+        self.on_entry = on_entry
 
-    def delivered(self, command: api.CommandMessage, buffer: bytes, start: int, end: int) -> None:
-        """As ``ConsumerHandler``."""
-        del buffer, start, end
-        self.places.append((command.message_id.ledgerId, command.message_id.entryId))
-
-    def active_changed(self, *, is_active: bool) -> None:
-        """As ``ConsumerHandler``."""
-
-    def reached_end(self) -> None:
+    def told(self, command: BaseCommand) -> None:
         """As ``ConsumerHandler``."""
 
     def detached(self, connection: Connection, broker_url: str | None) -> None:
@@ -194,7 +186,7 @@ class Stranger:
     def _subscribe(self) -> Coroutine[Any, Any, None]:
         number, chance = self._consumer_id(), self._chance
         names = FORBIDDEN if chance.random() < FORBIDDEN_SHARE else SUBSCRIPTIONS
-        self._connection.consumers[number] = _Consumer(self._places)
+        self._connection.consumers[number] = _Consumer(self._entry_arrived)
         part = api.CommandSubscribe(
             topic=self._topic,
             subscription=chance.choice(names),
@@ -206,6 +198,12 @@ class Stranger:
             initialPosition=api.CommandSubscribe.Earliest,
         )
         return self._ask(BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=part))
+
+    def _entry_arrived(
+        self, command: api.CommandMessage, buffer: bytes, start: int, end: int
+    ) -> None:
+        del buffer, start, end
+        self._places.append((command.message_id.ledgerId, command.message_id.entryId))
 
     def _flow(self) -> None:
         permits = self._chance.randint(1, PERMITS_MAX)

@@ -28,7 +28,7 @@ WORD_MASK = (1 << WORD_BITS) - 1
 
 @dataclass(frozen=True, slots=True)
 class Acks:
-    """What to acknowledge, all or part of it in one command.
+    """What to acknowledge, in one command or several.
 
     An entry with ``OpenIndexes`` is acknowledged in part: the messages that are no longer open.
     """
@@ -38,11 +38,6 @@ class Acks:
     cumulative_open: OpenIndexes | None
     # Single entries, and what is open of those that are acknowledged in part.
     individual: dict[Position, OpenIndexes | None]
-
-    def in_commands(self) -> list[list[tuple[Position, OpenIndexes | None]]]:
-        """The individual entries, cut for one command each."""
-        ids = list(self.individual.items())
-        return [ids[start : start + ACK_IDS_MAX] for start in range(0, len(ids), ACK_IDS_MAX)]
 
 
 class AckGroup:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from geminga.errors import ClientError
@@ -36,6 +35,7 @@ class ReceiptOutOfOrder(GemingaError):
     """A receipt came for a later SEND than the oldest unconfirmed one."""
 
 
+@dataclass(slots=True, eq=False)
 class PendingSends(Generic[ContextT]):
     """A queue of ``PendingSend``, bounded by ``sends_max`` and ``bytes_max``.
 
@@ -43,33 +43,28 @@ class PendingSends(Generic[ContextT]):
     the broker lost it, and with it the order.
     """
 
-    def __init__(self, sends_max: int, bytes_max: int) -> None:
-        assert sends_max >= 1
-        self._sends_max = sends_max
-        self._bytes_max = bytes_max
-        self._queue: deque[PendingSend[ContextT]] = deque()
-        # Of all payloads in the queue.
-        self.payload_bytes = 0
-
-    def __len__(self) -> int:
-        return len(self._queue)
-
-    def __iter__(self) -> Iterator[PendingSend[ContextT]]:
-        return iter(self._queue)
+    sends_max: int
+    bytes_max: int
+    # In the order of sending, which is that of their sequence ids; read by the owner, changed here.
+    sends: deque[PendingSend[ContextT]] = field(
+        default_factory=deque[PendingSend[ContextT]], init=False
+    )
+    # Of all payloads in it.
+    payload_bytes: int = field(default=0, init=False)
 
     def has_room(self, payload_bytes: int) -> bool:
         """May one more SEND be added, with a payload of so many bytes? The first one always may, or
         a payload larger than ``bytes_max`` could never be sent."""
-        if not self._queue:
+        if not self.sends:
             return True
         return (
-            len(self._queue) < self._sends_max
-            and self.payload_bytes + payload_bytes <= self._bytes_max
+            len(self.sends) < self.sends_max
+            and self.payload_bytes + payload_bytes <= self.bytes_max
         )
 
     def add(self, send: PendingSend[ContextT]) -> None:
         """Add the newest SEND. Its owner keeps the bounds, by ``has_room`` or by its own."""
-        self._queue.append(send)
+        self.sends.append(send)
         self.payload_bytes += len(send.payload)
 
     def confirm(self, sequence_id: int) -> PendingSend[ContextT] | None:
@@ -79,11 +74,11 @@ class PendingSends(Generic[ContextT]):
         Raises ``ReceiptOutOfOrder``: the broker lost the oldest one, all must be sent again.
         """
         # Sequence ids go up, so that a lower one was settled before.
-        if not self._queue or sequence_id < self._queue[0].sequence_id:
+        if not self.sends or sequence_id < self.sends[0].sequence_id:
             return None
-        if sequence_id > self._queue[0].sequence_id:
+        if sequence_id > self.sends[0].sequence_id:
             raise ReceiptOutOfOrder(
-                f"{sequence_id} was confirmed before {self._queue[0].sequence_id}"
+                f"{sequence_id} was confirmed before {self.sends[0].sequence_id}"
             )
         return self._take()
 
@@ -93,7 +88,7 @@ class PendingSends(Generic[ContextT]):
         A batch may be refused under the number of its last message, as upstream's brokers do, or of
         its first.
         """
-        for send in self._queue:
+        for send in self.sends:
             last = max(send.sequence_id, send.highest_sequence_id)
             if send.sequence_id <= sequence_id <= last and send.refusal is None:
                 send.refusal = refusal
@@ -103,30 +98,18 @@ class PendingSends(Generic[ContextT]):
     def take_refused(self) -> list[PendingSend[ContextT]]:
         """Take out what was refused, up to the first SEND that still waits for its receipt."""
         refused: list[PendingSend[ContextT]] = []
-        while self._queue and self._queue[0].refusal is not None:
+        while self.sends and self.sends[0].refusal is not None:
             refused.append(self._take())
         return refused
 
     def expire(self, now_s: float) -> list[PendingSend[ContextT]]:
-        """Take out what has reached its deadline."""
+        """Take out what has reached its deadline by ``now_s``; by infinity everything has."""
         expired: list[PendingSend[ContextT]] = []
-        while self._queue and self._queue[0].deadline_s <= now_s:
+        while self.sends and self.sends[0].deadline_s <= now_s:
             expired.append(self._take())
         return expired
 
-    @property
-    def deadline_s(self) -> float | None:
-        """When the oldest one times out; ``None`` if there is none."""
-        return self._queue[0].deadline_s if self._queue else None
-
-    def take_all(self) -> list[PendingSend[ContextT]]:
-        """Take out everything."""
-        taken = list(self._queue)
-        self._queue.clear()
-        self.payload_bytes = 0
-        return taken
-
     def _take(self) -> PendingSend[ContextT]:
-        send = self._queue.popleft()
+        send = self.sends.popleft()
         self.payload_bytes -= len(send.payload)
         return send

@@ -40,21 +40,23 @@ class _IncompleteMessage:
     positions: list[Position] = field(default_factory=list[Position])
 
 
+@dataclass(slots=True, eq=False)
 class PendingChunks:
     """Chunks whose message is not whole yet, of ``messages_max`` messages at most."""
 
-    def __init__(self, messages_max: int, timeout_s: float, clock: Clock) -> None:
-        self._messages_max = messages_max
-        self._timeout_s = timeout_s
-        self._clock = clock
-        # By the uuid of their message, in the order of first chunks, which is that of their times.
-        self._incomplete: dict[str, _IncompleteMessage] = {}
-        # Called with entries whose message did not become whole within ``timeout_s``: its producer
-        # is gone, and they will never make a message.
-        self.on_expired: Callable[[list[Position]], None] = lambda _: None
-        # Called with good entries that came in a wrong order, or for which there is no room: they
-        # have to be delivered again.
-        self.on_dropped: Callable[[list[Position]], None] = lambda _: None
+    messages_max: int
+    timeout_s: float
+    clock: Clock
+    # Called with each entry whose message did not become whole within ``timeout_s``: its producer
+    # is gone, and it will never be part of a message.
+    on_expired: Callable[[Position], None] = lambda _: None
+    # Called with each good entry that came in a wrong order, or for which there is no room: it has
+    # to be delivered again.
+    on_dropped: Callable[[Position], None] = lambda _: None
+    # By the uuid of their message, in the order of first chunks, which is that of their times.
+    _incomplete: dict[str, _IncompleteMessage] = field(
+        default_factory=dict[str, _IncompleteMessage], init=False
+    )
 
     def add(
         self, metadata: MessageMetadata, body: bytes, position: Position
@@ -62,23 +64,25 @@ class PendingChunks:
         """Take in one chunk; gives the message if it was the last. Raises ``UnreadableMessage``."""
         if metadata.total_chunk_msg_size > CHUNKED_BYTES_MAX:
             raise UnreadableMessage(f"its chunks have {metadata.total_chunk_msg_size} bytes")
-        now_s = self._clock.monotonic()
+        now_s = self.clock.monotonic()
         # Looked at only here: a message that waits while no other chunk comes takes no more memory,
         # and its time is up when the next one comes.
         while self._incomplete:
             oldest = next(iter(self._incomplete))
             if self._incomplete[oldest].expires_s > now_s:
                 break
-            self.on_expired(self._incomplete.pop(oldest).positions)
+            for each in self._incomplete.pop(oldest).positions:
+                self.on_expired(each)
         uuid, index = metadata.uuid, metadata.chunk_id
         if index == 0:
             # A message that was begun before is delivered again, from its first chunk on.
             self._incomplete.pop(uuid, None)
-            if len(self._incomplete) >= self._messages_max:
+            if len(self._incomplete) >= self.messages_max:
                 oldest = next(iter(self._incomplete))
-                self.on_dropped(self._incomplete.pop(oldest).positions)
+                for each in self._incomplete.pop(oldest).positions:
+                    self.on_dropped(each)
             self._incomplete[uuid] = _IncompleteMessage(
-                now_s + self._timeout_s, metadata.num_chunks_from_msg
+                now_s + self.timeout_s, metadata.num_chunks_from_msg
             )
         message = self._incomplete.get(uuid)
         if message is None or index != len(message.bodies):
@@ -110,15 +114,15 @@ class PendingChunks:
         """Drop a chunk out of turn: it is a repetition, or the chunks before it are missing."""
         if message is not None and position in message.positions:
             return
-        age_ms = self._clock.wall_ms() - metadata.publish_time
-        if age_ms > self._timeout_s * 1000:
+        age_ms = self.clock.wall_ms() - metadata.publish_time
+        if age_ms > self.timeout_s * 1000:
             # The chunks before it have expired, or its producer died before it sent them. Asked for
             # again, it would come without end.
-            self.on_expired([position])
+            self.on_expired(position)
             return
-        together = [position]
         if message is not None:
             # All chunks have to come again, so that they come in their order.
             del self._incomplete[metadata.uuid]
-            together = [*message.positions, position]
-        self.on_dropped(together)
+            for each in message.positions:
+                self.on_dropped(each)
+        self.on_dropped(position)

@@ -53,12 +53,13 @@ class Body:
     earlier: tuple[Position, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class BodyOpener:
     """Decrypts the bodies of one topic's entries, puts chunks together, and decompresses them."""
 
-    def __init__(self, pending: PendingChunks | None, decryptor: Decryptor | None) -> None:
-        self._pending = pending
-        self._decryptor = decryptor
+    chunks: PendingChunks
+    # ``None`` without private keys: no encrypted body can be opened.
+    decryptor: Decryptor | None = None
 
     def open(self, metadata: MessageMetadata, body: bytes, position: Position) -> Body | None:
         """The body of an entry, or ``None`` for a chunk that is not the last of its message.
@@ -68,14 +69,12 @@ class BodyOpener:
         # The order is the producer's, reversed: it compresses a message, cuts it into chunks, and
         # encrypts each of these by itself.
         if metadata.encryption_keys:
-            if self._decryptor is None:
+            if self.decryptor is None:
                 raise DecryptionFailed("it is encrypted")
-            body = self._decryptor.decrypt(metadata, body)
+            body = self.decryptor.decrypt(metadata, body)
         chunks: tuple[Position, ...] = ()
         if metadata.num_chunks_from_msg > 1:
-            if self._pending is None:
-                raise UnreadableMessage("it is a chunk of a larger message")
-            whole = self._pending.add(metadata, body, position)
+            whole = self.chunks.add(metadata, body, position)
             if whole is None:
                 return None
             body, chunks = whole.body, whole.earlier
@@ -84,25 +83,16 @@ class BodyOpener:
         return Body(body, chunks)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class EntryOpener:
-    """Opens the entries of one topic.
+    """Opens the entries of one topic."""
 
-    With ``consumes_encrypted``, an entry that cannot be decrypted becomes one message as it is.
-    """
-
-    def __init__(
-        self,
-        topic: str,
-        values: ValueReader | None,
-        pending: PendingChunks,
-        decryptor: Decryptor | None = None,
-        *,
-        consumes_encrypted: bool = False,
-    ) -> None:
-        self._topic = topic
-        self._values = values
-        self._bodies = BodyOpener(pending, decryptor)
-        self._consumes_encrypted = consumes_encrypted
+    topic: str
+    # ``None`` for a consumer without a schema, whose values are bytes.
+    values: ValueReader | None
+    bodies: BodyOpener
+    # Does an entry that cannot be decrypted become one message as it is?
+    consumes_encrypted: bool = False
 
     def open(self, command: api.CommandMessage, buffer: bytes, start: int, end: int) -> Entry:
         """Open a delivered entry, whose payload is ``buffer[start:end]``.
@@ -118,18 +108,18 @@ class EntryOpener:
                 # The broker counted so many against the permits, whether they can be read or not.
                 sent_messages = min(max(1, metadata.num_messages_in_batch), BATCH_MESSAGES_MAX)
             delivery = Delivery(
-                self._topic,
+                self.topic,
                 position,
                 command.message_id.partition,
                 metadata,
                 redelivery_count=command.redelivery_count,
-                values=self._values,
+                values=self.values,
             )
             sealed = buffer[body_start:end]
             try:
-                body = self._bodies.open(metadata, sealed, position)
+                body = self.bodies.open(metadata, sealed, position)
             except DecryptionFailed:
-                if not self._consumes_encrypted:
+                if not self.consumes_encrypted:
                     raise
                 # The schema cannot read it: ``value`` raises, ``data`` are the bytes as they are
                 # stored.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from geminga.message_ids import EARLIEST, LATEST, MessageId, from_proto, to_proto
@@ -9,6 +10,7 @@ from geminga.messages import Message
 from geminga_protocol.pulsar.api_pb2 import CommandGetLastMessageIdResponse, MessageIdData
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class ReadPosition:
     """Where the next message is: behind ``start``, or with ``is_inclusive`` at it.
 
@@ -17,80 +19,71 @@ class ReadPosition:
     index: then it sends the batch again, and ``is_past`` leaves out what was read of it.
     """
 
-    def __init__(self, start: MessageId, *, is_inclusive: bool) -> None:
-        self._start = start
-        self._is_inclusive = is_inclusive
-        # The message that was taken last, since the start or since the last move.
-        self._last: Message[Any] | None = None
-        # Is the place of the start known to the broker alone? It was LATEST, or a publish time.
-        self._is_the_brokers = start == LATEST
-        # The publish time to which the reader was moved, in milliseconds since 1970. The broker
-        # that found its place may be gone before the reader has attached again after the move: then
-        # messages come from the first one on, and those from before that time are left out here.
-        self._since_ms: int | None = None
+    start: MessageId
+    is_inclusive: bool
+    # The publish time to which the reader was moved, in milliseconds since 1970. The broker that
+    # found its place may be gone before the reader has attached again after the move: then messages
+    # come from the first one on, and those from before that time are left out here.
+    since_ms: int | None = None
+    # The message that was taken last, since the start or since the last move; set by the owner.
+    last: Message[Any] | None = field(default=None, init=False)
 
     def moved(self, to: MessageId | int) -> ReadPosition:
         """The position after a seek to a message or a publish time."""
         if isinstance(to, MessageId):
-            return ReadPosition(to, is_inclusive=True)
-        position = ReadPosition(EARLIEST, is_inclusive=True)
-        position._is_the_brokers = True
-        position._since_ms = to
-        return position
-
-    def take(self, message: Message[Any]) -> None:
-        """Note that a message was read."""
-        self._last = message
+            return ReadPosition(start=to, is_inclusive=True)
+        return ReadPosition(start=EARLIEST, is_inclusive=True, since_ms=to)
 
     @property
     def looks_for_time(self) -> bool:
         """Does it leave out messages from before the time to which it was moved?"""
-        return self._since_ms is not None and self._last is None
+        return self.since_ms is not None and self.last is None
 
     def start_message_id(self) -> MessageIdData:
         """The id behind which a broker is to begin, when the reader attaches."""
         # What was taken says more than the start: the start is long past by then.
-        if self._last is not None:
-            return to_proto(self._last.id)
-        start = self._start
-        if self._is_inclusive and start.batch_index < 0 and 0 <= start.entry_id < LATEST.entry_id:
+        if self.last is not None:
+            return to_proto(self.last.id)
+        start = self.start
+        if self.is_inclusive and start.batch_index < 0 and 0 <= start.entry_id < LATEST.entry_id:
             # Behind the entry before it, whether there is such an entry or not.
             return to_proto(MessageId(start.ledger_id, start.entry_id - 1))
         return to_proto(start)
 
     def is_past(self, message: Message[Any]) -> bool:
         """Was a message read before, or does it lie before the start?"""
-        if self._last is not None:
-            last = self._last
+        if self.last is not None:
+            last = self.last
             return _place(message) <= _place(last)
-        if self._since_ms is not None:
-            return message.publish_time_ms < self._since_ms
-        if self._start == LATEST:
+        if self.since_ms is not None:
+            return message.publish_time_ms < self.since_ms
+        if self.start == LATEST:
             return False  # the broker knew where that was
-        if self._start.batch_index < 0:  # the id of an entry means all messages in it
-            is_before = message.position < self._start.position
-            is_at = message.position == self._start.position
+        if self.start.batch_index < 0:  # the id of an entry means all messages in it
+            is_before = message.position < self.start.position
+            is_at = message.position == self.start.position
         else:
-            is_before = _place(message) < _place(self._start)
-            is_at = _place(message) == _place(self._start)
-        return is_before or (is_at and not self._is_inclusive)
+            is_before = _place(message) < _place(self.start)
+            is_at = _place(message) == _place(self.start)
+        return is_before or (is_at and not self.is_inclusive)
 
     def has_more(self, answer: CommandGetLastMessageIdResponse) -> bool:
         """Is there a message to read, if this is a broker's answer about the last message?"""
         last = from_proto(answer.last_message_id)
         if last.entry_id < 0:
             return False  # the topic has no message
-        if self._last is not None:
-            return _place(last) > _place(self._last)
-        if self._is_the_brokers:
-            # By what the broker has as acknowledged: everything before the place that it found.
+        if self.last is not None:
+            return _place(last) > _place(self.last)
+        if self.start == LATEST or self.since_ms is not None:
+            # Where that was, the broker alone knows: it has as acknowledged everything before the
+            # place that it found.
             if not answer.HasField("consumer_mark_delete_position"):
                 return False
             return last.position > from_proto(answer.consumer_mark_delete_position).position
-        begin, end = _place(self._start), _place(last)
-        if self._start.batch_index < 0:
-            begin, end = (*self._start.position, -1), (*last.position, -1)
-        return end > begin or (end == begin and self._is_inclusive)
+        begin, end = _place(self.start), _place(last)
+        if self.start.batch_index < 0:
+            begin, end = (*self.start.position, -1), (*last.position, -1)
+        return end > begin or (end == begin and self.is_inclusive)
 
 
 def _place(message: Message[Any] | MessageId) -> tuple[int, int, int]:

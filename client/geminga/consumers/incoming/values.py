@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from geminga.messages import Message
 from geminga.schemas.key_value import KeyValueEncoding, KeyValueSchema, join
@@ -22,16 +22,6 @@ from geminga_protocol.pulsar.enums import SchemaType
 VERSIONS_KEPT_MAX = 1_000
 
 Read = Callable[[bytes], Any]
-
-
-@runtime_checkable
-class VersionedSchema(Protocol):
-    """A schema that needs the writer's schema to read a payload."""
-
-    def reader_of(self, writer: SchemaInfo, /) -> Read:
-        """What reads payloads that were written with ``writer``; raises ``ValueError`` for a schema
-        that cannot be used."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +39,9 @@ class ValueReader:
     """Reads values by ``schema``, and by the versions of the topic's schema that it has learned."""
 
     def __init__(self, schema: Schema[Any]) -> None:
-        self._versioned: object = schema
+        # Of a schema that needs the writer's to read a payload: makes of that what reads it, or
+        # raises ``ValueError`` where that cannot be used.
+        self._reader_of: Callable[[SchemaInfo], Read] | None = getattr(schema, "reader_of", None)
         info = schema.schema_info
         if info is not None and info.type is SchemaType.AUTO_CONSUME:
             info = None  # the schema of a message that was written without one
@@ -63,18 +55,14 @@ class ValueReader:
 
     def wants(self, version: bytes | None) -> bool:
         """Must this version be learned before its messages can be read?"""
-        return (
-            version is not None
-            and version not in self._versions
-            and isinstance(self._versioned, VersionedSchema)
-        )
+        return version is not None and version not in self._versions and self._reader_of is not None
 
     def learn(self, version: bytes, told: api.Schema) -> None:
         """Learn a version of the topic's schema, as a broker ``told`` it."""
         try:
             writer = info_of(told)
-            assert isinstance(self._versioned, VersionedSchema)
-            read = self._versioned.reader_of(writer)
+            assert self._reader_of is not None, "no version is wanted"
+            read = self._reader_of(writer)
         except (ValueError, RecursionError) as wrong:  # the latter for one that is nested too deep
             self.refuse(version, wrong)
         else:

@@ -45,11 +45,6 @@ class MessageAttributes:
         key = self.key
         return b64encode(key).decode() if isinstance(key, bytes) else key
 
-    @property
-    def batch_key(self) -> str | bytes | None:
-        """The key that all messages of a batch by key have in common."""
-        return self.partition_key if self.ordering_key is None else self.ordering_key
-
     def encode_for_batch(self) -> bytes:
         """Encode the fields of ``SingleMessageMetadata``, except payload size and sequence id.
 

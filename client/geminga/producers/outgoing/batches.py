@@ -73,6 +73,7 @@ class Batch:
         return len(self.payloads)
 
 
+@dataclass(slots=True, eq=False)
 class OpenBatches:
     """The batches of one producer that have not left yet: one, or one for each key.
 
@@ -81,34 +82,32 @@ class OpenBatches:
     keys would have overlapping ranges, and a topic that deduplicates would drop some of them.
     """
 
-    def __init__(self, batching: Batching) -> None:
-        self._batching = batching
-        self._batches: dict[str | bytes | None, Batch] = {}
-        # What is left of the limits for all batches together, set by ``begin``.
-        self._free_messages = 0
-        self._free_bytes = 0
-        # The batch that the last message went to.
-        self._newest: Batch | None = None
-        # The one batch that takes plain messages, as long as it has no sequence ids of the user's.
-        self._plain: Batch | None = None
+    batching: Batching
+    # By keys, or one under ``None``; in the order of their first messages. The owner asks it
+    # whether any is open.
+    batches: dict[str | bytes | None, Batch] = field(
+        default_factory=dict[str | bytes | None, Batch], init=False
+    )
+    # What is left of the limits for all batches together, set by ``begin``.
+    _free_messages: int = field(default=0, init=False)
+    _free_bytes: int = field(default=0, init=False)
+    # The batch that the last message went to.
+    _newest: Batch | None = field(default=None, init=False)
+    # The one batch that takes plain messages, as long as it has no sequence ids of the user's.
+    _plain: Batch | None = field(default=None, init=False)
 
     def begin(self, bytes_max: int) -> None:
-        """Begin new batches; ``is_empty`` was asked. The broker takes ``bytes_max`` in one."""
-        assert self.is_empty
-        self._free_messages = self._batching.messages_max
-        self._free_bytes = min(bytes_max, self._batching.bytes_max)
-
-    @property
-    def is_empty(self) -> bool:
-        """Is no batch open?"""
-        return not self._batches
+        """Begin new batches where none is open. The broker takes ``bytes_max`` in one."""
+        assert not self.batches
+        self._free_messages = self.batching.messages_max
+        self._free_bytes = min(bytes_max, self.batching.bytes_max)
 
     def has_room(self, message_bytes: int) -> bool:
         """May one more message leave with these, of so many bytes with its attributes?
 
         The first one always may.
         """
-        return not self._batches or message_bytes + SINGLE_OVERHEAD_BYTES <= self._free_bytes
+        return not self.batches or message_bytes + SINGLE_OVERHEAD_BYTES <= self._free_bytes
 
     def may_be_numbered(self, sequence_id: int) -> bool:
         """May a message with a sequence id of the user's choice leave with these?
@@ -119,7 +118,7 @@ class OpenBatches:
         if self._newest is None:
             return True
         ids = self._newest.sequence_ids
-        return not self._batching.by_key and ids is not None and ids[-1] < sequence_id
+        return not self.batching.by_key and ids is not None and ids[-1] < sequence_id
 
     @property
     def is_full(self) -> bool:
@@ -136,13 +135,16 @@ class OpenBatches:
     ) -> None:
         """Put a message into its batch. ``has_room`` and ``may_be_numbered`` were asked."""
         batch = self._newest
-        if batch is None or self._batching.by_key:
-            key = None
-            if self._batching.by_key and attributes is not None:
-                key = attributes.batch_key
-            batch = self._batches.get(key)
+        if batch is None or self.batching.by_key:
+            key: str | bytes | None = None
+            if self.batching.by_key and attributes is not None:
+                # The ordering key, where there is one: Key_Shared subscriptions go by it.
+                key = attributes.partition_key
+                if attributes.ordering_key is not None:
+                    key = attributes.ordering_key
+            batch = self.batches.get(key)
             if batch is None:
-                batch = self._batches[key] = Batch(attributes)
+                batch = self.batches[key] = Batch(attributes)
             self._newest = batch
         if callback is not None:
             batch.callbacks.append((len(batch.payloads), callback))
@@ -158,7 +160,7 @@ class OpenBatches:
         batch.payload_bytes += payload_bytes
         self._free_messages -= 1
         self._free_bytes -= payload_bytes + SINGLE_OVERHEAD_BYTES
-        self._plain = None if self._batching.by_key or batch.sequence_ids is not None else batch
+        self._plain = None if self.batching.by_key or batch.sequence_ids is not None else batch
 
     def add_plain(self, payload: bytes, callback: SendCallback | None) -> bool:
         """Put a message without attributes into the open batch; says whether there is one with room
@@ -183,8 +185,8 @@ class OpenBatches:
 
     def take(self) -> list[Batch]:
         """Take out the batches, in the order of their first messages; none is open afterwards."""
-        taken = list(self._batches.values())
-        self._batches = {}
+        taken = list(self.batches.values())
+        self.batches = {}
         # The next plain message begins a batch by the long way.
         self._newest = self._plain = None
         return taken

@@ -32,11 +32,13 @@ RouterName = Literal["round_robin", "single"]
 
 def java_string_hash(key: str) -> int:
     """Java's ``String.hashCode`` without its sign, as upstream's ``JavaStringHash``."""
+    # As Java's arithmetic of 32 bits, which drops what overflows.
     code = 0
     if key.isascii():  # a byte for each UTF-16 unit
         for unit in key.encode():
             code = (31 * code + unit) & 0xFFFF_FFFF
     else:
+        # Java's text may have half of a pair of surrogates, and hashes it.
         units = key.encode("utf-16-be", "surrogatepass")
         for at in range(0, len(units), 2):
             code = (31 * code + (units[at] << 8) + units[at + 1]) & 0xFFFF_FFFF
@@ -53,6 +55,7 @@ def murmur3_hash(key: str) -> int:
         code ^= _mixed(int.from_bytes(text[at : at + 4], "little"))
         code = (code << 13 | code >> 19) & 0xFFFF_FFFF
         code = (code * 5 + 0xE654_6B64) & 0xFFFF_FFFF
+    # The last block, of 0 to 3 bytes, is mixed, and not rotated.
     code ^= _mixed(int.from_bytes(text[whole:], "little")) ^ len(text)
     code = ((code ^ code >> 16) * 0x85EB_CA6B) & 0xFFFF_FFFF
     code = ((code ^ code >> 13) * 0xC2B2_AE35) & 0xFFFF_FFFF
@@ -137,11 +140,13 @@ class PartitionRouter:
         ``has_open_batch``: does the partition of the last turn have a batch that has not left yet?
         Raises ``ValueError`` where a user's function chose a partition that does not exist.
         """
+        # Asked first: a user's function also decides about messages with a key.
         if callable(self._router):
             index = self._router(message, partitions)
             if not 0 <= index < partitions:
                 raise ValueError(f"the router chose partition {index} of {partitions}")
             return index
+        # Before any turn: the messages of a key keep their order in one partition.
         if message.key is not None:
             return self._hash(message.key) % partitions
         if self._router == "round_robin" and not has_open_batch:

@@ -17,7 +17,7 @@ from geminga import (
     TopicNotFound,
 )
 from geminga._channels.consumer_channel import ConsumerChannel, ConsumerChannelOptions
-from geminga._channels.pending.acks import AckGroup, Position
+from geminga._channels.pending.acks import ACK_IDS_MAX, AckGroup, Position
 from geminga._channels.registry import Channels
 from geminga_protocol.pulsar import answers
 from geminga_protocol.pulsar import api_pb2 as api
@@ -132,6 +132,15 @@ async def test_acks_of_one_turn_leave_in_one_command(
     assert cumulative.ack.ack_type == api.CommandAck.Cumulative
     assert [message_id.entryId for message_id in cumulative.ack.message_id] == [5]
     assert [message_id.entryId for message_id in individual.ack.message_id] == [9]
+
+
+async def test_acks_leave_in_commands_of_a_bounded_size(
+    channel: ConsumerChannel, broker: FakeBroker
+) -> None:
+    entry_ids = [*range(2 * ACK_IDS_MAX + 1)]
+    await channel.acknowledge_confirmed(acks_of(*entry_ids).take())
+    sizes = [len(command.ack.message_id) for command in broker.of_type(BaseCommand.ACK)]
+    assert (sizes, broker.acked) == ([ACK_IDS_MAX, ACK_IDS_MAX, 1], entry_ids)
 
 
 async def test_acks_wait_for_a_broker_and_come_before_its_permits(

@@ -260,14 +260,14 @@ async def test_room_is_made_by_receipts(channels: Channels, broker: FakeBroker) 
     broker.on(BaseCommand.SEND)
     sender = await opened(channels, ProducerChannelOptions(pending_messages_max=2))
     room: list[int] = []
-    sender.channel.on_room = lambda: room.append(sender.channel.pending_sends)
+    sender.channel.on_room = lambda: room.append(len(sender.channel.pending.sends))
     sender.send(b"0")
     sender.send(b"1")
-    assert not sender.channel.has_room(0)
-    assert sender.channel.pending_bytes > 2
+    assert not sender.channel.pending.has_room(0)
+    assert sender.channel.pending.payload_bytes > 2
     broker.session.write(encode_receipt(sender.channel.id, 0, 0, LEDGER, 0))
     await until(lambda: room == [1])
-    assert sender.channel.has_room(0)
+    assert sender.channel.pending.has_room(0)
 
 
 async def test_what_its_owner_sends_into_the_room_is_flushed_too(
@@ -297,7 +297,7 @@ async def test_a_payload_without_receipt_times_out(channels: Channels, broker: F
     assert [type(error) for error in sender.errors.values()] == [SendTimedOut]
     await sender.channel.flush()
     assert list(sender.errors) == [0, 1]
-    assert sender.channel.pending_sends == sender.channel.pending_bytes == 0
+    assert len(sender.channel.pending.sends) == sender.channel.pending.payload_bytes == 0
     broker.on(BaseCommand.SEND, broker.store)
     sender.send(b"fine")
     await sender.channel.flush()

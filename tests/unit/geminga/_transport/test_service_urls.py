@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from geminga import InvalidServiceUrl
-from geminga._transport.service_urls import BrokerAddress, Route, ServiceUrl, parse_service_url
+from geminga._transport.service_urls import (
+    DEFAULT_PORTS,
+    WEB_DEFAULT_PORTS,
+    BrokerAddress,
+    Route,
+    parse_service_url,
+)
 
 
 @pytest.mark.parametrize(
@@ -38,18 +44,17 @@ def test_a_service_url_with_tls_has_a_port_of_its_own() -> None:
     ],
 )
 def test_a_service_url_may_name_web_services(url: str, web_urls: tuple[str, ...]) -> None:
-    found = ServiceUrl.parse(url)
-    assert found.is_web
-    assert found.web_urls == web_urls
-    assert found.is_tls == url.startswith("https")
-    assert not ServiceUrl.parse("pulsar://a").is_web
+    found = parse_service_url(url, WEB_DEFAULT_PORTS)
+    scheme = url.partition(":")[0]
+    assert tuple(f"{scheme}://{each}" for each in found) == web_urls
+    assert found[0].is_tls == url.startswith("https")
     with pytest.raises(InvalidServiceUrl, match=r"none of pulsar://, .*ssl://$"):  # no broker's
         parse_service_url(url)
 
 
 def test_a_url_of_another_kind_is_answered_with_those_there_are() -> None:
     with pytest.raises(InvalidServiceUrl, match=r"none of pulsar://, .*, http://, https://$"):
-        ServiceUrl.parse("localhost:6650")
+        parse_service_url("localhost:6650", DEFAULT_PORTS | WEB_DEFAULT_PORTS)
 
 
 @pytest.mark.parametrize(

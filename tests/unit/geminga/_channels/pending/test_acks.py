@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from geminga._channels.pending.acks import ACK_IDS_MAX, AckGroup, Acks, ack_set
+from geminga._channels.pending.acks import AckGroup, Acks, ack_set
 
 
 def test_individual_acks_are_collected_in_their_order() -> None:
@@ -42,12 +42,6 @@ def test_what_is_held_is_bounded() -> None:
     for entry_id in range(10):
         group.acknowledge((1, entry_id))
     assert list(group.take().individual) == [(1, 7), (1, 8), (1, 9)]
-
-
-def test_commands_are_bounded() -> None:
-    acks = Acks(None, None, {(1, entry_id): None for entry_id in range(2 * ACK_IDS_MAX + 1)})
-    assert [len(ids) for ids in acks.in_commands()] == [ACK_IDS_MAX, ACK_IDS_MAX, 1]
-    assert dict(each for ids in acks.in_commands() for each in ids) == acks.individual
 
 
 def test_of_an_entry_in_part_the_newest_word_counts() -> None:

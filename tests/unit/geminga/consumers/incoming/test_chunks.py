@@ -33,8 +33,8 @@ class Pending:
         self.chunks = PendingChunks(2, 60, SimulatedClock())
         self.expired: list[tuple[int, int]] = []
         self.dropped: list[tuple[int, int]] = []
-        self.chunks.on_expired = self.expired.extend
-        self.chunks.on_dropped = self.dropped.extend
+        self.chunks.on_expired = self.expired.append
+        self.chunks.on_dropped = self.dropped.append
 
     def add(self, said: MessageMetadata, entry_id: int) -> WholeMessage | None:
         return self.chunks.add(said, b"%d" % said.chunk_id, (1, entry_id))

@@ -13,7 +13,7 @@ from tests.unit.geminga.fake_broker import batch_payload, metadata
 
 from geminga import Message, MessageId, UnreadableMessage
 from geminga.consumers.incoming.chunks import PendingChunks
-from geminga.consumers.incoming.entries import Entry, EntryOpener, is_acknowledged
+from geminga.consumers.incoming.entries import BodyOpener, Entry, EntryOpener, is_acknowledged
 from geminga.consumers.incoming.values import ValueReader
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.messages.payload import (
@@ -35,7 +35,7 @@ def command(ack_set: tuple[int, ...] = (), redelivery_count: int = 0) -> api.Com
 
 
 def opener(values: ValueReader | None = None) -> EntryOpener:
-    return EntryOpener("t", values, PendingChunks(1, 1.0, SimulatedClock()))
+    return EntryOpener("t", values, BodyOpener(PendingChunks(1, 1.0, SimulatedClock())))
 
 
 def opened(payload: bytes, ack_set: tuple[int, ...] = ()) -> Entry:
