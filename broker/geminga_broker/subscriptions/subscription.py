@@ -9,6 +9,7 @@ are needed, because a broker may hold very many subscriptions.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from geminga_broker.compaction.compacted_view import CompactedView
@@ -21,7 +22,7 @@ from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import LATEST, AckedEntry, EntryId, Position
 from geminga_broker.policies.delayed import DelayedConfig
 from geminga_broker.policies.expiry import Expiry
-from geminga_broker.subscriptions.consumer import PERMITS_MAX, Consumer
+from geminga_broker.subscriptions.consumer import PERMITS_MAX, Consumer, Sent
 from geminga_broker.subscriptions.cursor_moves.acknowledger import Acknowledger
 from geminga_broker.subscriptions.cursor_moves.cursor_reset import CursorReset
 from geminga_broker.subscriptions.cursor_moves.expiry_monitor import ExpiryMonitor
@@ -61,12 +62,58 @@ class SubscriptionOwner(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class SubscriptionFigures:
+    """What stats show of a subscription besides its cursor and its consumers.
+
+    Counts begin when the topic is loaded; times are Unix times, 0 for never.
+    """
+
+    # When a consumer last acknowledged, and when one last granted permits.
+    last_acknowledged_ms: int
+    last_flow_ms: int
+    # Delayed entries, as far as they are indexed, and roughly how much memory the index takes.
+    delayed: int = 0
+    delayed_bytes: int = 0
+    # The buckets of that index, and the entries that are in memory with their delivery times.
+    delayed_buckets: int = 0
+    delayed_loaded: int = 0
+    # Expired entries, when the last ones did, and how many do per second.
+    expired: int = 0
+    last_expired_ms: int = 0
+    expiry_rate: float = 0.0
+
+
 class Subscription:
     """Subscription ``cursor.name`` of ``topic``.
 
     ``partition`` is the index of the topic, -1 if the topic is not a partition. ``compacted_view``
     is what consumers with ``readCompacted`` are served from.
     """
+
+    # A broker may hold very many.
+    __slots__ = (
+        "__weakref__",
+        "_acknowledger",
+        "_clock",
+        "_compacted",
+        "_compacted_view",
+        "_delayed",
+        "_delayed_config",
+        "_expiry_monitor",
+        "_last_flow_ms",
+        "_managed_ledger",
+        "_owner",
+        "_partition",
+        "_redelivery_counts",
+        "_reset",
+        "_skipper",
+        "_topic",
+        "consumers",
+        "cursor",
+        "membership",
+        "name",
+    )
 
     def __init__(
         self,
@@ -80,14 +127,15 @@ class Subscription:
     ) -> None:
         self.cursor = cursor
         self.name = cursor.name
-        # When a consumer last granted permits, Unix time; 0: never since the topic was loaded.
-        self.last_flow_ms = 0
         self._owner = owner
         self._managed_ledger = managed_ledger
         self._clock = clock
         self._topic = topic
         self._partition = partition
         self.membership = Membership(self)
+        # Connected consumers: the membership's own list.
+        self.consumers = self.membership.consumers
+        self._last_flow_ms = 0
         self._acknowledger = Acknowledger(cursor, self.membership, clock)
         # Each of these is None until it is first used.
         self._compacted_view = compacted_view
@@ -102,80 +150,35 @@ class Subscription:
     # Figures
 
     @property
-    def mark_delete(self) -> Position:
-        """The last position of the prefix of the log that is acknowledged completely."""
-        return self.cursor.mark_delete
-
-    @property
-    def backlog_entries(self) -> int:
-        """How many entries are still to be acknowledged."""
-        return self.cursor.backlog_entries
-
-    @property
     def type(self) -> SubscriptionType | None:
         """The type of the consumers, connected or last; None before the first consumer."""
         return self.membership.type
 
-    @property
-    def dispatcher(self) -> Dispatcher | None:
-        """The dispatcher that serves the consumers; None before the first consumer."""
-        return self.membership.dispatcher
+    def sent(self) -> Sent:
+        """What consumers were sent since the topic was loaded."""
+        return self.membership.sent()
 
-    @property
-    def consumers(self) -> list[Consumer]:
-        """Connected consumers."""
-        return self.membership.consumers
-
-    @property
-    def messages_out(self) -> int:
-        """Messages sent since the topic was loaded."""
-        return self.membership.messages_out
-
-    @property
-    def bytes_out(self) -> int:
-        """Bytes sent since the topic was loaded."""
-        return self.membership.bytes_out
-
-    @property
-    def last_acknowledged_ms(self) -> int:
-        """When a consumer last acknowledged, Unix time; 0: never since the topic was loaded."""
-        return self._acknowledger.last_ms
-
-    @property
-    def delayed_count(self) -> int:
-        """How many entries are delayed, as far as they are indexed."""
-        return 0 if self._delayed is None else self._delayed.count
-
-    @property
-    def delayed_bytes(self) -> int:
-        """Roughly how much memory the index of delayed messages takes."""
-        return 0 if self._delayed is None else self._delayed.size_bytes
-
-    @property
-    def delayed_buckets(self) -> int:
-        """How many buckets the index of delayed messages has."""
-        return 0 if self._delayed is None else self._delayed.bucket_count
-
-    @property
-    def delayed_loaded(self) -> int:
-        """How many delayed messages are in memory with their delivery times."""
-        return 0 if self._delayed is None else self._delayed.loaded_count
-
-    @property
-    def expired_count(self) -> int:
-        """How many entries expired since the topic was loaded."""
-        return 0 if self._skipper is None else self._skipper.expired
-
-    @property
-    def last_expired_ms(self) -> int:
-        """When entries last expired, Unix time; 0: never since the topic was loaded."""
-        return 0 if self._skipper is None else self._skipper.last_expired_ms
-
-    @property
-    def expiry_rate(self) -> float:
-        """How many entries expire per second."""
-        meter = None if self._skipper is None else self._skipper.expiry_meter
-        return 0.0 if meter is None else meter.rates[0]
+    def figures(self) -> SubscriptionFigures:
+        """The figures of this moment."""
+        figures = SubscriptionFigures(self._acknowledger.last_ms, self._last_flow_ms)
+        # Most subscriptions have neither of the two parts.
+        if self._delayed is not None:
+            figures = replace(
+                figures,
+                delayed=self._delayed.count,
+                delayed_bytes=self._delayed.size_bytes,
+                delayed_buckets=self._delayed.bucket_count,
+                delayed_loaded=self._delayed.loaded_count,
+            )
+        skipper = self._skipper
+        if skipper is not None:
+            figures = replace(
+                figures,
+                expired=skipper.expired,
+                last_expired_ms=skipper.last_expired_ms,
+                expiry_rate=0.0 if skipper.expiry_meter is None else skipper.expiry_meter.rates[0],
+            )
+        return figures
 
     def tick(self, now_s: float, period_s: float) -> None:
         """A stats period ended: compute the expiry rate."""
@@ -227,6 +230,7 @@ class Subscription:
             return SingleDispatcher(
                 self._managed_ledger,
                 self.cursor,
+                self.consumers,
                 topic=self._topic,
                 partition=self._partition,
                 is_exclusive=kind is SubscriptionType.EXCLUSIVE,
@@ -234,9 +238,11 @@ class Subscription:
             )
         dispatcher: TrackingDispatcher
         if kind is SubscriptionType.SHARED:
-            dispatcher = SharedDispatcher(self._managed_ledger, self.cursor)
+            dispatcher = SharedDispatcher(self._managed_ledger, self.cursor, self.consumers)
         else:
-            dispatcher = KeySharedDispatcher(self._managed_ledger, self.cursor, key_shared)
+            dispatcher = KeySharedDispatcher(
+                self._managed_ledger, self.cursor, self.consumers, key_shared
+            )
         # Only these types delay single messages, and count how often one was given back.
         dispatcher.reader.delayed = self.delayed
         dispatcher.redeliveries = self.redelivery_counts.counts
@@ -270,7 +276,8 @@ class Subscription:
     def read_compacted(self, *, first: Position) -> None:
         """Let the admitted consumer read compacted; from ``first`` if nothing is acknowledged."""
         assert self._compacted_view is not None, "only topics with a log are compacted"
-        assert isinstance(self.dispatcher, SingleDispatcher), "only one consumer reads compacted"
+        dispatcher = self.membership.dispatcher
+        assert isinstance(dispatcher, SingleDispatcher), "only one consumer reads compacted"
         if self._compacted is None:
             self._compacted = CompactedReader(
                 self._compacted_view,
@@ -279,7 +286,7 @@ class Subscription:
                 self._managed_ledger.reader.read_ahead_budget,
                 first=first,
             )
-        self.dispatcher.compacted = self._compacted
+        dispatcher.compacted = self._compacted
 
     def connected(self, consumer: Consumer) -> None:
         """Let ``consumer`` take part: its client knows that it is subscribed."""
@@ -306,7 +313,7 @@ class Subscription:
         """Add ``permits`` messages to what ``consumer`` may be sent."""
         # A client may grant any number: the sum stays a number that stats can show.
         consumer.permits = min(consumer.permits + permits, PERMITS_MAX)
-        consumer.last_flow_ms = self.last_flow_ms = self._clock.wall_ms()
+        consumer.last_flow_ms = self._last_flow_ms = self._clock.wall_ms()
         self.entries_available()
         if self._managed_ledger.termination.at is not None:
             self.tell_end()
@@ -314,8 +321,9 @@ class Subscription:
     def tell_end(self) -> None:
         """Tell consumers, once each, that they have everything, if the backlog is empty. Called
         only for a terminated topic."""
-        if self.dispatcher is not None:
-            self.dispatcher.tell_end()
+        dispatcher = self.membership.dispatcher
+        if dispatcher is not None:
+            dispatcher.tell_end()
 
     def entries_available(self) -> None:
         """Dispatch what can be sent now."""
@@ -325,8 +333,9 @@ class Subscription:
 
     def redeliver(self, consumer: Consumer, positions: Sequence[EntryId] | None) -> None:
         """Send again what ``consumer`` holds: ``positions``, or everything for None."""
-        if self.dispatcher is not None:
-            self.dispatcher.redeliver(consumer, positions)
+        dispatcher = self.membership.dispatcher
+        if dispatcher is not None:
+            dispatcher.redeliver(consumer, positions)
 
     # Acknowledgements
 
@@ -424,15 +433,17 @@ class Subscription:
 
     def skip_acknowledged(self) -> None:
         """The cursor was moved on without the consumers: send no entry that it has passed."""
-        if self.dispatcher is not None and self.mark_delete[1] >= 0:
-            self.dispatcher.skip_acknowledged()
+        dispatcher = self.membership.dispatcher
+        if dispatcher is not None and self.cursor.mark_delete[1] >= 0:
+            dispatcher.skip_acknowledged()
 
     def _skipped(self, ids: list[EntryId] | None) -> None:
         """``skipping`` has passed ``ids``, or everything up to the mark-delete position."""
-        if ids is None:
+        tracker = self.membership.tracker
+        if ids is not None and tracker is not None:
+            tracker.skip(ids)
+        else:
             self.skip_acknowledged()
-        elif self.dispatcher is not None:
-            self.dispatcher.skip(ids)
         self.entries_available()
         if self._managed_ledger.termination.at is not None:
             self.tell_end()

@@ -18,9 +18,10 @@ from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.sessions.commands.command_group import CommandGroup, Handlers, as_task
 from geminga_broker.sessions.commands.schemas import schema_of
 from geminga_broker.sessions.session import Session
-from geminga_broker.subscriptions.consumer import PERMITS_MAX, Consumer
+from geminga_broker.subscriptions.consumer import PERMITS_MAX, Consumer, ConsumerEvent
 from geminga_broker.subscriptions.decisions.key_shared_policy import KeySharedPolicy
 from geminga_broker.subscriptions.subscribe_request import ConsumerIdentity, SubscribeRequest
+from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.subscriptions.subscription_registry import TopicSubscription
 from geminga_broker.topics.topic_schemas import TopicSchemas
 from geminga_protocol.errors import WireError
@@ -95,7 +96,7 @@ def subscribe_request(
 
 
 class ConsumerCommands(CommandGroup):
-    """Serves the consumers of one connection; they call it as their listener."""
+    """Serves the consumers of one connection."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
@@ -118,7 +119,7 @@ class ConsumerCommands(CommandGroup):
         request = subscribe_request(
             command, host=host_of(session.address), partition=name.partition_index
         )
-        consumer = Consumer(session, request, clock=context.clock, listener=self)
+        consumer = Consumer(session, request, clock=context.clock, tell=self.tell)
         if command.HasField("schema"):
             # Before the subscription knows the consumer: one with an incompatible schema gets no
             # message.
@@ -131,30 +132,26 @@ class ConsumerCommands(CommandGroup):
         session.send(encode_success(command.request_id))
         subscription.connected(consumer)
 
-    # Events of consumers, reported to the client
-
-    def active_changed(self, consumer: Consumer, *, is_active: bool) -> None:
-        """Tell the clients that know the command."""
-        if self._session.protocol_version >= ACTIVE_CHANGE_SINCE:
-            self._session.send(
-                encode_active_consumer_change(consumer.consumer_id, is_active=is_active)
-            )
-
-    def reached_end(self, consumer: Consumer) -> None:
-        """Tell the clients that know the command."""
-        session = self._session
-        if knows_end_of_topic(session.protocol_version, session.client_version):
-            session.send(encode_reached_end_of_topic(consumer.consumer_id))
-
-    def closed(self, consumer: Consumer) -> None:
-        """The topic closed this consumer (a seek, an unload): the client is to subscribe again."""
-        close = partial(encode_close_consumer, consumer.consumer_id)
-        present = self._consumers.get(consumer.consumer_id)
-        if present is None or present[0] is not consumer:
-            self._session.send(close())
-            return
-        del self._consumers[consumer.consumer_id]
-        self._session.send_when_moved(TopicName.parse(present[2].name), close)
+    def tell(self, consumer: Consumer, event: ConsumerEvent) -> None:
+        """Tell the client what happened to its consumer, if it knows the command."""
+        session, consumer_id = self._session, consumer.consumer_id
+        match event:
+            case ConsumerEvent.ACTIVE | ConsumerEvent.INACTIVE:
+                if session.protocol_version >= ACTIVE_CHANGE_SINCE:
+                    is_active = event is ConsumerEvent.ACTIVE
+                    session.send(encode_active_consumer_change(consumer_id, is_active=is_active))
+            case ConsumerEvent.REACHED_END:
+                if knows_end_of_topic(session.protocol_version, session.client_version):
+                    session.send(encode_reached_end_of_topic(consumer_id))
+            case ConsumerEvent.CLOSED:
+                close = partial(encode_close_consumer, consumer_id)
+                present = self._consumers.get(consumer_id)
+                # Its id may stand for another consumer by now.
+                if present is None or present[0] is not consumer:
+                    session.send(close())
+                    return
+                del self._consumers[consumer_id]
+                session.send_when_moved(TopicName.parse(present[2].name), close)
 
     # FLOW, ACK, REDELIVER
 
@@ -261,6 +258,8 @@ class ConsumerCommands(CommandGroup):
         other way round clients deliver messages from before the seek.
         """
         _, subscription = await self._authorized(command.consumer_id)
+        if not isinstance(subscription, Subscription):
+            raise NotAllowed("a non-persistent topic keeps no messages to seek to")
         if command.HasField("message_id"):
             to = command.message_id
             await subscription.seek(position_of(to), to.ack_set)
@@ -288,16 +287,17 @@ class ConsumerCommands(CommandGroup):
     async def last_message_id(self, command: api.CommandGetLastMessageId) -> None:
         """GET_LAST_MESSAGE_ID: of the topic, with the position up to which all is acknowledged."""
         consumer, subscription = await self._authorized(command.consumer_id)
+        if not isinstance(subscription, Subscription):
+            raise NotAllowed("a non-persistent topic keeps no last message")
         last, batch_index = await subscription.last_message(
             reads_compacted=consumer.reads_compacted
         )
-        mark = subscription.mark_delete
-        partition = consumer.partition
+        mark, partition = subscription.cursor.mark_delete, consumer.partition
         self._session.send(
             encode_last_message_id(
                 command.request_id,
                 message_id(*last, partition=partition, batch_index=batch_index),
-                message_id(*mark, partition=partition) if mark is not None else None,
+                message_id(*mark, partition=partition),
             )
         )
 
@@ -347,6 +347,11 @@ def encode_consumer_stats(
     """CONSUMER_STATS_RESPONSE; rates are per second."""
     rate_out, throughput_out, rate_redeliver, ack_rate = consumer.meter.rates
     kind = subscription.type
+    # Without a cursor nothing waits or expires.
+    backlog, expiry_rate = 0, 0.0
+    if isinstance(subscription, Subscription):
+        backlog = subscription.cursor.backlog_entries
+        expiry_rate = subscription.figures().expiry_rate
     stats = api.CommandConsumerStatsResponse(
         request_id=request_id,
         msgRateOut=rate_out,
@@ -359,8 +364,8 @@ def encode_consumer_stats(
         address=consumer.session.address,
         connectedSince=iso_time(consumer.connected_at_ms),
         type=kind.label if kind is not None else None,
-        msgRateExpired=subscription.expiry_rate,
-        msgBacklog=subscription.backlog_entries,
+        msgRateExpired=expiry_rate,
+        msgBacklog=backlog,
         messageAckRate=ack_rate,
     )
     return encode_command(

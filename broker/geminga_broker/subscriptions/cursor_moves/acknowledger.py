@@ -13,7 +13,6 @@ from geminga_broker.managed_ledger.acknowledgement.acknowledged import bits_set
 from geminga_broker.managed_ledger.cursors.cursor import Cursor, OnDurable
 from geminga_broker.managed_ledger.positions import AckedEntry, EntryId, Position
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.dispatch.dispatcher import Dispatcher
 from geminga_broker.subscriptions.membership import Membership
 from geminga_runtime.clock import Clock
 
@@ -31,12 +30,6 @@ class Acknowledger:
     # When a consumer last acknowledged, Unix time; 0: never since the topic was loaded.
     last_ms: int = 0
 
-    @property
-    def _tracker(self) -> Dispatcher | None:
-        """The dispatcher, if it tracks single entries."""
-        kind = self._membership.type
-        return self._membership.dispatcher if kind and kind.tracks_entries else None
-
     def single(
         self, consumer: Consumer, entries: Iterable[AckedEntry], on_durable: OnDurable | None
     ) -> None:
@@ -52,7 +45,7 @@ class Acknowledger:
             elif acknowledged.acknowledge_batch_indexes(ledger_id, entry_id, tuple(ack_set)):
                 # Its other messages were acknowledged before: the entry is done with.
                 completed.append((ledger_id, entry_id))
-            elif self._tracker is not None:
+            elif self._membership.tracker is not None:
                 # The holder of the batch now holds the remaining messages only.
                 remaining = acknowledged.remaining_indexes(ledger_id, entry_id)
                 if remaining is not None:
@@ -84,7 +77,7 @@ class Acknowledger:
     def _release(self, consumer: Consumer, ids: list[EntryId], count: int) -> None:
         """Let no consumer hold these entries, of which ``count`` were newly acknowledged."""
         lets_another_go_on = False
-        tracker = self._tracker
+        tracker = self._membership.tracker
         if tracker is not None:
             unheld = consumer.forget_all(ids)
             # A consumer may acknowledge what another holds: it had been sent to both in turn.

@@ -6,19 +6,24 @@ from functools import partial
 
 from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
-from geminga_broker.managed_ledger.positions import Entry, EntryId
+from geminga_broker.managed_ledger.positions import Entry
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.dispatch.cursor_reader import RUN_ENTRIES_MAX
-from geminga_broker.subscriptions.dispatch.tracking_dispatcher import TrackingDispatcher
+from geminga_broker.subscriptions.dispatch.tracking_dispatcher import (
+    DUE_AT_ONCE_MAX,
+    TrackingDispatcher,
+)
 from geminga_broker.subscriptions.distribution.shared import TURN_MESSAGES_MAX, SharedDistribution
 
 
 class SharedDispatcher(TrackingDispatcher):
     """Spreads entries over all consumers that have permits."""
 
-    def __init__(self, managed_ledger: ManagedLedger, cursor: Cursor) -> None:
-        super().__init__(managed_ledger, cursor)
-        self._distribution = self._shared = SharedDistribution(self.consumers)
+    def __init__(
+        self, managed_ledger: ManagedLedger, cursor: Cursor, consumers: list[Consumer]
+    ) -> None:
+        super().__init__(managed_ledger, cursor, consumers)
+        self._distribution = self._shared = SharedDistribution(consumers)
 
     def dispatch(self) -> None:
         """Send what can be sent: replayed entries first, then new ones."""
@@ -39,7 +44,8 @@ class SharedDispatcher(TrackingDispatcher):
             if consumer is None:
                 return
             if reader.has_due:
-                shared.replay.add_all(self._take_due())
+                due = reader.take_due(DUE_AT_ONCE_MAX - shared.waiting_count)
+                shared.replay.add_all(due)
             if shared.replay:
                 is_served = self._replay_turn(consumer, shared.replay, TURN_MESSAGES_MAX)
             else:
@@ -77,10 +83,3 @@ class SharedDispatcher(TrackingDispatcher):
         to_send = self.cursor.acknowledged.still_open(ledger_id, run)
         sent = self._send_run(consumer, ledger_id, to_send, TURN_MESSAGES_MAX)
         return len(run) if sent == len(to_send) else run.index(to_send[sent])
-
-    def _taker(self, consumer: Consumer, position: EntryId, payload: bytes) -> Consumer | None:
-        """The consumer that gets an entry, which may be a chunk of another consumer's message."""
-        taker = self._shared.taker(consumer, position, payload)
-        if taker is not None and taker is not consumer:
-            taker.note_time()
-        return taker

@@ -10,15 +10,11 @@ import asyncio
 from collections.abc import Iterable
 from functools import partial
 
-from geminga_broker.errors import ConsumerBusy
-from geminga_broker.managed_ledger.acknowledgement.acknowledged import Acknowledged
 from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
-from geminga_broker.managed_ledger.positions import Entry, EntryId
-from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.decisions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
+from geminga_broker.managed_ledger.positions import EntryId
+from geminga_broker.subscriptions.consumer import Consumer, ConsumerEvent
 from geminga_broker.subscriptions.dispatch.compacted_reader import CompactedReader
-from geminga_broker.subscriptions.dispatch.cursor_reader import CursorReader
 from geminga_broker.subscriptions.dispatch.dispatcher import Dispatcher
 from geminga_broker.subscriptions.distribution.active_consumer import choose_active
 
@@ -30,13 +26,14 @@ class SingleDispatcher(Dispatcher):
         self,
         managed_ledger: ManagedLedger,
         cursor: Cursor,
+        consumers: list[Consumer],
         *,
         topic: str,
         partition: int,
         is_exclusive: bool,
         handover_delay_s: float = 0.0,
     ) -> None:
-        super().__init__(managed_ledger, cursor)
+        super().__init__(managed_ledger, cursor, consumers)
         # Both decide which consumer is the active one.
         self._topic = topic
         self._partition = partition
@@ -49,22 +46,6 @@ class SingleDispatcher(Dispatcher):
         self._served: Consumer | None = None
         # None until a consumer reads compacted.
         self.compacted: CompactedReader | None = None
-
-    @property
-    def is_forgettable(self) -> bool:
-        """Whether all consumers have left: the next one begins after the mark-delete position."""
-        return not self.consumers and self.reader.is_idle
-
-    def in_the_way(self, key_shared: KeySharedPolicy) -> Consumer | None:
-        """The consumer of an Exclusive subscription."""
-        del key_shared
-        return self.consumers[0] if self._is_exclusive and self.consumers else None
-
-    def check_room(self, key_shared: KeySharedPolicy = AUTO_SPLIT) -> None:
-        """Raise ``ConsumerBusy`` for a second consumer of an Exclusive subscription."""
-        del key_shared
-        if self._is_exclusive and self.consumers:
-            raise ConsumerBusy("Exclusive consumer is already connected")
 
     # The active consumer
 
@@ -121,7 +102,8 @@ class SingleDispatcher(Dispatcher):
     def _tell(self, consumer: Consumer) -> None:
         """Tell a client of a Failover subscription whether its consumer is the active one."""
         if not self._is_exclusive:
-            consumer.listener.active_changed(consumer, is_active=consumer is self._served)
+            is_active = consumer is self._served
+            consumer.tell(consumer, ConsumerEvent.ACTIVE if is_active else ConsumerEvent.INACTIVE)
 
     # Sending
 
@@ -140,7 +122,12 @@ class SingleDispatcher(Dispatcher):
             if self._throttle is None:
                 used = consumer.deliver_in_order(ledger_id, run, acknowledged, reader.pass_over)
             else:
-                send = partial(_deliver, consumer, ledger_id, acknowledged, reader)
+                send = partial(
+                    consumer.deliver_in_order,
+                    ledger_id,
+                    acknowledged=acknowledged,
+                    pass_over=reader.pass_over,
+                )
                 used = self._send_slowly(ledger_id, run, send)
             # The throttle lets nothing pass now, and calls ``dispatch`` later.
             if not used:
@@ -156,14 +143,3 @@ class SingleDispatcher(Dispatcher):
         if consumer is self._served:
             self.rewind()
             self.dispatch()
-
-
-def _deliver(
-    consumer: Consumer,
-    ledger_id: int,
-    acknowledged: Acknowledged,
-    reader: CursorReader,
-    run: list[Entry],
-) -> int:
-    """``deliver_in_order`` with the run as the last argument, for the throttle to give."""
-    return consumer.deliver_in_order(ledger_id, run, acknowledged, reader.pass_over)

@@ -22,7 +22,8 @@ from geminga_broker.subscriptions.distribution.key_shared import KeySharedDistri
 from geminga_broker.subscriptions.distribution.replay_queue import ReplayQueue
 from geminga_broker.subscriptions.distribution.shared import SharedDistribution
 
-# Delayed entries that become due before other subscriptions get a turn.
+# Delayed entries that become due before other subscriptions get a turn. If more wait to be sent
+# already, none does.
 DUE_AT_ONCE_MAX = 1000
 
 
@@ -32,8 +33,10 @@ class TrackingDispatcher(Dispatcher):
     # Decides which consumer gets which entry; set by the subclass.
     _distribution: SharedDistribution | KeySharedDistribution
 
-    def __init__(self, managed_ledger: ManagedLedger, cursor: Cursor) -> None:
-        super().__init__(managed_ledger, cursor)
+    def __init__(
+        self, managed_ledger: ManagedLedger, cursor: Cursor, consumers: list[Consumer]
+    ) -> None:
+        super().__init__(managed_ledger, cursor, consumers)
         # Replaced by the subscription's own, which outlive this dispatcher.
         self.redeliveries = RedeliveryCounts()
         self._limits = NO_LIMITS
@@ -48,21 +51,16 @@ class TrackingDispatcher(Dispatcher):
         if self.consumers:
             self.dispatch()
 
-    @property
-    def unacknowledged(self) -> int:
-        """How many messages the consumers hold."""
-        return sum(each.unacknowledged for each in self.consumers)
-
     def _may_send(self) -> bool:
         """Whether the consumers together may hold more. Once they are at the limit, nothing is sent
         until they have acknowledged half of it: one message at a time would cost far more."""
         limit = self._limits.per_subscription
         if not limit:
             self.is_blocked_on_unacknowledged = False
-        elif self.is_blocked_on_unacknowledged:
-            self.is_blocked_on_unacknowledged = 2 * self.unacknowledged >= limit
-        else:
-            self.is_blocked_on_unacknowledged = self.unacknowledged >= limit
+            return True
+        held = sum(each.unacknowledged for each in self.consumers)
+        was_blocked = self.is_blocked_on_unacknowledged
+        self.is_blocked_on_unacknowledged = (2 * held if was_blocked else held) >= limit
         return not self.is_blocked_on_unacknowledged
 
     # Consumers
@@ -98,9 +96,9 @@ class TrackingDispatcher(Dispatcher):
     # The cursor moves
 
     def acknowledged_all(self, ids: Sequence[EntryId], unheld: Sequence[EntryId]) -> bool:
-        """Forget acknowledged entries; True if that lets other entries be sent."""
-        # HOT: called for each acknowledgement. Only ``unheld`` entries may wait in a queue, or be
-        # kept for that in what was read ahead.
+        """Forget acknowledged entries, of which only those in ``unheld`` may still wait to be sent.
+        True if that lets entries be sent that could not be before."""
+        # HOT: called for each acknowledgement. What waits may be kept in what was read ahead.
         goes_on = self._distribution.acknowledged(ids, unheld)
         if unheld:
             self.reader.read_ahead.drop(unheld)
@@ -161,16 +159,6 @@ class TrackingDispatcher(Dispatcher):
     def redelivery_backlog(self) -> int:
         """How many entries wait to be sent, for the first time or again."""
         return self._distribution.waiting_count
-
-    @property
-    def _due_max(self) -> int:
-        """How many entries may wait to be sent when due entries join them."""
-        return DUE_AT_ONCE_MAX
-
-    def _take_due(self) -> list[Position]:
-        """Delayed entries that reading passed over and that are due now, while few entries wait."""
-        room = self._due_max - self.redelivery_backlog
-        return self.reader.take_due(min(room, DUE_AT_ONCE_MAX))
 
     def _replay_turn(self, consumer: Consumer, queue: ReplayQueue, messages_max: int) -> bool:
         """Send ``consumer`` the first entries of ``queue``. False if they must wait until they are
@@ -236,10 +224,12 @@ class TrackingDispatcher(Dispatcher):
                 continue
             # It stopped before an entry of which it is not known how many messages it has.
             entry_id, payload, _ = entry = rest[0]
-            taker = self._taker(consumer, (ledger_id, entry_id), payload)
+            taker = self._distribution.taker(consumer, (ledger_id, entry_id), payload)
             if taker is None:
                 self.reader.set_aside(ledger_id, [entry])
                 continue
+            if taker is not consumer:
+                taker.note_time()
             messages, payload = taker.look(payload)
             if messages:
                 known = [(entry_id, payload, messages)]
@@ -248,9 +238,3 @@ class TrackingDispatcher(Dispatcher):
                 self.reader.pass_over(ledger_id, entry_id)
                 redeliveries.forget((ledger_id, entry_id))
         return used
-
-    def _taker(self, consumer: Consumer, position: EntryId, payload: bytes) -> Consumer | None:
-        """The consumer that gets an entry in the turn of ``consumer``; None if the entry waits for
-        another consumer."""
-        del position, payload
-        return consumer

@@ -311,7 +311,7 @@ class Rig:
 
     def evict(self) -> None:
         """Others need the memory for what they fetch."""
-        dispatcher = self.subscription.dispatcher
+        dispatcher = self.subscription.membership.dispatcher
         if dispatcher is not None:
             dispatcher.reader.read_ahead.evict()
 
@@ -447,7 +447,7 @@ class Rig:
             if not self.model.left:
                 break
         assert not self.model.left
-        assert self.subscription.mark_delete == ALL[-1]
+        assert self.subscription.cursor.mark_delete == ALL[-1]
         assert all(client.consumer.unacknowledged == 0 for client in self.model.clients)
 
 

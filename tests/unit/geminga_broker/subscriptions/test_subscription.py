@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -15,14 +16,21 @@ from tests.unit.geminga_broker.clients_and_logs import (
     cursor_over,
 )
 
-from geminga_broker.errors import ConsumerBusy, InvalidRequest, NotAllowed, StorageUnavailable
+from geminga_broker.errors import (
+    ConsumerBusy,
+    ConsumerNotAssigned,
+    InvalidRequest,
+    NotAllowed,
+    StorageUnavailable,
+)
 from geminga_broker.managed_ledger.acknowledgement.acknowledged import Acknowledged
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.policies.unacknowledged import UnacknowledgedLimits
 from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.decisions.key_shared_policy import KeySharedPolicy
 from geminga_broker.subscriptions.redelivery_count_store import has_stored_counts
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_protocol.pulsar.enums import SubscriptionType
+from geminga_protocol.pulsar.enums import KeySharedMode, SubscriptionType
 from geminga_protocol.records.topics.redelivery_counts import CountedRun, properties_of_runs
 from geminga_simulation.event_loop.clock import SimulatedClock
 from geminga_simulation.event_loop.loop import SimulatedLoop
@@ -91,7 +99,7 @@ def test_entries_acknowledged_together_are_as_good_as_one_by_one(
             acknowledge(subscription, consumer, list(command))
         subscription.redeliver(other, None)
         return [
-            subscription.mark_delete,
+            subscription.cursor.mark_delete,
             list(subscription.cursor.acknowledged.ranges()),
             consumer.messages_acknowledged,
             consumer.unacknowledged,
@@ -117,6 +125,23 @@ def test_entries_acknowledged_together_are_as_good_as_one_by_one(
         loop.close()
 
 
+async def test_an_exclusive_subscription_has_no_room_for_a_second_consumer() -> None:
+    subscription = subscription_over(MemoryLog((1, 1)))
+    await joined(subscription, EXCLUSIVE)
+    with pytest.raises(ConsumerBusy, match="Exclusive consumer is already connected"):
+        await subscription.admit(EXCLUSIVE)
+
+
+async def test_a_range_of_keys_has_one_consumer() -> None:
+    subscription = subscription_over(MemoryLog((1, 1)))
+    wanted = KeySharedPolicy(KeySharedMode.STICKY, ranges=((0, 99),))
+    await subscription.admit(KEY_SHARED, wanted)
+    subscription.connected(consumer_of(NotedSession(), "first", key_shared=wanted))
+    with pytest.raises(ConsumerNotAssigned, match="Range conflict with consumer first"):
+        await subscription.admit(KEY_SHARED, replace(wanted, ranges=((99, 99),)))
+    await subscription.admit(KEY_SHARED, replace(wanted, ranges=((100, 100),)))
+
+
 async def test_a_consumer_that_settled_half_of_too_much_is_sent_more() -> None:
     count = 110
     subscription = subscription_over(MemoryLog((1, count)))
@@ -134,7 +159,7 @@ async def test_entries_another_consumer_holds_are_acknowledged_for_it() -> None:
     subscription.acknowledge_entries(second, [(1, entry) for entry in range(10)])
     assert first.unacknowledged == 0
     assert second.messages_acknowledged == 10
-    assert subscription.mark_delete == Position(1, 9)
+    assert subscription.cursor.mark_delete == Position(1, 9)
 
 
 @pytest.mark.parametrize("has_ack_sets", [False, True])
@@ -161,12 +186,12 @@ async def test_a_subscription_with_too_much_unacknowledged_waits_until_half_of_i
     subscription = subscription_over(MemoryLog((1, 2000)))
     subscription.membership.limit(UnacknowledgedLimits(per_subscription=1000))
     members = [(await joined(subscription, kind, name, permits=2000))[0] for name in "ab"]
-    sent = subscription.messages_out
+    sent = subscription.sent().messages
     assert 1000 <= sent < 2000
-    assert subscription.dispatcher is not None
-    assert subscription.dispatcher.is_blocked_on_unacknowledged
+    assert subscription.membership.dispatcher is not None
+    assert subscription.membership.dispatcher.is_blocked_on_unacknowledged
     settled = 0
-    while subscription.messages_out == sent:
+    while subscription.sent().messages == sent:
         subscription.acknowledge_entries(members[0], [(1, settled)])
         settled += 1
     assert settled == sent - 499
@@ -224,7 +249,7 @@ async def test_a_cumulative_acknowledgement_is_not_for_shared() -> None:
     consumer, _ = await joined(subscription, SHARED)
     with pytest.raises(NotAllowed, match="needs an Exclusive or Failover"):
         subscription.acknowledge_upto(consumer, Position(1, 3), (), None)
-    assert subscription.mark_delete == Position(1, -1)
+    assert subscription.cursor.mark_delete == Position(1, -1)
 
 
 async def test_consumers_of_one_type_at_a_time_are_let_in() -> None:
@@ -242,8 +267,8 @@ async def test_counters_outlive_the_consumers_they_came_from() -> None:
     for permits in (4, 6):
         consumer, _ = await joined(subscription, SHARED, permits=permits)
         await subscription.disconnect(consumer)
-    assert subscription.messages_out == 10
-    assert subscription.bytes_out > 0
+    assert subscription.sent().messages == 10
+    assert subscription.sent().size_bytes > 0
 
 
 @pytest.mark.parametrize("kind", [EXCLUSIVE, FAILOVER])
@@ -256,8 +281,8 @@ async def test_nothing_serves_a_subscription_in_order_while_nobody_is_there(
         assert session.positions() == [(1, first), (1, first + 1)]
         subscription.acknowledge_upto(consumer, Position(1, first + 1), (), None)
         await subscription.disconnect(consumer)
-        assert (subscription.dispatcher, subscription.type) == (None, kind)
-    assert (subscription.membership.entries_sent, subscription.messages_out) == (4, 4)
+        assert (subscription.membership.dispatcher, subscription.type) == (None, kind)
+    assert (subscription.sent().entries, subscription.sent().messages) == (4, 4)
 
 
 async def test_a_consumer_let_in_before_the_last_one_went_is_served() -> None:
@@ -279,10 +304,10 @@ async def test_what_is_fetched_for_a_consumer_that_went_is_counted() -> None:
     consumer, _ = await joined(subscription, EXCLUSIVE)
     await subscription.disconnect(consumer)
     await log.settled()
-    assert subscription.membership.entries_fetched == 3
+    assert subscription.sent().entries_fetched == 3
     await subscription.disconnect((await joined(subscription, EXCLUSIVE))[0])
     await log.settled()
-    assert (subscription.membership.entries_fetched, log.reads) == (6, 2)
+    assert (subscription.sent().entries_fetched, log.reads) == (6, 2)
 
 
 async def test_redelivery_counts_outlive_the_last_consumer_and_the_type() -> None:
@@ -328,7 +353,7 @@ async def test_a_seek_that_fails_is_over() -> None:
             await subscription.seek(Position(1, 1))
     await joined(subscription, SHARED)
     await subscription.seek(Position(1, 1))
-    assert subscription.mark_delete == Position(1, 0)
+    assert subscription.cursor.mark_delete == Position(1, 0)
 
 
 async def test_counts_that_nobody_has_looked_at_are_forgotten_by_a_seek_too() -> None:

@@ -66,7 +66,7 @@ def joined(dispatcher: SharedDispatcher, name: str, permits: int) -> tuple[Consu
 
 
 def dispatcher_over(log: MemoryLog) -> SharedDispatcher:
-    return SharedDispatcher(log, cursor_over(log.chain))  # type: ignore[arg-type]  # a stand-in
+    return SharedDispatcher(log, cursor_over(log.chain), [])  # type: ignore[arg-type]  # a stand-in
 
 
 def parts_of(session: NotedSession, log: ChunkedLog) -> dict[str, list[int]]:
