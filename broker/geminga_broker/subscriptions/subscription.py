@@ -404,7 +404,9 @@ class Subscription:
         if self._delayed is not None or has_buckets(self.cursor.properties):
             self.delayed.clear()
         if self._redelivery_counts is not None or has_stored_counts(self.cursor):
-            self.redelivery_counts.moved()
+            self.redelivery_counts.counts.clear()
+            # No write by timer: the reset itself writes the cursor.
+            self.redelivery_counts.finish()
 
     def passed_ledger(self) -> None:
         """The mark-delete position has left a ledger: it may be the last cursor to need it."""

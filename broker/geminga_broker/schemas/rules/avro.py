@@ -97,12 +97,12 @@ def parse_avro(definition: bytes) -> AvroType:
     return _Parser().type(described, namespace="", depth=0)
 
 
+@dataclass(slots=True, eq=False)
 class _Parser:
     """Parses one definition."""
 
-    def __init__(self) -> None:
-        # Types by full name: from its declaration on, a name stands for its type.
-        self._named: dict[str, AvroType] = {}
+    # Types by full name: from its declaration on, a name stands for its type.
+    _named: dict[str, AvroType] = field(default_factory=dict[str, AvroType], init=False)
 
     def type(self, described: object, namespace: str, depth: int) -> AvroType:
         """Parse a type that lies in ``namespace``, within ``depth`` others."""

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import islice
-from typing import Protocol
+from typing import TYPE_CHECKING
 from weakref import ref
 
 from geminga_broker.delayed.messages import DelayedMessages
@@ -27,10 +27,12 @@ from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
 from geminga_broker.managed_ledger.reading.payloads import counted
-from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.decisions.damaged_entry import DamagedEntry
 from geminga_broker.subscriptions.dispatch.compacted_reader import CompactedReader
 from geminga_broker.subscriptions.distribution.replay_queue import ReplayQueue
+
+if TYPE_CHECKING:
+    from geminga_broker.subscriptions.dispatch.dispatcher import Dispatcher
 
 log = logging.getLogger(__name__)
 
@@ -43,26 +45,6 @@ PASSED_AT_ONCE_MAX = 1000
 # How far apart entries may be that are replayed together: with Key_Shared, a consumer has few of
 # the entries in between.
 REPLAY_DISTANCE_MAX = 10_000
-
-
-class ReaderOwner(Protocol):
-    """What the reader asks of its dispatcher."""
-
-    # Connected consumers.
-    consumers: list[Consumer]
-
-    @property
-    def may_read_on(self) -> bool:
-        """Whether there is room for more new entries that must be fetched."""
-        ...
-
-    def reached_end(self) -> None:
-        """There is nothing more to read now."""
-        ...
-
-    def dispatch(self) -> None:
-        """Send what can be sent now: entries were read."""
-        ...
 
 
 class CursorReader:
@@ -84,7 +66,7 @@ class CursorReader:
         "read_ahead",
     )
 
-    def __init__(self, managed_ledger: ManagedLedger, cursor: Cursor, owner: ReaderOwner) -> None:
+    def __init__(self, managed_ledger: ManagedLedger, cursor: Cursor, owner: Dispatcher) -> None:
         self._managed_ledger = managed_ledger
         self._log = managed_ledger.reader
         self._cursor = cursor
@@ -348,14 +330,13 @@ class CursorReader:
             if self._damaged is None or self._damaged.position != position:
                 self._damaged = DamagedEntry(position)
             damaged, problem = self._damaged, str(error)
-            damaged.failed_again()
         except StorageUnavailable as error:
             log.warning("read failed", extra={"position": str(position), "error": str(error)})
             await asyncio.sleep(READ_RETRY_S)
         finally:
             self.is_reading = False
         if damaged is not None:
-            if damaged.is_to_be_logged:
+            if damaged.failed_again():
                 log.error(
                     "subscription stands before a damaged entry",
                     extra={

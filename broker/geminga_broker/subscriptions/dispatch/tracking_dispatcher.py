@@ -176,9 +176,9 @@ class TrackingDispatcher(Dispatcher):
             return False
         ledger_id = first[0]
         if self._throttle is None:
-            used = self._replay_run(consumer, ledger_id, messages_max, at_hand)
+            used = self._send_open(consumer, ledger_id, messages_max, at_hand)
         else:
-            send = partial(self._replay_run, consumer, ledger_id, messages_max)
+            send = partial(self._send_open, consumer, ledger_id, messages_max)
             used = self._send_slowly(ledger_id, at_hand, send)
         if not used:
             return False
@@ -188,7 +188,9 @@ class TrackingDispatcher(Dispatcher):
         self.entries_sent += used
         return True
 
-    def _replay_run(
+    # Sending
+
+    def _send_open(
         self, consumer: Consumer, ledger_id: int, messages_max: int, run: list[Entry]
     ) -> int:
         """Send ``consumer`` the entries of ``run`` that are not acknowledged, while its turn lasts;
@@ -199,12 +201,11 @@ class TrackingDispatcher(Dispatcher):
         if to_send is run:
             return sent
         used = len(run) if sent == len(to_send) else run.index(to_send[sent])
-        # Acknowledged entries leave the queue as well: no consumer will forget their counts.
+        # Acknowledged entries are skipped with them, or leave the queue: no consumer will forget
+        # their counts.
         for entry_id in {each[0] for each in run[:used]}.difference(each[0] for each in to_send):
             self.redeliveries.forget((ledger_id, entry_id))
         return used
-
-    # Sending
 
     def _send_run(
         self, consumer: Consumer, ledger_id: int, run: list[Entry], messages_max: int

@@ -250,11 +250,6 @@ class Rig:
         self.subscription = Subscription(
             Owner(), TOPIC, -1, cast(ManagedLedger, log), cursor_over(log.chain), SimulatedClock()
         )
-        # It may outlive its consumers here.
-        self.subscription.disconnect = self._leave  # type: ignore[method-assign]  # no owner to tell
-
-    async def _leave(self, consumer: Consumer) -> None:
-        self.subscription.membership.remove(consumer)
 
     def do(self, call: Callable[..., object], *arguments: object) -> None:
         """Call it where timers can be set."""

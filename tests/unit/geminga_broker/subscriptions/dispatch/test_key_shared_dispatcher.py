@@ -18,7 +18,7 @@ from geminga_broker.subscriptions.decisions.key_shared_policy import (
     HashRange,
     KeySharedPolicy,
 )
-from geminga_broker.subscriptions.dispatch import key_shared_dispatcher, tracking_dispatcher
+from geminga_broker.subscriptions.dispatch import key_shared_dispatcher
 from geminga_broker.subscriptions.dispatch.key_shared_dispatcher import KeySharedDispatcher
 from geminga_broker.subscriptions.distribution import key_shared
 from geminga_broker.subscriptions.distribution.hash_ranges import range_hash
@@ -356,7 +356,7 @@ def test_what_is_due_does_not_wait_for_others_that_take_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(key_shared, "LOOK_AHEAD_PER_CONSUMER_MAX", 5)
-    monkeypatch.setattr(tracking_dispatcher, "DUE_AT_ONCE_MAX", 5)
+    monkeypatch.setattr(key_shared_dispatcher, "DUE_AT_ONCE_MAX", 5)
     log = KeyedLog(KEYS, (1, 200))
     dispatcher = dispatcher_over(log)
     joined(dispatcher, "x", permits=0)
