@@ -39,10 +39,13 @@ class Membership:
     """
 
     __slots__ = (
+        "_bytes_before",
         "_counting",
+        "_entries_before",
+        "_fetched_before",
         "_limiters",
         "_limits",
-        "_sent_before",
+        "_messages_before",
         "_subscription",
         "consumers",
         "dispatcher",
@@ -73,7 +76,8 @@ class Membership:
         # How often these limiters held the subscription back; None if there never were any.
         self.stalls: Stalls | None = None
         # The part of ``sent`` that is of consumers and dispatchers that have left.
-        self._sent_before = Sent()
+        self._messages_before = self._bytes_before = 0
+        self._entries_before = self._fetched_before = 0
 
     # Coming and going
 
@@ -130,8 +134,8 @@ class Membership:
     def drop_dispatcher(self) -> None:
         """Keep the counters of the dispatcher, and forget the rest of it."""
         if self.dispatcher is not None:
-            # Without consumers: all that was sent until now.
-            self._sent_before = self.sent()
+            self._entries_before += self.dispatcher.entries_sent
+            self._fetched_before += self.dispatcher.reader.entries_fetched
             self.dispatcher.reader.drop_read_ahead()
             if self._limiters:
                 # Otherwise a rate limiter would still call it.
@@ -147,11 +151,8 @@ class Membership:
         """Remove ``consumer``, if it is still here; what it held goes to the others."""
         if self.dispatcher is not None and consumer in self.consumers:
             # Otherwise the subscription's sums would fall when a consumer leaves.
-            before = self._sent_before
-            self._sent_before = before._replace(
-                messages=before.messages + consumer.messages_out,
-                size_bytes=before.size_bytes + consumer.bytes_out,
-            )
+            self._messages_before += consumer.messages_out
+            self._bytes_before += consumer.bytes_out
             self.dispatcher.remove(consumer)
             # One that tracks no entries knows nothing more, unless its reader is at work: the next
             # consumer begins after the mark-delete position.
@@ -171,6 +172,12 @@ class Membership:
         for consumer in list(self.consumers):
             self.remove(consumer)
             consumer.tell(consumer, ConsumerEvent.CLOSED)
+
+    def tell_end(self) -> None:
+        """Tell consumers of a terminated topic, once each, that they have everything, if the
+        backlog is empty."""
+        if self.dispatcher is not None:
+            self.dispatcher.tell_end()
 
     # Limits
 
@@ -192,10 +199,10 @@ class Membership:
 
     def sent(self) -> Sent:
         """What was sent since the topic was loaded, also to consumers that have left."""
-        before, dispatcher = self._sent_before, self.dispatcher
+        dispatcher = self.dispatcher
         return Sent(
-            before.messages + sum(each.messages_out for each in self.consumers),
-            before.size_bytes + sum(each.bytes_out for each in self.consumers),
-            before.entries + (dispatcher.entries_sent if dispatcher else 0),
-            before.entries_fetched + (dispatcher.reader.entries_fetched if dispatcher else 0),
+            self._messages_before + sum(each.messages_out for each in self.consumers),
+            self._bytes_before + sum(each.bytes_out for each in self.consumers),
+            self._entries_before + (dispatcher.entries_sent if dispatcher else 0),
+            self._fetched_before + (dispatcher.reader.entries_fetched if dispatcher else 0),
         )

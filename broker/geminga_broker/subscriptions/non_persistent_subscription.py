@@ -24,12 +24,41 @@ from geminga_server.metrics import Meter
 NOWHERE = Position(0, 0)
 
 
+class NothingAcknowledged:
+    """Takes acknowledgements in the place of an ``Acknowledger``. Nothing is stored, so that each
+    succeeds at once."""
+
+    def single(
+        self, consumer: Consumer, entries: Iterable[AckedEntry], on_durable: OnDurable | None
+    ) -> None:
+        """Report success."""
+        del consumer, entries
+        if on_durable is not None:
+            on_durable(None)
+
+    def entries(self, consumer: Consumer, ids: list[EntryId]) -> None:
+        """Do nothing: there is no receipt."""
+
+    def upto(
+        self,
+        consumer: Consumer,
+        position: Position,
+        ack_set: Sequence[int],
+        on_durable: OnDurable | None,
+    ) -> None:
+        """Report success."""
+        del position, ack_set
+        self.single(consumer, (), on_durable)
+
+
 class NonPersistentSubscription:
     """Subscription ``name`` of ``topic``, which exists while consumers are connected.
 
     ``partition`` is the index of the topic, -1 if the topic is not a partition. ``on_deserted`` is
     called when the last consumer has left.
     """
+
+    acknowledger = NothingAcknowledged()
 
     def __init__(
         self,
@@ -163,29 +192,6 @@ class NonPersistentSubscription:
 
     def entries_available(self) -> None:
         """Do nothing: no entry waits."""
-
-    def acknowledge(
-        self, consumer: Consumer, entries: Iterable[AckedEntry], on_durable: OnDurable | None
-    ) -> None:
-        """Report success at once: nothing is stored."""
-        del consumer, entries
-        if on_durable is not None:
-            on_durable(None)
-
-    def acknowledge_entries(self, consumer: Consumer, ids: list[EntryId]) -> None:
-        """Do nothing, as ``acknowledge`` without a receipt."""
-
-    def acknowledge_upto(
-        self,
-        consumer: Consumer,
-        position: Position,
-        ack_set: Sequence[int],
-        on_durable: OnDurable | None,
-    ) -> None:
-        """Report success at once: nothing is stored."""
-        del consumer, position, ack_set
-        if on_durable is not None:
-            on_durable(None)
 
     def redeliver(self, consumer: Consumer, positions: list[Position] | None) -> None:
         """Do nothing: messages that were sent are gone."""

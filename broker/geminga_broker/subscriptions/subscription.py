@@ -8,7 +8,7 @@ are needed, because a broker may hold very many subscriptions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -16,10 +16,11 @@ from geminga_broker.compaction.compacted_view import CompactedView
 from geminga_broker.delayed.bucket_store import has_buckets
 from geminga_broker.delayed.messages import DelayedMessages
 from geminga_broker.errors import InvalidRequest
-from geminga_broker.managed_ledger.cursors.cursor import Cursor, OnDurable
+from geminga_broker.managed_ledger.cache.read_ahead import ReadAhead
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.log_browser import last_message
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
-from geminga_broker.managed_ledger.positions import LATEST, AckedEntry, EntryId, Position
+from geminga_broker.managed_ledger.positions import LATEST, EntryId, Position
 from geminga_broker.policies.delayed import DelayedConfig
 from geminga_broker.policies.expiry import Expiry
 from geminga_broker.subscriptions.consumer import PERMITS_MAX, Consumer, Sent
@@ -94,7 +95,6 @@ class Subscription:
     # A broker may hold very many.
     __slots__ = (
         "__weakref__",
-        "_acknowledger",
         "_clock",
         "_compacted",
         "_compacted_view",
@@ -109,6 +109,7 @@ class Subscription:
         "_reset",
         "_skipper",
         "_topic",
+        "acknowledger",
         "consumers",
         "cursor",
         "membership",
@@ -136,7 +137,7 @@ class Subscription:
         # Connected consumers: the membership's own list.
         self.consumers = self.membership.consumers
         self._last_flow_ms = 0
-        self._acknowledger = Acknowledger(cursor, self.membership, clock)
+        self.acknowledger = Acknowledger(cursor, self.membership, clock, managed_ledger.termination)
         # Each of these is None until it is first used.
         self._compacted_view = compacted_view
         self._compacted: CompactedReader | None = None
@@ -160,7 +161,7 @@ class Subscription:
 
     def figures(self) -> SubscriptionFigures:
         """The figures of this moment."""
-        figures = SubscriptionFigures(self._acknowledger.last_ms, self._last_flow_ms)
+        figures = SubscriptionFigures(self.acknowledger.last_ms, self._last_flow_ms)
         # Most subscriptions have neither of the two parts.
         if self._delayed is not None:
             figures = replace(
@@ -281,10 +282,10 @@ class Subscription:
         if self._compacted is None:
             self._compacted = CompactedReader(
                 self._compacted_view,
+                first,
                 self._managed_ledger.chain,
                 self.cursor.acknowledged,
-                self._managed_ledger.reader.read_ahead_budget,
-                first=first,
+                ReadAhead(self._managed_ledger.reader.read_ahead_budget),
             )
         dispatcher.compacted = self._compacted
 
@@ -316,14 +317,7 @@ class Subscription:
         consumer.last_flow_ms = self._last_flow_ms = self._clock.wall_ms()
         self.entries_available()
         if self._managed_ledger.termination.at is not None:
-            self.tell_end()
-
-    def tell_end(self) -> None:
-        """Tell consumers, once each, that they have everything, if the backlog is empty. Called
-        only for a terminated topic."""
-        dispatcher = self.membership.dispatcher
-        if dispatcher is not None:
-            dispatcher.tell_end()
+            self.membership.tell_end()
 
     def entries_available(self) -> None:
         """Dispatch what can be sent now."""
@@ -336,35 +330,6 @@ class Subscription:
         dispatcher = self.membership.dispatcher
         if dispatcher is not None:
             dispatcher.redeliver(consumer, positions)
-
-    # Acknowledgements
-
-    def acknowledge(
-        self, consumer: Consumer, entries: Iterable[AckedEntry], on_durable: OnDurable | None
-    ) -> None:
-        """Acknowledge single entries; unknown or already acknowledged ones change nothing."""
-        self._acknowledger.single(consumer, entries, on_durable)
-        if self._managed_ledger.termination.at is not None:
-            self.tell_end()
-
-    def acknowledge_entries(self, consumer: Consumer, ids: list[EntryId]) -> None:
-        """``acknowledge`` for whole entries without a receipt, of which clients send thousands."""
-        self._acknowledger.entries(consumer, ids)
-        if self._managed_ledger.termination.at is not None:
-            self.tell_end()
-
-    def acknowledge_upto(
-        self,
-        consumer: Consumer,
-        position: Position,
-        ack_set: Sequence[int],
-        on_durable: OnDurable | None,
-    ) -> None:
-        """Acknowledge everything before ``position``, and of the entry there the messages whose
-        bits ``ack_set`` lacks (all of them if it is empty)."""
-        self._acknowledger.upto(consumer, position, ack_set, on_durable)
-        if self._managed_ledger.termination.at is not None:
-            self.tell_end()
 
     # Moving the cursor
 
@@ -448,7 +413,7 @@ class Subscription:
             self.skip_acknowledged()
         self.entries_available()
         if self._managed_ledger.termination.at is not None:
-            self.tell_end()
+            self.membership.tell_end()
 
     async def last_message(self, *, reads_compacted: bool = False) -> tuple[Position, int]:
         """The newest entry, and the index of the last message in it (-1 if it is no batch).

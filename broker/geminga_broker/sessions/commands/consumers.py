@@ -174,9 +174,9 @@ class ConsumerCommands(CommandGroup):
         consumer, subscription, _ = connected
         try:
             if not is_cumulative:
-                subscription.acknowledge_entries(consumer, ids)
+                subscription.acknowledger.entries(consumer, ids)
             elif len(ids) == 1:
-                subscription.acknowledge_upto(consumer, Position(*ids[0]), (), None)
+                subscription.acknowledger.upto(consumer, Position(*ids[0]), (), None)
             else:
                 raise InvalidRequest(ONE_MESSAGE)
         except GemingaError as error:
@@ -208,10 +208,10 @@ class ConsumerCommands(CommandGroup):
                 entries = [
                     (each.ledgerId, each.entryId, each.ack_set) for each in command.message_id
                 ]
-                subscription.acknowledge(consumer, entries, on_durable)
+                subscription.acknowledger.single(consumer, entries, on_durable)
             elif len(command.message_id) == 1:
-                upto = command.message_id[0]
-                subscription.acknowledge_upto(consumer, position_of(upto), upto.ack_set, on_durable)
+                upto, ack_set = position_of(command.message_id[0]), command.message_id[0].ack_set
+                subscription.acknowledger.upto(consumer, upto, ack_set, on_durable)
             else:
                 raise InvalidRequest(ONE_MESSAGE)
         except GemingaError as error:

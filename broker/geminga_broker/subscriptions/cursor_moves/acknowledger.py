@@ -12,6 +12,7 @@ from geminga_broker.errors import InvalidRequest, NotAllowed
 from geminga_broker.managed_ledger.acknowledgement.acknowledged import bits_set
 from geminga_broker.managed_ledger.cursors.cursor import Cursor, OnDurable
 from geminga_broker.managed_ledger.positions import AckedEntry, EntryId, Position
+from geminga_broker.managed_ledger.termination import Termination
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.membership import Membership
 from geminga_runtime.clock import Clock
@@ -27,6 +28,8 @@ class Acknowledger:
     _cursor: Cursor
     _membership: Membership
     _clock: Clock
+    # With a terminated log, the last acknowledgement lets consumers be told that it was the last.
+    _termination: Termination
     # When a consumer last acknowledged, Unix time; 0: never since the topic was loaded.
     last_ms: int = 0
 
@@ -56,13 +59,17 @@ class Acknowledger:
         # Counted are entries that were open before: clients may acknowledge the same one twice.
         count = self._acknowledge(whole) + len(completed)
         self._release(consumer, [*whole, *completed], count)
-        # Last, because it may write at once, and report the acknowledgement durable.
+        # Not before, because it may write at once, and report the acknowledgement durable.
         self._cursor.changed(on_durable)
+        if self._termination.at is not None:
+            self._membership.tell_end()
 
     def entries(self, consumer: Consumer, ids: list[EntryId]) -> None:
         """``single`` for whole entries without a receipt, of which clients send thousands."""
         self._release(consumer, ids, self._acknowledge(ids))
         self._cursor.changed()
+        if self._termination.at is not None:
+            self._membership.tell_end()
 
     def _acknowledge(self, ids: list[EntryId]) -> int:
         """Acknowledge entries, and sort ``ids``; return how many were not acknowledged before."""
@@ -125,6 +132,8 @@ class Acknowledger:
             acknowledged.acknowledge_upto(position)
         self._note(consumer, 1)
         self._cursor.changed(on_durable)
+        if self._termination.at is not None:
+            self._membership.tell_end()
 
     def _note(self, consumer: Consumer, count: int, *, lets_another_go_on: bool = False) -> None:
         """Count ``count`` acknowledgements, and dispatch if a blocked consumer may go on."""

@@ -80,7 +80,7 @@ class TrackingDispatcher(Dispatcher):
         if self.consumers:
             self.dispatch()
         else:
-            self._begin_again()
+            self.rewind()
 
     def redeliver(self, consumer: Consumer, positions: Iterable[EntryId] | None) -> None:
         """Replay what ``consumer`` gives back."""
@@ -108,16 +108,11 @@ class TrackingDispatcher(Dispatcher):
         return goes_on or (self.is_blocked_on_unacknowledged and self._may_send())
 
     def rewind(self) -> None:
-        """Begin again after the mark-delete position: the cursor was reset, and no entry counts as
-        given back."""
-        self._begin_again()
-        self.redeliveries.clear()
-
-    def _begin_again(self) -> None:
-        """Begin after the mark-delete position: the next consumer is the first one again."""
+        """Begin again after the mark-delete position: the next consumer is the first one again."""
         super().rewind()
         self.is_blocked_on_unacknowledged = False
-        # Counts that are stored with the cursor outlive the consumers; others end with them.
+        # Counts that are stored with the cursor outlive the consumers; others end with them. If the
+        # cursor was reset, the subscription has dropped the counts before.
         if not self.cursor.config.cursor_redelivery_counts:
             self.redeliveries.clear()
         for consumer in self.consumers:

@@ -88,8 +88,3 @@ class ChunkReceivers:
             uuid: each for uuid, each in self._receivers.items() if each is not consumer
         }
         return list(self.waiting.pop(consumer, ()))
-
-    def clear(self) -> None:
-        """Begin again: no chunk was sent."""
-        self.waiting.clear()
-        self._receivers.clear()

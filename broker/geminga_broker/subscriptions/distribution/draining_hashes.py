@@ -82,9 +82,3 @@ class DrainingHashes:
         """The hashes that ``consumer`` no longer owns but still holds entries of, in order."""
         found = sorted(each for each in self.hashes if self.hashes[each].consumer is consumer)
         return {each: self.hashes[each] for each in found}
-
-    def clear(self) -> None:
-        """Begin again: the cursor was reset, and no consumer holds anything."""
-        self.hashes.clear()
-        self.drained_total.clear()
-        self._hash_of.clear()

@@ -99,7 +99,3 @@ class KeyHashes:
         for ledger_id, of_ledger in groupby(ids, key=itemgetter(0)):
             found += self._ledgers.get(ledger_id, _NOTHING_KNOWN).of(of_ledger)
         return found
-
-    def clear(self) -> None:
-        """Begin again: the cursor was reset."""
-        self._ledgers.clear()

@@ -75,14 +75,20 @@ class KeySharedDistribution:
     ) -> None:
         self.policy = policy
         self.consumers = consumers
-        # Which consumer owns which keys, and the entries that wait for their consumers.
+        # Which consumer owns which keys.
         self.keys = new_selector(policy)
+        self._is_done = is_done
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin again: no entry waits, and no consumer holds any."""
+        # The selector stays as it is: consumers that are still connected keep their keys.
+        # Entries that wait for their consumers; those that are due were delayed, and their keys
+        # must still be read.
         self.replay = KeyedReplay()
+        self.due = ReplayQueue()
         # Keys that wait for their former owners.
         self.draining = DrainingHashes()
-        # Delayed entries that are due, and whose keys must still be read.
-        self.due = ReplayQueue()
-        self._is_done = is_done
         # The key hashes of entries that were read, kept until they are acknowledged.
         self._hashes = KeyHashes(self.keys.hash_of)
         self._receivers = Receivers(self.keys, self.draining)
@@ -114,15 +120,6 @@ class KeySharedDistribution:
         self._receivers.clear()
         self.replay.reassign(self._hashes, self._receiver)
         self._queue(given_back)
-
-    def clear(self) -> None:
-        """Begin again: no entry waits, and no consumer holds any."""
-        # The selector stays as it is: consumers that are still connected keep their keys.
-        self._hashes.clear()
-        self.draining.clear()
-        self._receivers.clear()
-        self.replay.clear()
-        self.due.clear()
 
     # Waiting entries
 

@@ -98,12 +98,6 @@ class KeyedReplay:
         if not blocked:
             del self._blocked[key_hash]
 
-    def clear(self) -> None:
-        """Remove all entries."""
-        self.queues.clear()
-        self._blocked.clear()
-        self._blocked_count = 0
-
     # Moving
 
     def unblock(self, hashes: Iterable[int], receiver: Receiver) -> bool:

@@ -77,8 +77,7 @@ class SharedDistribution:
 
     def clear(self) -> None:
         """Begin again: no entry waits, and no consumer has part of a message."""
-        self.replay.clear()
-        self.chunks.clear()
+        self.replay, self.chunks = ReplayQueue(), ChunkReceivers()
 
     # Turns
 

@@ -142,7 +142,7 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
     def terminated(self) -> None:
         """Tell the consumers of subscriptions without a backlog that they have everything."""
         for subscription in self.subscriptions.values():
-            subscription.tell_end()
+            subscription.membership.tell_end()
 
     def is_used(self, rule: Inactivity) -> bool:
         """Whether a subscription exists, or is being created or deleted. If the rule deletes topics

@@ -379,17 +379,17 @@ class Rig:
         for position in positions:
             self.model.acknowledge(position)
         ids = [(each.ledger_id, each.entry_id) for each in positions]
-        self.do(self.subscription.acknowledge_entries, client.consumer, ids)
+        self.do(self.subscription.acknowledger.entries, client.consumer, ids)
 
     def acknowledge_part(self, client: Client, position: Position, remaining: int) -> None:
         self.model.acknowledge(position, remaining)
         entry = (position.ledger_id, position.entry_id, (remaining,))
-        self.do(self.subscription.acknowledge, client.consumer, [entry], None)
+        self.do(self.subscription.acknowledger.single, client.consumer, [entry], None)
 
     def acknowledge_upto(self, client: Client, position: Position) -> None:
         for each in [each for each in self.model.left if each <= position]:
             self.model.acknowledge(each)
-        self.do(self.subscription.acknowledge_upto, client.consumer, position, (), None)
+        self.do(self.subscription.acknowledger.upto, client.consumer, position, (), None)
 
     def seek(self, position: Position) -> None:
         self.model.seek(position)

@@ -110,11 +110,11 @@ def test_entries_acknowledged_together_are_as_good_as_one_by_one(
     def together(
         subscription: Subscription, consumer: Consumer, ids: list[tuple[int, int]]
     ) -> None:
-        subscription.acknowledge_entries(consumer, ids)
+        subscription.acknowledger.entries(consumer, ids)
 
     def singly(subscription: Subscription, consumer: Consumer, ids: list[tuple[int, int]]) -> None:
         for ledger_id, entry_id in ids:
-            subscription.acknowledge(consumer, [(ledger_id, entry_id, ())], None)
+            subscription.acknowledger.single(consumer, [(ledger_id, entry_id, ())], None)
 
     loop = SimulatedLoop()
     try:
@@ -148,7 +148,7 @@ async def test_a_consumer_that_settled_half_of_too_much_is_sent_more() -> None:
     subscription.membership.limit(UnacknowledgedLimits(per_consumer=100))
     consumer, session = await joined(subscription, SHARED, permits=count)
     assert consumer.is_blocked_on_unacknowledged
-    subscription.acknowledge_entries(consumer, [(1, entry) for entry in range(count // 2)])
+    subscription.acknowledger.entries(consumer, [(1, entry) for entry in range(count // 2)])
     assert len(session.positions()) == count
 
 
@@ -156,7 +156,7 @@ async def test_entries_another_consumer_holds_are_acknowledged_for_it() -> None:
     subscription = subscription_over(MemoryLog((1, 10)))
     first, _ = await joined(subscription, SHARED, "first", permits=10)
     second, _ = await joined(subscription, SHARED, "second")
-    subscription.acknowledge_entries(second, [(1, entry) for entry in range(10)])
+    subscription.acknowledger.entries(second, [(1, entry) for entry in range(10)])
     assert first.unacknowledged == 0
     assert second.messages_acknowledged == 10
     assert subscription.cursor.mark_delete == Position(1, 9)
@@ -173,9 +173,9 @@ async def test_a_blocked_consumer_goes_on_when_another_acknowledges_for_it(
     assert blocked.is_blocked_on_unacknowledged
     held = session.positions()
     if has_ack_sets:
-        subscription.acknowledge(other, [(*each, (0,)) for each in held], None)
+        subscription.acknowledger.single(other, [(*each, (0,)) for each in held], None)
     else:
-        subscription.acknowledge_entries(other, list(held))
+        subscription.acknowledger.entries(other, list(held))
     assert len(session.positions()) == 2 * len(held)
 
 
@@ -192,7 +192,7 @@ async def test_a_subscription_with_too_much_unacknowledged_waits_until_half_of_i
     assert subscription.membership.dispatcher.is_blocked_on_unacknowledged
     settled = 0
     while subscription.sent().messages == sent:
-        subscription.acknowledge_entries(members[0], [(1, settled)])
+        subscription.acknowledger.entries(members[0], [(1, settled)])
         settled += 1
     assert settled == sent - 499
 
@@ -203,11 +203,11 @@ async def test_of_a_batch_only_the_messages_left_count_as_unacknowledged() -> No
     other, _ = await joined(subscription, SHARED)
     holder.pending[Position(1, 0)] = 64
     holder.unacknowledged += 63
-    subscription.acknowledge(other, [(1, 0, (0b1011,))], None)
+    subscription.acknowledger.single(other, [(1, 0, (0b1011,))], None)
     assert holder.unacknowledged == 4
-    subscription.acknowledge(holder, [(1, 0, (0b0011,))], None)
+    subscription.acknowledger.single(holder, [(1, 0, (0b0011,))], None)
     assert holder.unacknowledged == 3
-    subscription.acknowledge(holder, [(1, 0, (0b1000,))], None)
+    subscription.acknowledger.single(holder, [(1, 0, (0b1000,))], None)
     assert holder.unacknowledged == 1
 
 
@@ -239,8 +239,8 @@ async def test_what_was_skipped_may_still_be_acknowledged() -> None:
     subscription = subscription_over(MemoryLog((1, 10)))
     consumer, _ = await joined(subscription, SHARED)
     subscription.cursor.acknowledged.acknowledge_upto(Position(1, 4))
-    subscription.acknowledge_entries(consumer, [(1, 1), (1, 2)])
-    subscription.acknowledge(consumer, [(1, 3, ())], None)
+    subscription.acknowledger.entries(consumer, [(1, 1), (1, 2)])
+    subscription.acknowledger.single(consumer, [(1, 3, ())], None)
     assert consumer.unacknowledged == 7
 
 
@@ -248,7 +248,7 @@ async def test_a_cumulative_acknowledgement_is_not_for_shared() -> None:
     subscription = subscription_over(MemoryLog((1, 10)))
     consumer, _ = await joined(subscription, SHARED)
     with pytest.raises(NotAllowed, match="needs an Exclusive or Failover"):
-        subscription.acknowledge_upto(consumer, Position(1, 3), (), None)
+        subscription.acknowledger.upto(consumer, Position(1, 3), (), None)
     assert subscription.cursor.mark_delete == Position(1, -1)
 
 
@@ -279,7 +279,7 @@ async def test_nothing_serves_a_subscription_in_order_while_nobody_is_there(
     for first in (0, 2):
         consumer, session = await joined(subscription, kind, permits=2)
         assert session.positions() == [(1, first), (1, first + 1)]
-        subscription.acknowledge_upto(consumer, Position(1, first + 1), (), None)
+        subscription.acknowledger.upto(consumer, Position(1, first + 1), (), None)
         await subscription.disconnect(consumer)
         assert (subscription.membership.dispatcher, subscription.type) == (None, kind)
     assert (subscription.sent().entries, subscription.sent().messages) == (4, 4)
@@ -328,7 +328,7 @@ async def test_what_nobody_said_was_acknowledged_is_not_counted_any_more() -> No
     subscription.redeliver(consumer, [Position(1, 1)])
     await subscription.disconnect(consumer)
     consumer, _ = await joined(subscription, EXCLUSIVE)
-    subscription.acknowledge_upto(consumer, Position(1, 1), (), None)
+    subscription.acknowledger.upto(consumer, Position(1, 1), (), None)
     subscription.passed_ledger()
     assert not subscription.redelivery_counts.counts
 
@@ -383,9 +383,9 @@ async def test_what_is_acknowledged_is_not_counted_any_more(kind: SubscriptionTy
     subscription.redeliver(consumer, None)
     counts = subscription.redelivery_counts.counts
     assert len(counts) == 4
-    subscription.acknowledge(consumer, [(1, 1, ())], None)
+    subscription.acknowledger.single(consumer, [(1, 1, ())], None)
     assert len(counts) == 3
-    subscription.acknowledge_entries(consumer, [(1, 2), (1, 3)])
+    subscription.acknowledger.entries(consumer, [(1, 2), (1, 3)])
     assert len(counts) == 1
 
 

@@ -112,7 +112,7 @@ async def test_acknowledging_what_is_left_leaves_no_backlog() -> None:
         subscription, consumer = await attached(topic, session, DURABLE)
         ids = [tuple(at) for at, *_ in seen_by(session)]
         assert len(ids) == 2
-        subscription.acknowledge_entries(consumer, [(each[0], each[1]) for each in ids])
+        subscription.acknowledger.entries(consumer, [(each[0], each[1]) for each in ids])
         assert subscription.cursor.backlog_entries == 0
 
 
@@ -124,7 +124,7 @@ async def test_unacknowledged_messages_come_again_and_others_do_not() -> None:
         session = NotedSession()
         subscription, consumer = await attached(topic, session, DURABLE)
         first, *_ = seen_by(session)
-        subscription.acknowledge_upto(consumer, first[0], (), None)
+        subscription.acknowledger.upto(consumer, first[0], (), None)
         await subscription.disconnect(consumer)
         assert [key for _, _, key, _ in await read(topic, DURABLE)] == ["c", "b"]
 
