@@ -9,7 +9,7 @@ are needed, because a broker may hold very many subscriptions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from geminga_broker.compaction.compacted_view import CompactedView
@@ -85,68 +85,41 @@ class SubscriptionFigures:
     expiry_rate: float = 0.0
 
 
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Subscription:
-    """Subscription ``cursor.name`` of ``topic``.
+    """Subscription ``cursor.name`` of ``topic``."""
 
-    ``partition`` is the index of the topic, -1 if the topic is not a partition. ``compacted_view``
-    is what consumers with ``readCompacted`` are served from.
-    """
+    owner: SubscriptionOwner
+    topic: str
+    # The index of the topic; -1 if it is not a partition.
+    partition: int
+    managed_ledger: ManagedLedger
+    cursor: Cursor
+    clock: Clock
+    # What consumers with ``readCompacted`` are served from.
+    compacted_view: CompactedView | None = None
+    name: str = field(init=False)
+    membership: Membership = field(init=False)
+    # Connected consumers: the membership's own list.
+    consumers: list[Consumer] = field(init=False)
+    acknowledger: Acknowledger = field(init=False)
+    _last_flow_ms: int = field(default=0, init=False)
+    _delayed_config: DelayedConfig = field(default_factory=DelayedConfig, init=False)
+    # Each of these is None until it is first used.
+    _compacted: CompactedReader | None = field(default=None, init=False)
+    _delayed: DelayedMessages | None = field(default=None, init=False)
+    _redelivery_counts: RedeliveryCountStore | None = field(default=None, init=False)
+    _skipper: MessageSkipper | None = field(default=None, init=False)
+    _expiry_monitor: ExpiryMonitor | None = field(default=None, init=False)
+    _reset: CursorReset | None = field(default=None, init=False)
 
-    # A broker may hold very many.
-    __slots__ = (
-        "__weakref__",
-        "_clock",
-        "_compacted",
-        "_compacted_view",
-        "_delayed",
-        "_delayed_config",
-        "_expiry_monitor",
-        "_last_flow_ms",
-        "_managed_ledger",
-        "_owner",
-        "_partition",
-        "_redelivery_counts",
-        "_reset",
-        "_skipper",
-        "_topic",
-        "acknowledger",
-        "consumers",
-        "cursor",
-        "membership",
-        "name",
-    )
-
-    def __init__(
-        self,
-        owner: SubscriptionOwner,
-        topic: str,
-        partition: int,
-        managed_ledger: ManagedLedger,
-        cursor: Cursor,
-        clock: Clock,
-        compacted_view: CompactedView | None = None,
-    ) -> None:
-        self.cursor = cursor
-        self.name = cursor.name
-        self._owner = owner
-        self._managed_ledger = managed_ledger
-        self._clock = clock
-        self._topic = topic
-        self._partition = partition
+    def __post_init__(self) -> None:
+        self.name = self.cursor.name
         self.membership = Membership(self)
-        # Connected consumers: the membership's own list.
         self.consumers = self.membership.consumers
-        self._last_flow_ms = 0
-        self.acknowledger = Acknowledger(cursor, self.membership, clock, managed_ledger.termination)
-        # Each of these is None until it is first used.
-        self._compacted_view = compacted_view
-        self._compacted: CompactedReader | None = None
-        self._delayed: DelayedMessages | None = None
-        self._delayed_config = DelayedConfig()
-        self._redelivery_counts: RedeliveryCountStore | None = None
-        self._skipper: MessageSkipper | None = None
-        self._expiry_monitor: ExpiryMonitor | None = None
-        self._reset: CursorReset | None = None
+        self.acknowledger = Acknowledger(
+            self.cursor, self.membership, self.clock, self.managed_ledger.termination
+        )
 
     # Figures
 
@@ -194,10 +167,10 @@ class Subscription:
         """The index of the delayed messages."""
         if self._delayed is None:
             self._delayed = DelayedMessages(
-                self._managed_ledger,
+                self.managed_ledger,
                 self.cursor,
-                self._clock,
-                topic=self._topic,
+                self.clock,
+                topic=self.topic,
                 wake=self.entries_available,
             )
             self._delayed.config = self._delayed_config
@@ -215,7 +188,7 @@ class Subscription:
         """Passes messages that no consumer has acknowledged."""
         if self._skipper is None:
             self._skipper = MessageSkipper(
-                self._managed_ledger, self.cursor, self._clock, self._skipped
+                self.managed_ledger, self.cursor, self.clock, self._skipped
             )
         return self._skipper
 
@@ -229,20 +202,20 @@ class Subscription:
         """A dispatcher without consumers for the type ``kind``."""
         if not kind.tracks_entries:
             return SingleDispatcher(
-                self._managed_ledger,
+                self.managed_ledger,
                 self.cursor,
                 self.consumers,
-                topic=self._topic,
-                partition=self._partition,
+                topic=self.topic,
+                partition=self.partition,
                 is_exclusive=kind is SubscriptionType.EXCLUSIVE,
-                handover_delay_s=self._owner.failover_delay_s,
+                handover_delay_s=self.owner.failover_delay_s,
             )
         dispatcher: TrackingDispatcher
         if kind is SubscriptionType.SHARED:
-            dispatcher = SharedDispatcher(self._managed_ledger, self.cursor, self.consumers)
+            dispatcher = SharedDispatcher(self.managed_ledger, self.cursor, self.consumers)
         else:
             dispatcher = KeySharedDispatcher(
-                self._managed_ledger, self.cursor, self.consumers, key_shared
+                self.managed_ledger, self.cursor, self.consumers, key_shared
             )
         # Only these types delay single messages, and count how often one was given back.
         dispatcher.reader.delayed = self.delayed
@@ -276,16 +249,16 @@ class Subscription:
 
     def read_compacted(self, *, first: Position) -> None:
         """Let the admitted consumer read compacted; from ``first`` if nothing is acknowledged."""
-        assert self._compacted_view is not None, "only topics with a log are compacted"
+        assert self.compacted_view is not None, "only topics with a log are compacted"
         dispatcher = self.membership.dispatcher
         assert isinstance(dispatcher, SingleDispatcher), "only one consumer reads compacted"
         if self._compacted is None:
             self._compacted = CompactedReader(
-                self._compacted_view,
+                self.compacted_view,
                 first,
-                self._managed_ledger.chain,
+                self.managed_ledger.chain,
                 self.cursor.acknowledged,
-                ReadAhead(self._managed_ledger.reader.read_ahead_budget),
+                ReadAhead(self.managed_ledger.reader.read_ahead_budget),
             )
         dispatcher.compacted = self._compacted
 
@@ -304,7 +277,7 @@ class Subscription:
         if self.cursor.is_durable or self.consumers:
             return
         if self._reset is None or not self._reset.is_return_awaited:
-            self._owner.subscription_left(self)
+            self.owner.subscription_left(self)
 
     def close_consumers(self) -> None:
         """Tell every consumer to subscribe again."""
@@ -314,9 +287,9 @@ class Subscription:
         """Add ``permits`` messages to what ``consumer`` may be sent."""
         # A client may grant any number: the sum stays a number that stats can show.
         consumer.permits = min(consumer.permits + permits, PERMITS_MAX)
-        consumer.last_flow_ms = self._last_flow_ms = self._clock.wall_ms()
+        consumer.last_flow_ms = self._last_flow_ms = self.clock.wall_ms()
         self.entries_available()
-        if self._managed_ledger.termination.at is not None:
+        if self.managed_ledger.termination.at is not None:
             self.membership.tell_end()
 
     def entries_available(self) -> None:
@@ -336,7 +309,7 @@ class Subscription:
     def _cursor_reset(self) -> CursorReset:
         if self._reset is None:
             self._reset = CursorReset(
-                self._managed_ledger,
+                self.managed_ledger,
                 self.cursor,
                 self.membership,
                 on_moved=self.moved,
@@ -376,7 +349,7 @@ class Subscription:
     def passed_ledger(self) -> None:
         """The mark-delete position has left a ledger: it may be the last cursor to need it."""
         # Delayed messages and counts of passed entries are dropped here, and not for each entry.
-        self._managed_ledger.trim_soon()
+        self.managed_ledger.trim_soon()
         if self._delayed is not None:
             self._delayed.passed()
         if self._redelivery_counts is not None or has_stored_counts(self.cursor):
@@ -388,7 +361,7 @@ class Subscription:
             return
         if self._expiry_monitor is None:
             self._expiry_monitor = ExpiryMonitor(
-                self._managed_ledger, self.cursor, self._clock, self.skipping
+                self.managed_ledger, self.cursor, self.clock, self.skipping
             )
         # Only tracking types delay messages. Before the first consumer the type is not known, and
         # a message that expired too early would be lost.
@@ -412,7 +385,7 @@ class Subscription:
         else:
             self.skip_acknowledged()
         self.entries_available()
-        if self._managed_ledger.termination.at is not None:
+        if self.managed_ledger.termination.at is not None:
             self.membership.tell_end()
 
     async def last_message(self, *, reads_compacted: bool = False) -> tuple[Position, int]:
@@ -422,9 +395,9 @@ class Subscription:
         position -1:-1 if none is left.
         """
         # Entries behind the compacted part are not compacted yet: then the log's newest counts.
-        reader = self._managed_ledger.reader
+        reader = self.managed_ledger.reader
         last = reader.readable_upto
-        view = self._compacted_view
+        view = self.compacted_view
         if reads_compacted and view is not None and (last[1] < 0 or view.covers(last)):
             return await view.last_message()
         return await last_message(reader)
@@ -455,7 +428,7 @@ class Subscription:
         """Delete the subscription; only its sole consumer may, unless ``force``."""
         # Early, for a quick answer; ``give_up`` checks again when the topic's lock is held.
         self._check_alone(consumer, force=force)
-        await self._owner.delete_subscription(self, consumer, force=force)
+        await self.owner.delete_subscription(self, consumer, force=force)
 
     def _check_alone(self, consumer: Consumer | None, *, force: bool) -> None:
         if not force and any(each is not consumer for each in self.consumers):
