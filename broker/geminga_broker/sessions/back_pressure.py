@@ -38,7 +38,7 @@ class BackPressure:
     clock: Clock
     config: SessionConfig
     is_reading_paused: bool = False
-    # The transport's write buffer is above its high mark.
+    # The transport's write buffer is above its high mark: the client does not take what it is sent.
     is_client_slow: bool = False
     _is_closed: bool = field(default=False, init=False)
     # Of this connection: bytes published and not yet durable, and commands in progress.
@@ -78,11 +78,6 @@ class BackPressure:
         self._commands -= 1
         if self.is_reading_paused:
             self.review()
-
-    def slow(self, *, is_slow: bool) -> None:
-        """Note that the client stopped taking what it is sent, or takes it again."""
-        self.is_client_slow = is_slow
-        self.review()
 
     def throttle(self, wait_s: Callable[[float], float]) -> None:
         """Do not read the client for as long as ``wait_s`` says.

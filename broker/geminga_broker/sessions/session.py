@@ -127,13 +127,15 @@ class Session:
         Its commands are not read either, for their answers would only queue up.
         """
         self.is_writable = False
-        self._pressure.slow(is_slow=True)
+        self._pressure.is_client_slow = True
+        self._pressure.review()
 
     def resume_writing(self) -> None:
         """Serve the client as before: it caught up."""
         self.is_writable = self.state is not State.CLOSED
         self.liveness.caught_up()
-        self._pressure.slow(is_slow=False)
+        self._pressure.is_client_slow = False
+        self._pressure.review()
 
     def close(self) -> None:
         """Write what is queued, then close the connection."""
