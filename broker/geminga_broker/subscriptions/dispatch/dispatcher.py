@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
 from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
@@ -23,30 +24,31 @@ from geminga_broker.subscriptions.dispatch.dispatch_throttle import (
 from geminga_broker.subscriptions.dispatch.rate_limiter import RateLimiter
 
 
+@dataclass(eq=False)
 class Dispatcher(ABC):
-    """Sends the entries of ``managed_ledger`` beyond ``cursor`` to ``consumers``, which is the list
-    of the connected ones.
+    """Sends the entries of a managed ledger beyond a cursor to consumers.
 
     The methods that are not abstract do what is right for a type with one active consumer.
     """
 
-    def __init__(
-        self, managed_ledger: ManagedLedger, cursor: Cursor, consumers: list[Consumer]
-    ) -> None:
-        # The membership's list, which outlives this dispatcher. Distributions share it as well.
-        self.consumers = consumers
-        self.managed_ledger = managed_ledger
-        self.cursor = cursor
-        self.reader = CursorReader(managed_ledger, cursor, self)
-        # The consumer that gets everything, for types that have one; it may not be sent anything
-        # yet during a handover.
-        self.active: Consumer | None = None
-        # Entries sent, or skipped because they were acknowledged.
-        self.entries_sent = 0
-        # No consumer gets more before the consumers have acknowledged some of what they hold.
-        self.is_blocked_on_unacknowledged = False
-        # None without dispatch rates: then entries are sent as fast as consumers take them.
-        self._throttle: DispatchThrottle | None = None
+    managed_ledger: ManagedLedger
+    cursor: Cursor
+    # Connected consumers: the membership's list, which outlives this dispatcher. Distributions
+    # share it as well.
+    consumers: list[Consumer]
+    reader: CursorReader = field(init=False)
+    # The consumer that gets everything, for types that have one; it may not be sent anything yet
+    # during a handover.
+    active: Consumer | None = field(default=None, init=False)
+    # Entries sent, or skipped because they were acknowledged.
+    entries_sent: int = field(default=0, init=False)
+    # No consumer gets more before the consumers have acknowledged some of what they hold.
+    is_blocked_on_unacknowledged: bool = field(default=False, init=False)
+    # None without dispatch rates: then entries are sent as fast as consumers take them.
+    _throttle: DispatchThrottle | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.reader = CursorReader(self.managed_ledger, self.cursor, self)
 
     # Facts
 

@@ -8,12 +8,10 @@ number of entries that were read and wait is limited.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
-from geminga_broker.managed_ledger.cursors.cursor import Cursor
-from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
-from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.decisions.key_shared_policy import KeySharedPolicy
 from geminga_broker.subscriptions.dispatch.cursor_reader import RUN_ENTRIES_MAX
 from geminga_broker.subscriptions.dispatch.tracking_dispatcher import (
@@ -27,19 +25,18 @@ from geminga_broker.subscriptions.distribution.key_shared import KeySharedDistri
 LOOK_AHEAD_BYTES_MAX = 64 * 1024 * 1024
 
 
+@dataclass(eq=False)
 class KeySharedDispatcher(TrackingDispatcher):
     """Sends each consumer the entries of its keys."""
 
-    def __init__(
-        self,
-        managed_ledger: ManagedLedger,
-        cursor: Cursor,
-        consumers: list[Consumer],
-        policy: KeySharedPolicy,
-    ) -> None:
-        super().__init__(managed_ledger, cursor, consumers)
-        self.distribution = KeySharedDistribution(policy, consumers, self.reader.is_done)
-        self._distribution = self.distribution
+    policy: KeySharedPolicy
+    distribution: KeySharedDistribution = field(init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._distribution = self.distribution = KeySharedDistribution(
+            self.policy, self.consumers, self.reader.is_done
+        )
 
     # Look-ahead
 

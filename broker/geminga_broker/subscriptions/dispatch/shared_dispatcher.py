@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import partial
 
-from geminga_broker.managed_ledger.cursors.cursor import Cursor
-from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.dispatch.cursor_reader import RUN_ENTRIES_MAX
 from geminga_broker.subscriptions.dispatch.tracking_dispatcher import (
@@ -16,14 +15,15 @@ from geminga_broker.subscriptions.distribution.chunk_receivers import WAITING_MA
 from geminga_broker.subscriptions.distribution.shared import TURN_MESSAGES_MAX, SharedDistribution
 
 
+@dataclass(eq=False)
 class SharedDispatcher(TrackingDispatcher):
     """Spreads entries over all consumers that have permits."""
 
-    def __init__(
-        self, managed_ledger: ManagedLedger, cursor: Cursor, consumers: list[Consumer]
-    ) -> None:
-        super().__init__(managed_ledger, cursor, consumers)
-        self._distribution = self._shared = SharedDistribution(consumers)
+    _shared: SharedDistribution = field(init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._distribution = self._shared = SharedDistribution(self.consumers)
 
     def dispatch(self) -> None:
         """Send what can be sent: replayed entries first, then new ones."""

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import partial
 
-from geminga_broker.managed_ledger.cursors.cursor import Cursor
-from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import EntryId
 from geminga_broker.subscriptions.consumer import Consumer, ConsumerEvent
 from geminga_broker.subscriptions.dispatch.compacted_reader import CompactedReader
@@ -19,33 +18,23 @@ from geminga_broker.subscriptions.dispatch.dispatcher import Dispatcher
 from geminga_broker.subscriptions.distribution.active_consumer import choose_active
 
 
+@dataclass(eq=False, kw_only=True)
 class SingleDispatcher(Dispatcher):
-    """Dispatches to one consumer at a time. With ``is_exclusive`` there is no second one."""
+    """Dispatches to one consumer at a time."""
 
-    def __init__(
-        self,
-        managed_ledger: ManagedLedger,
-        cursor: Cursor,
-        consumers: list[Consumer],
-        *,
-        topic: str,
-        partition: int,
-        is_exclusive: bool,
-        handover_delay_s: float = 0.0,
-    ) -> None:
-        super().__init__(managed_ledger, cursor, consumers)
-        # Both decide which consumer is the active one.
-        self._topic = topic
-        self._partition = partition
-        self._is_exclusive = is_exclusive
-        # After a change of the active consumer the former one has so long to acknowledge what it
-        # was sent, before the next one is sent the rest.
-        self._handover_delay_s = 0.0 if is_exclusive else handover_delay_s
-        self._handover: asyncio.TimerHandle | None = None
-        # The consumer that is sent messages: ``active``, but None during a handover.
-        self._served: Consumer | None = None
-        # None until a consumer reads compacted.
-        self.compacted: CompactedReader | None = None
+    # Both decide which consumer is the active one.
+    topic: str
+    partition: int
+    # There is no second consumer, and so no handover.
+    is_exclusive: bool
+    # After a change of the active consumer the former one has so long to acknowledge what it was
+    # sent, before the next one is sent the rest.
+    handover_delay_s: float = 0.0
+    # None until a consumer reads compacted.
+    compacted: CompactedReader | None = field(default=None, init=False)
+    _handover: asyncio.TimerHandle | None = field(default=None, init=False)
+    # The consumer that is sent messages: ``active``, but None during a handover.
+    _served: Consumer | None = field(default=None, init=False)
 
     # The active consumer
 
@@ -72,18 +61,18 @@ class SingleDispatcher(Dispatcher):
     def _choose(self) -> bool:
         """Choose the active consumer; True if it is another one than before."""
         names = [(each.priority, each.name) for each in self.consumers]
-        chosen = self.consumers[choose_active(self._topic, self._partition, names)]
+        chosen = self.consumers[choose_active(self.topic, self.partition, names)]
         if chosen is self.active:
             return False
         self.active = chosen
-        if not self._handover_delay_s:
+        if self.is_exclusive or not self.handover_delay_s:
             self._hand_over()
             return True
         self._served = None
         # A running handover ends with whichever consumer is chosen by then.
         if self._handover is None:
             loop = asyncio.get_running_loop()
-            self._handover = loop.call_later(self._handover_delay_s, self._hand_over)
+            self._handover = loop.call_later(self.handover_delay_s, self._hand_over)
         return True
 
     def _hand_over(self) -> None:
@@ -101,7 +90,7 @@ class SingleDispatcher(Dispatcher):
 
     def _tell(self, consumer: Consumer) -> None:
         """Tell a client of a Failover subscription whether its consumer is the active one."""
-        if not self._is_exclusive:
+        if not self.is_exclusive:
             is_active = consumer is self._served
             consumer.tell(consumer, ConsumerEvent.ACTIVE if is_active else ConsumerEvent.INACTIVE)
 

@@ -8,11 +8,10 @@ of messages.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 
-from geminga_broker.managed_ledger.cursors.cursor import Cursor
-from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
 from geminga_broker.policies.unacknowledged import NO_LIMITS, UnacknowledgedLimits
 from geminga_broker.subscriptions.consumer import Consumer
@@ -27,19 +26,15 @@ from geminga_broker.subscriptions.distribution.shared import SharedDistribution
 DUE_AT_ONCE_MAX = 1000
 
 
+@dataclass(eq=False)
 class TrackingDispatcher(Dispatcher):
     """Sends entries to several consumers as ``_distribution`` decides, and tracks them."""
 
+    # Replaced by the subscription's own, which outlive this dispatcher.
+    redeliveries: RedeliveryCounts = field(default_factory=RedeliveryCounts, init=False)
     # Decides which consumer gets which entry; set by the subclass.
-    _distribution: SharedDistribution | KeySharedDistribution
-
-    def __init__(
-        self, managed_ledger: ManagedLedger, cursor: Cursor, consumers: list[Consumer]
-    ) -> None:
-        super().__init__(managed_ledger, cursor, consumers)
-        # Replaced by the subscription's own, which outlive this dispatcher.
-        self.redeliveries = RedeliveryCounts()
-        self._limits = NO_LIMITS
+    _distribution: SharedDistribution | KeySharedDistribution = field(init=False)
+    _limits: UnacknowledgedLimits = field(default=NO_LIMITS, init=False)
 
     # Limits on unacknowledged messages
 
