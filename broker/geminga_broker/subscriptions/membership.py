@@ -16,17 +16,19 @@ from geminga_broker.policies.unacknowledged import NO_LIMITS, UnacknowledgedLimi
 from geminga_broker.subscriptions.consumer import Consumer, ConsumerEvent, Sent
 from geminga_broker.subscriptions.decisions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_broker.subscriptions.dispatch.dispatch_throttle import Stalls
-from geminga_broker.subscriptions.dispatch.dispatcher import Dispatcher
 from geminga_broker.subscriptions.dispatch.key_shared_dispatcher import KeySharedDispatcher
 from geminga_broker.subscriptions.dispatch.rate_limiter import RateLimiter
+from geminga_broker.subscriptions.dispatch.single_dispatcher import SingleDispatcher
 from geminga_broker.subscriptions.dispatch.tracking_dispatcher import TrackingDispatcher
 from geminga_protocol.pulsar.enums import SubscriptionType
+
+AnyDispatcher = SingleDispatcher | TrackingDispatcher
 
 
 class DispatcherFactory(Protocol):
     """What the members of a subscription ask of it."""
 
-    def new_dispatcher(self, kind: SubscriptionType, key_shared: KeySharedPolicy) -> Dispatcher:
+    def new_dispatcher(self, kind: SubscriptionType, key_shared: KeySharedPolicy) -> AnyDispatcher:
         """A dispatcher without consumers for the type ``kind``."""
         ...
 
@@ -63,7 +65,7 @@ class Membership:
         # How keys are shared, if the type is Key_Shared.
         self.key_shared = AUTO_SPLIT
         # None before the first consumer, and when nothing of the last one matters any more.
-        self.dispatcher: Dispatcher | None = None
+        self.dispatcher: AnyDispatcher | None = None
         # The same one, if it tracks single entries.
         self.tracker: TrackingDispatcher | None = None
         # Weak, so that the subscription is freed without the cycle collector.
@@ -119,7 +121,7 @@ class Membership:
         if holder is not None:
             raise ConsumerNotAssigned(f"Range conflict with consumer {holder.name}")
 
-    def _ensure_dispatcher(self) -> Dispatcher:
+    def _ensure_dispatcher(self) -> AnyDispatcher:
         """The dispatcher, made if there is none."""
         if self.dispatcher is None:
             assert self.type is not None

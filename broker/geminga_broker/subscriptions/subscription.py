@@ -30,12 +30,11 @@ from geminga_broker.subscriptions.cursor_moves.expiry_monitor import ExpiryMonit
 from geminga_broker.subscriptions.cursor_moves.message_skipper import MessageSkipper
 from geminga_broker.subscriptions.decisions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_broker.subscriptions.dispatch.compacted_reader import CompactedReader
-from geminga_broker.subscriptions.dispatch.dispatcher import Dispatcher
 from geminga_broker.subscriptions.dispatch.key_shared_dispatcher import KeySharedDispatcher
 from geminga_broker.subscriptions.dispatch.shared_dispatcher import SharedDispatcher
 from geminga_broker.subscriptions.dispatch.single_dispatcher import SingleDispatcher
 from geminga_broker.subscriptions.dispatch.tracking_dispatcher import TrackingDispatcher
-from geminga_broker.subscriptions.membership import Membership
+from geminga_broker.subscriptions.membership import AnyDispatcher, Membership
 from geminga_broker.subscriptions.redelivery_count_store import (
     RedeliveryCountStore,
     has_stored_counts,
@@ -198,7 +197,7 @@ class Subscription:
         if self._delayed is not None:
             self._delayed.config = config
 
-    def new_dispatcher(self, kind: SubscriptionType, key_shared: KeySharedPolicy) -> Dispatcher:
+    def new_dispatcher(self, kind: SubscriptionType, key_shared: KeySharedPolicy) -> AnyDispatcher:
         """A dispatcher without consumers for the type ``kind``."""
         if not kind.tracks_entries:
             return SingleDispatcher(

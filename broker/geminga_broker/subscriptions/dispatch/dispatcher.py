@@ -7,12 +7,12 @@ Nothing here waits: when entries had to be fetched, the reader calls ``dispatch`
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
-from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
+from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.policies.dispatch import Counting
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.dispatch.cursor_reader import CursorReader
@@ -28,7 +28,8 @@ from geminga_broker.subscriptions.dispatch.rate_limiter import RateLimiter
 class Dispatcher(ABC):
     """Sends the entries of a managed ledger beyond a cursor to consumers.
 
-    The methods that are not abstract do what is right for a type with one active consumer.
+    ``SingleDispatcher`` and ``TrackingDispatcher`` add and remove consumers, and take back what
+    these give back. The methods here do what is right for a type with one active consumer.
     """
 
     managed_ledger: ManagedLedger
@@ -67,16 +68,6 @@ class Dispatcher(ABC):
         """Whether there is room for more new entries that must be fetched."""
         return True
 
-    # Consumers
-
-    @abstractmethod
-    def add(self, consumer: Consumer) -> None:
-        """Let ``consumer`` take part."""
-
-    @abstractmethod
-    def remove(self, consumer: Consumer) -> None:
-        """Remove ``consumer``; the entries that it holds go to others."""
-
     # Sending
 
     def pass_through(
@@ -99,10 +90,6 @@ class Dispatcher(ABC):
     def dispatch(self) -> None:
         """Send what can be sent now: entries were appended or read, a consumer has new permits, or
         a socket has drained."""
-
-    @abstractmethod
-    def redeliver(self, consumer: Consumer, positions: Iterable[EntryId] | None) -> None:
-        """Send again what ``consumer`` holds: ``positions``, or everything for None."""
 
     def skip_acknowledged(self) -> None:
         """The cursor was moved on without the consumers: send no entry that it has passed."""

@@ -125,7 +125,8 @@ class SingleDispatcher(Dispatcher):
             reader.advance(ledger_id, run, used)
 
     def redeliver(self, consumer: Consumer, positions: Iterable[EntryId] | None) -> None:
-        """Send everything unacknowledged again, as upstream does: only that keeps the order."""
+        """Send everything unacknowledged again, whatever the ``positions``, as upstream does: only
+        that keeps the order."""
         # A former active consumer asks in vain: the handover gives all that it holds to the next
         # one.
         del positions

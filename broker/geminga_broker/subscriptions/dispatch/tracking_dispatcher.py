@@ -78,7 +78,7 @@ class TrackingDispatcher(Dispatcher):
             self.rewind()
 
     def redeliver(self, consumer: Consumer, positions: Iterable[EntryId] | None) -> None:
-        """Replay what ``consumer`` gives back."""
+        """Replay what ``consumer`` gives back: ``positions``, or all that it holds for None."""
         wanted = list(consumer.pending) if positions is None else positions
         # Ids come from the client: only those that it holds count.
         given_back = [position for position in wanted if consumer.forget(position)]
