@@ -187,7 +187,7 @@ class Subscription:
         """Passes messages that no consumer has acknowledged."""
         if self._skipper is None:
             self._skipper = MessageSkipper(
-                self.managed_ledger, self.cursor, self.clock, self._skipped
+                self.managed_ledger, self.cursor, self.clock, self.skipped
             )
         return self._skipper
 
@@ -376,7 +376,7 @@ class Subscription:
         if dispatcher is not None and self.cursor.mark_delete[1] >= 0:
             dispatcher.skip_acknowledged()
 
-    def _skipped(self, ids: list[EntryId] | None) -> None:
+    def skipped(self, ids: list[EntryId] | None) -> None:
         """``skipping`` has passed ``ids``, or everything up to the mark-delete position."""
         tracker = self.membership.tracker
         if ids is not None and tracker is not None:

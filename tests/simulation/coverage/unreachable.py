@@ -165,7 +165,7 @@ UNREACHABLE: dict[str, str] = {
     "geminga_broker.sessions.commands.producers:ProducerCommands.take_sends": WIRE,
     "geminga_broker.sessions.requests:Requests._run:except Exception": CODE,
     "geminga_broker.sessions.commands.schemas:schema_of": VALUES,
-    "geminga_broker.sessions.session:Session._close_moved": CONFIG,
+    "geminga_broker.sessions.session:Session.send_when_moved": CONFIG,
     "geminga_broker.sessions.commands.topic_listing": VALUES,
     "geminga_broker.subscriptions.distribution.chunk_receivers": WIRE,
     "geminga_broker.subscriptions.decisions.key_shared_policy": MISUSE,
