@@ -328,7 +328,7 @@ def replicator_snapshot(
 
 def _subscription_snapshot(subscription: TopicSubscription) -> SubscriptionSnapshot:
     """What subscriptions of all topics have in common."""
-    consumers = subscription.consumers
+    consumers, sent = subscription.consumers, subscription.sent()
     rates = [each.meter.rates for each in consumers]
     return SubscriptionSnapshot(
         name=subscription.name,
@@ -340,27 +340,27 @@ def _subscription_snapshot(subscription: TopicSubscription) -> SubscriptionSnaps
         rate_redeliver=sum(each[2] for each in rates),
         ack_rate=sum(each[3] for each in rates),
         last_consumed_ms=max((each.last_sent_ms for each in consumers), default=0),
-        bytes_out_total=subscription.bytes_out,
-        messages_out_total=subscription.messages_out,
+        bytes_out_total=sent.size_bytes,
+        messages_out_total=sent.messages,
     )
 
 
 def stored_subscription_snapshot(subscription: Subscription) -> SubscriptionSnapshot:
     """What the metrics show of a subscription with a cursor."""
     snapshot = _subscription_snapshot(subscription)
-    dispatcher = subscription.dispatcher
+    dispatcher, figures = subscription.membership.dispatcher, subscription.figures()
     snapshot.backlog = subscription.cursor.backlog_entries
-    snapshot.delayed = subscription.delayed_count
+    snapshot.delayed = figures.delayed
     snapshot.backlog_no_delayed = max(0, snapshot.backlog - snapshot.delayed)
-    snapshot.delayed_index_bytes = subscription.delayed_bytes
-    snapshot.delayed_buckets = subscription.delayed_buckets
-    snapshot.delayed_loaded = subscription.delayed_loaded
+    snapshot.delayed_index_bytes = figures.delayed_bytes
+    snapshot.delayed_buckets = figures.delayed_buckets
+    snapshot.delayed_loaded = figures.delayed_loaded
     snapshot.in_replay = dispatcher.redelivery_backlog if dispatcher else 0
     snapshot.stalls = subscription.membership.stalls
-    snapshot.expired_total = subscription.expired_count
-    snapshot.last_expired_ms = subscription.last_expired_ms
-    snapshot.rate_expired = subscription.expiry_rate
-    snapshot.last_acked_ms = subscription.last_acknowledged_ms
-    snapshot.last_consumed_flow_ms = subscription.last_flow_ms
+    snapshot.expired_total = figures.expired
+    snapshot.last_expired_ms = figures.last_expired_ms
+    snapshot.rate_expired = figures.expiry_rate
+    snapshot.last_acked_ms = figures.last_acknowledged_ms
+    snapshot.last_consumed_flow_ms = figures.last_flow_ms
     snapshot.last_mark_delete_advanced_ms = subscription.cursor.last_mark_delete_ms
     return snapshot

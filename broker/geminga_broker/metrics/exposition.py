@@ -27,7 +27,6 @@ from geminga_broker.metrics.snapshot import (
     TopicSnapshot,
 )
 from geminga_broker.schemas.counts import NamespaceCounts, Operation
-from geminga_broker.subscriptions.dispatch.dispatch_throttle import Stalls
 from geminga_broker.subscriptions.dispatch.rate_limiter import LimitOf
 from geminga_server.metrics.exposition import (
     Buckets,
@@ -71,8 +70,8 @@ EVICTIONS_BY_QUOTA = (("size", "size_evictions_total"), ("time", "age_evictions_
 
 # Only of subscriptions that a dispatch rate limits: one sample for each limit (label ``reason``).
 STALLS = (
-    ("pulsar_subscription_dispatch_throttled_msg_events", Stalls.by_messages),
-    ("pulsar_subscription_dispatch_throttled_bytes_events", Stalls.by_bytes),
+    ("pulsar_subscription_dispatch_throttled_msg_events", attrgetter("by_messages")),
+    ("pulsar_subscription_dispatch_throttled_bytes_events", attrgetter("by_bytes")),
 )
 
 # The counters of the broker's BookKeeper client (named with ``BOOKKEEPER_CLIENT``) are shown with
@@ -107,9 +106,9 @@ def render(snapshot: BrokerSnapshot, *, cluster: str, version: str, host: str) -
     yield from samples(SUBSCRIPTION_FAMILIES, subscriptions)
     # How often dispatch was throttled, of subscriptions with a rate: one sample for each limit.
     throttled = [(labels, each.stalls) for labels, each in subscriptions if each.stalls]
-    for name, count in STALLS if throttled else ():
+    for name, by_limit in STALLS if throttled else ():
         values = (
-            (f'{labels},reason="{limit_of.value}"', count(stalls, limit_of))
+            (f'{labels},reason="{limit_of.value}"', by_limit(stalls)[limit_of])
             for labels, stalls in throttled
             for limit_of in LimitOf
         )

@@ -186,7 +186,7 @@ class Replicator(Service):
             return f"the connection to {self.route.target} is lost"
         if self.pending >= self._services.config.pending_messages_max:
             return f"{self.pending} entries wait for their receipts"
-        if self._limiter is not None and self._limiter.is_crowded:
+        if self._limiter is not None and self._limiter.waiting:
             return "its dispatch rate lets nothing pass now"
         return ""
 

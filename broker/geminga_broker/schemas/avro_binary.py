@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from geminga_broker.schemas.rules.avro import INT_MAX, LONG_MAX, NO_DEFAULT, AvroType
@@ -47,12 +48,12 @@ def encode_avro(kind: AvroType, value: object) -> bytes:
 # Reading
 
 
+@dataclass(slots=True, eq=False)
 class _Reader:
     """Reads ``payload`` from ``at`` on."""
 
-    def __init__(self, payload: bytes) -> None:
-        self._payload = payload
-        self.at = 0
+    payload: bytes
+    at: int = 0
 
     def value(self, kind: AvroType, depth: int) -> Any:  # noqa: ANN401 - as above
         """Read a value that lies within ``depth`` others."""
@@ -79,7 +80,7 @@ class _Reader:
     def take(self, size: int) -> bytes:
         """Read ``size`` bytes."""
         # A slice beyond the end is shorter than asked for, and never longer than the payload.
-        taken = self._payload[self.at : self.at + size]
+        taken = self.payload[self.at : self.at + size]
         if size < 0 or len(taken) < size:
             raise WireError("an Avro value is cut short")
         self.at += size
@@ -89,7 +90,7 @@ class _Reader:
         """Read a varint of at most 10 bytes; zigzag: its lowest bit is the sign."""
         result = 0
         for shift in range(0, 70, 7):
-            byte = self._payload[self.at]
+            byte = self.payload[self.at]
             self.at += 1
             result |= (byte & 0x7F) << shift
             if byte < 0x80:
@@ -115,7 +116,7 @@ class _Reader:
                 count = -count
                 self.number()
             # An item takes at least a byte, except for nulls, of which no schema here has arrays.
-            if count > len(self._payload) - self.at:
+            if count > len(self.payload) - self.at:
                 raise WireError(f"{count} items of an Avro value are in fewer bytes")
             yield from (None for _ in range(count))
 

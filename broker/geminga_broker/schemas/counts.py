@@ -39,13 +39,13 @@ class NamespaceCounts:
     incompatible: int = 0
 
 
+@dataclass(slots=True)
 class SchemaCounts:
     """The counts of all namespaces."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        # In the order in which namespaces were first used.
-        self.by_namespace: dict[str, NamespaceCounts] = {}
+    clock: Clock
+    # In the order in which namespaces were first used.
+    by_namespace: dict[str, NamespaceCounts] = field(default_factory=dict)
 
     def of(self, namespace: str) -> NamespaceCounts:
         """The counts of a namespace, to be added to."""
@@ -59,14 +59,14 @@ class SchemaCounts:
     @contextmanager
     def timed(self, operation: Operation, namespace: str) -> Generator[None]:
         """Count one operation; an error that can be retried is a failure of storage."""
-        counts, began_s = self.of(namespace), self._clock.monotonic()
+        counts, began_s = self.of(namespace), self.clock.monotonic()
         try:
             yield
         except GemingaError as error:
             counts.failed[operation] += error.retry
             raise
         finally:
-            counts.durations[operation].add((self._clock.monotonic() - began_s) * 1000)
+            counts.durations[operation].add((self.clock.monotonic() - began_s) * 1000)
 
     @contextmanager
     def compared(self, namespace: str) -> Generator[None]:

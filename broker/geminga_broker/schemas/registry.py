@@ -14,6 +14,7 @@ import asyncio
 import hashlib
 import struct
 from collections.abc import Awaitable, Callable
+from functools import partial
 from weakref import WeakValueDictionary
 
 from geminga_broker.errors import ServiceNotReady
@@ -116,21 +117,23 @@ class SchemaRegistry:
         """The number of the version that equals ``schema``. Raises ``InvalidSchema``."""
         return version_of(_judged(await self.versions(topic)), schema)
 
-    async def check(self, topic: TopicName, schema: Schema, strategy: SchemaStrategy) -> None:
-        """Raise ``InvalidSchema`` or ``IncompatibleSchema`` unless it may be the next version."""
-        check_definition(schema)
-        versions = _judged(await self.versions(topic))
-        with self.counts.compared(str(topic.namespace)):
-            check_following(versions, schema, strategy)
-
-    async def check_consumer(
-        self, topic: TopicName, schema: Schema, strategy: SchemaStrategy
+    async def check(
+        self,
+        topic: TopicName,
+        schema: Schema,
+        strategy: SchemaStrategy,
+        *,
+        of_consumer: bool = False,
     ) -> None:
-        """Raise ``InvalidSchema`` or ``IncompatibleSchema`` unless a consumer may read with it."""
+        """Raise ``InvalidSchema`` or ``IncompatibleSchema`` unless it may be the next version, or
+        with ``of_consumer`` unless a consumer may read with it."""
         check_definition(schema)
         versions = _judged(await self.versions(topic))
         with self.counts.compared(str(topic.namespace)):
-            check_consumer(versions, schema, strategy)
+            if of_consumer:
+                check_consumer(versions, schema, strategy)
+            else:
+                check_following(versions, schema, strategy)
 
     # Changing
 
@@ -157,12 +160,11 @@ class SchemaRegistry:
     async def delete(self, topic: TopicName) -> int:
         """Store a tombstone, and return its number; later versions continue the numbers. As in
         upstream, a topic without a schema gets one, too."""
-
-        async def attempt(stored: StoredSchemas) -> int:
-            return await self._append(stored, topic, Schema(SchemaType.NONE), is_tombstone=True)
-
+        append = partial(
+            self._append, topic=topic, schema=Schema(SchemaType.NONE), is_tombstone=True
+        )
         with self.counts.timed(Operation.DELETE, str(topic.namespace)):
-            return await self._change(topic, attempt)
+            return await self._change(topic, append)
 
     async def _change(
         self, topic: TopicName, attempt: Callable[[StoredSchemas], Awaitable[int]]
@@ -213,6 +215,4 @@ class SchemaRegistry:
 
     async def delete_namespace(self, namespace: NamespaceName) -> None:
         """Delete schemas that were uploaded without a topic: their namespace is deleted."""
-        for each in await self._storage.names(str(namespace)):
-            await self._storage.delete(each)
-        await self._storage.forget_namespace(str(namespace))
+        await self._storage.delete_namespace(str(namespace))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from geminga_broker.errors import StorageUnavailable
 from geminga_broker.managed_ledger.config import ManagedLedgerConfig
@@ -70,13 +70,13 @@ class StoredSchemas:
     node_version: int = -1
 
 
+@dataclass(slots=True, eq=False)
 class _EntryCache:
     """The most recently used entries, bounded in number and bytes."""
 
-    def __init__(self) -> None:
-        self._entries: OrderedDict[Position, SchemaInfo] = OrderedDict()
-        # The size of all definitions in the cache.
-        self._bytes = 0
+    _entries: OrderedDict[Position, SchemaInfo] = field(default_factory=OrderedDict, init=False)
+    # The size of all definitions in the cache.
+    _bytes: int = field(default=0, init=False)
 
     def get(self, position: Position) -> SchemaInfo | None:
         found = self._entries.get(position)
@@ -94,25 +94,23 @@ class _EntryCache:
             self._bytes -= len(self._entries.popitem(last=False)[1].definition)
 
 
+@dataclass(slots=True, eq=False)
 class SchemaStorage:
     """The schemas of all topics. A schema's id is ``tenant/namespace/encoded-topic``.
 
     All methods raise ``StorageUnavailable`` and ``CoordinationError``.
     """
 
-    def __init__(
-        self, coordination: Coordination, ledgers: Ledgers, config: ManagedLedgerConfig
-    ) -> None:
-        self._coordination = coordination
-        self._ledgers = ledgers
-        # Quorums of new ledgers, and the size of reads.
-        self._config = config
-        self._cache = _EntryCache()
+    coordination: Coordination
+    ledgers: Ledgers
+    # Quorums of new ledgers, and the size of reads.
+    config: ManagedLedgerConfig
+    _cache: _EntryCache = field(default_factory=_EntryCache, init=False)
 
     async def locator(self, schema_id: str) -> tuple[SchemaLocator, int] | None:
         """The content of the node, and its version; None if the topic has no schema."""
         try:
-            value, stat = await self._coordination.get(schema_path(schema_id))
+            value, stat = await self.coordination.get(schema_path(schema_id))
         except NodeMissing:
             return None
         return SchemaLocator.decode(value), stat.version
@@ -144,8 +142,8 @@ class SchemaStorage:
         if info is None:
             ledger_id, entry_id = position
             # Recover it: the broker that wrote it may have crashed before it closed the ledger.
-            reader = await self._ledgers.open(ledger_id, recover=True)
-            entries = await reader.read(entry_id, entry_id, bytes_max=self._config.read_bytes_max)
+            reader = await self.ledgers.open(ledger_id, recover=True)
+            entries = await reader.read(entry_id, entry_id, bytes_max=self.config.read_bytes_max)
             info = SchemaInfo.decode(SchemaEntry.decode(entries[0]).schema)
             self._cache.put(position, info)
         return info
@@ -170,13 +168,13 @@ class SchemaStorage:
         path = schema_path(schema_id)
         try:
             if locator is None:
-                await self._coordination.create(path, changed, make_parents=True)
+                await self.coordination.create(path, changed, make_parents=True)
             else:
-                await self._coordination.set(path, changed, version=present.node_version)
+                await self.coordination.set(path, changed, version=present.node_version)
         except (NodeExists, NodeMissing, VersionMismatch):
             # The ledger that no node names goes again; if that fails, it is left, and logged.
             try:
-                await self._ledgers.delete(position[0])
+                await self.ledgers.delete(position[0])
             except CoordinationError as error:
                 log.warning(
                     "schema ledger left",
@@ -188,9 +186,9 @@ class SchemaStorage:
 
     async def _write(self, schema_id: str, payload: bytes) -> Position:
         """Write one entry into a new ledger, and close it."""
-        config, writes = self._config, ConfirmationWaiter()
+        config, writes = self.config, ConfirmationWaiter()
         try:
-            writer = await self._ledgers.create(
+            writer = await self.ledgers.create(
                 ensemble_size=config.ensemble_size,
                 write_quorum=config.write_quorum,
                 ack_quorum=config.ack_quorum,
@@ -227,8 +225,8 @@ class SchemaStorage:
             locator, node_version = found
             try:
                 for each in locator.versions:
-                    await self._ledgers.delete(each.position[0])
-                await self._coordination.delete(schema_path(schema_id), version=node_version)
+                    await self.ledgers.delete(each.position[0])
+                await self.coordination.delete(schema_path(schema_id), version=node_version)
             except NodeMissing:
                 return True  # another broker has deleted the same ledgers, and then the node
             except VersionMismatch:
@@ -236,15 +234,9 @@ class SchemaStorage:
             return True
         raise SchemasChanged(f"the schemas of {schema_id} keep changing while they are deleted")
 
-    async def names(self, namespace: str) -> list[str]:
-        """The ids of the schemas of a namespace, ``tenant/name``."""
-        try:
-            names = await self._coordination.children(schema_path(namespace))
-        except NodeMissing:
-            return []
-        return [f"{namespace}/{each}" for each in names]
-
-    async def forget_namespace(self, namespace: str) -> None:
-        """Delete the parent node of a namespace's schemas, all of which are deleted."""
+    async def delete_namespace(self, namespace: str) -> None:
+        """Delete all schemas of a namespace, ``tenant/name``, and their parent node."""
         with suppress(NodeMissing):
-            await self._coordination.delete(schema_path(namespace))
+            for name in await self.coordination.children(schema_path(namespace)):
+                await self.delete(f"{namespace}/{name}")
+            await self.coordination.delete(schema_path(namespace))

@@ -29,32 +29,25 @@ class PublishBuffer:
     paused: dict[BackPressure, None] = field(default_factory=dict)
 
 
+@dataclass(slots=True, eq=False)
 class BackPressure:
     """Decides whether one client is read, and pauses and resumes its transport."""
 
-    def __init__(
-        self,
-        transport: asyncio.Transport,
-        buffer: PublishBuffer,
-        clock: Clock,
-        config: SessionConfig,
-    ) -> None:
-        self.is_reading_paused = False
-        # The transport's write buffer is above its high mark.
-        self.is_client_slow = False
-        self._transport = transport
-        self._buffer = buffer
-        self._clock = clock
-        self._config = config
-        self._loop = asyncio.get_running_loop()
-        self._is_closed = False
-        # Of this connection: bytes published and not yet durable, and commands in progress.
-        self._pending_bytes = 0
-        self._commands = 0
-        # The rate limits that hold the client back. Each returns, for a time of the monotonic
-        # clock, how many seconds it goes on to do so.
-        self._throttles: dict[Callable[[float], float], None] = {}
-        self._unthrottle: asyncio.TimerHandle | None = None
+    transport: asyncio.Transport
+    buffer: PublishBuffer
+    clock: Clock
+    config: SessionConfig
+    is_reading_paused: bool = False
+    # The transport's write buffer is above its high mark: the client does not take what it is sent.
+    is_client_slow: bool = False
+    _is_closed: bool = field(default=False, init=False)
+    # Of this connection: bytes published and not yet durable, and commands in progress.
+    _pending_bytes: int = field(default=0, init=False)
+    _commands: int = field(default=0, init=False)
+    # The rate limits that hold the client back. Each returns, for a time of the monotonic clock,
+    # how many seconds it goes on to do so.
+    _throttles: dict[Callable[[float], float], None] = field(default_factory=dict, init=False)
+    _unthrottle: asyncio.TimerHandle | None = field(default=None, init=False)
 
     def published(self, size_bytes: int) -> None:
         """Count ``size_bytes`` that were taken from this client and are not durable yet.
@@ -63,16 +56,16 @@ class BackPressure:
         calls ``review`` once it has handled the whole read.
         """
         self._pending_bytes += size_bytes
-        self._buffer.pending_bytes += size_bytes
+        self.buffer.pending_bytes += size_bytes
 
     def confirmed(self, size_bytes: int) -> None:
         """Count off ``size_bytes`` that are durable now, or given up."""
         self._pending_bytes -= size_bytes
-        buffer = self._buffer
+        buffer = self.buffer
         buffer.pending_bytes -= size_bytes
         # Reading goes on once the common buffer is half empty, and not before that. All paused
         # connections are reviewed then: those without pending bytes get no other wake-up.
-        if buffer.paused and buffer.pending_bytes <= self._config.publish_buffer_bytes_max // 2:
+        if buffer.paused and buffer.pending_bytes <= self.config.publish_buffer_bytes_max // 2:
             for paused in list(buffer.paused):
                 paused.review()
 
@@ -86,11 +79,6 @@ class BackPressure:
         if self.is_reading_paused:
             self.review()
 
-    def slow(self, *, is_slow: bool) -> None:
-        """Note that the client stopped taking what it is sent, or takes it again."""
-        self.is_client_slow = is_slow
-        self.review()
-
     def throttle(self, wait_s: Callable[[float], float]) -> None:
         """Do not read the client for as long as ``wait_s`` says.
 
@@ -103,13 +91,14 @@ class BackPressure:
 
     def _review_throttles(self) -> None:
         """Drop the rate limits that are over; ask the others again later."""
-        now_s = self._clock.monotonic()
+        now_s = self.clock.monotonic()
         waits_s = {each: each(now_s) for each in self._throttles}
         self._throttles = {each: None for each, wait_s in waits_s.items() if wait_s > 0}
         self._unthrottle = None
         if self._throttles and not self._is_closed:
             delay_s = min(max(waits_s.values()), THROTTLE_REVIEW_S)
-            self._unthrottle = self._loop.call_later(delay_s, self._review_throttles)
+            loop = asyncio.get_running_loop()
+            self._unthrottle = loop.call_later(delay_s, self._review_throttles)
         self.review()
 
     def review(self) -> None:
@@ -120,7 +109,7 @@ class BackPressure:
         """
         if self._is_closed:
             return
-        buffer, config = self._buffer, self._config
+        buffer, config = self.buffer, self.config
         if not self.is_reading_paused:
             if (
                 self.is_client_slow
@@ -131,7 +120,7 @@ class BackPressure:
             ):
                 self.is_reading_paused = True
                 buffer.paused[self] = None
-                self._transport.pause_reading()
+                self.transport.pause_reading()
         elif (
             not self.is_client_slow
             and not self._throttles
@@ -141,11 +130,11 @@ class BackPressure:
         ):
             self.is_reading_paused = False
             buffer.paused.pop(self, None)
-            self._transport.resume_reading()
+            self.transport.resume_reading()
 
     def close(self) -> None:
         """Read nothing more. Pending bytes are still counted off when they are confirmed."""
         self._is_closed = True
-        self._buffer.paused.pop(self, None)
+        self.buffer.paused.pop(self, None)
         if self._unthrottle is not None:
             self._unthrottle.cancel()

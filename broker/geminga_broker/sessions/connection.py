@@ -42,7 +42,7 @@ class KeepAlive(CommandGroup):
 
     def handle_ping(self, _: Message) -> None:
         """PING."""
-        self._session.send(PONG)
+        self.session.send(PONG)
 
     def handle_pong(self, _: Message) -> None:
         """PONG."""

@@ -97,26 +97,26 @@ class SessionContext:
 COUNTER_PATH = "/counters/producer-name"
 
 
+@dataclass(slots=True, eq=False)
 class ProducerNames:
     """Makes names for producers, unique in the cluster, with one request to ZooKeeper in all."""
 
-    def __init__(self, coordination: Coordination, cluster: str) -> None:
-        self._coordination = coordination
-        self._cluster = cluster
-        # The number of this broker, which the first call of ``next`` asks for.
-        self._instance: int | None = None
-        self._count = -1
-        # Held while the number is asked for: of several first calls, one creates the node.
-        self._asking = asyncio.Lock()
+    coordination: Coordination
+    cluster: str
+    # The number of this broker, which the first call of ``next`` asks for.
+    _instance: int | None = field(default=None, init=False)
+    _count: int = field(default=-1, init=False)
+    # Held while the number is asked for: of several first calls, one creates the node.
+    _asking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def next(self) -> str:
         """A name that no producer of the cluster has."""
         if self._instance is None:
             async with self._asking:
                 if self._instance is None:
-                    path = await self._coordination.create(
+                    path = await self.coordination.create(
                         f"{COUNTER_PATH}/-", ephemeral=True, sequential=True, make_parents=True
                     )
                     self._instance = int(path.rpartition("-")[2])
         self._count += 1
-        return f"{self._cluster}-{self._instance}-{self._count}"
+        return f"{self.cluster}-{self._instance}-{self._count}"

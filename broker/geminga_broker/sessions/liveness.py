@@ -9,42 +9,36 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from geminga_broker.sessions.back_pressure import BackPressure
 from geminga_broker.sessions.outbox import Outbox
 from geminga_protocol.pulsar.commands import PING
 
 
+@dataclass(slots=True, eq=False)
 class Liveness:
-    """Watches one client from the end of its handshake on; ``give_up`` ends the connection."""
+    """Watches one client from the end of its handshake on."""
 
-    def __init__(
-        self,
-        outbox: Outbox,
-        pressure: BackPressure,
-        *,
-        keepalive_s: float,
-        check_s: float,
-        give_up: Callable[[str], None],
-    ) -> None:
-        self._outbox = outbox
-        self._pressure = pressure
-        # Between two PINGs, and how long ``is_alive`` waits for an answer.
-        self._keepalive_s = keepalive_s
-        self._check_s = check_s
-        self._give_up = give_up
-        self._heard_since_ping = True
-        # ``is_alive`` waits for ``_heard``. The flag spares the event its work with every read.
-        self._is_asked = False
-        self._heard = asyncio.Event()
-        # Unsent bytes at the last keep-alive, of a client that does not keep up; 0 of others.
-        self._unsent_bytes = 0
-        self._timer: asyncio.TimerHandle | None = None
+    outbox: Outbox
+    pressure: BackPressure
+    # Between two PINGs, and how long ``is_alive`` waits for an answer.
+    keepalive_s: float
+    check_s: float
+    # Ends the connection, and logs why.
+    give_up: Callable[[str], None]
+    _heard_since_ping: bool = field(default=True, init=False)
+    # ``is_alive`` waits for ``_heard``. The flag spares the event its work with every read.
+    _is_asked: bool = field(default=False, init=False)
+    _heard: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    # Unsent bytes at the last keep-alive, of a client that does not keep up; 0 of others.
+    _unsent_bytes: int = field(default=0, init=False)
+    _timer: asyncio.TimerHandle | None = field(default=None, init=False)
 
     def begin(self) -> None:
         """Send the next PING after one keep-alive interval, and so on from then."""
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._keepalive_s, self._check)
+        self._timer = loop.call_later(self.keepalive_s, self._check)
 
     def heard(self) -> None:
         """Note that something came from the client. HOT: called with every read."""
@@ -70,44 +64,44 @@ class Liveness:
         instead. One that is not read for other reasons counts as alive: its PONG could not be
         heard.
         """
-        if self._outbox.is_closed:
+        if self.outbox.is_closed:
             return False
-        if self._pressure.is_client_slow:
-            unsent_bytes = self._outbox.unsent_bytes()
-            await asyncio.sleep(self._check_s)
+        if self.pressure.is_client_slow:
+            unsent_bytes = self.outbox.unsent_bytes()
+            await asyncio.sleep(self.check_s)
             # The client may have caught up while this waited.
-            if self._is_behind() and self._outbox.unsent_bytes() >= unsent_bytes:
-                self._give_up("no sign of life")
-        elif not self._pressure.is_reading_paused:
+            if self._is_behind() and self.outbox.unsent_bytes() >= unsent_bytes:
+                self.give_up("no sign of life")
+        elif not self.pressure.is_reading_paused:
             self._is_asked = True
             self._heard.clear()
-            self._outbox.send(PING)
+            self.outbox.send(PING)
             try:
-                async with asyncio.timeout(self._check_s):
+                async with asyncio.timeout(self.check_s):
                     await self._heard.wait()
             except TimeoutError:
-                self._give_up("no sign of life")
-        return not self._outbox.is_closed
+                self.give_up("no sign of life")
+        return not self.outbox.is_closed
 
     def _is_behind(self) -> bool:
         """Whether the client is only expected to take what was written: it is slow, or the
         connection is closed and waits for it."""
-        return self._pressure.is_client_slow or self._outbox.is_closed
+        return self.pressure.is_client_slow or self.outbox.is_closed
 
     def _check(self) -> None:
         """At each keep-alive interval: give up on a client that was not heard since the last one,
         or, if it is not read for its own slowness, took nothing; send a PING to others."""
-        unsent_bytes = self._outbox.unsent_bytes() if self._is_behind() else 0
+        unsent_bytes = self.outbox.unsent_bytes() if self._is_behind() else 0
         if unsent_bytes:
             # It had unsent bytes a whole interval ago, and took none of them.
             is_dead = unsent_bytes >= self._unsent_bytes > 0
         else:
             # What it may have said since is not read while reading is paused.
-            is_dead = not self._heard_since_ping and not self._pressure.is_reading_paused
+            is_dead = not self._heard_since_ping and not self.pressure.is_reading_paused
         self._unsent_bytes = unsent_bytes
         if is_dead:
-            self._give_up("no sign of life")
+            self.give_up("no sign of life")
             return
         self._heard_since_ping = False
-        self._outbox.send(PING)
+        self.outbox.send(PING)
         self.begin()

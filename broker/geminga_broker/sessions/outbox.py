@@ -22,6 +22,8 @@ class Outbox:
         self.frames: list[bytes] = []
         # No frame is written any more; those that still come are dropped.
         self.is_closed = False
+        # How many written bytes the kernel has not taken yet, as the client does not read.
+        self.unsent_bytes = transport.get_write_buffer_size
         self._transport = transport
         self._loop = asyncio.get_running_loop()
         self._delivered_bytes = 0  # of what is in ``frames``
@@ -49,10 +51,6 @@ class Outbox:
         elif not self._is_flush_scheduled:
             self._is_flush_scheduled = True
             self._loop.call_soon(self._flush)
-
-    def unsent_bytes(self) -> int:
-        """How many written bytes the kernel has not taken yet, as the client does not read."""
-        return self._transport.get_write_buffer_size()
 
     def close(self) -> None:
         """Write what is queued, then close the connection; later frames are dropped."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from google.protobuf.message import Message
@@ -30,22 +31,19 @@ _TYPES = {
 }
 
 
+@dataclass(slots=True, eq=False)
 class Requests:
     """The commands of one client that are in progress."""
 
-    def __init__(
-        self, outbox: Outbox, pressure: BackPressure, *, address: str, timeout_s: float
-    ) -> None:
-        self._outbox = outbox
-        self._pressure = pressure
-        self._address = address
-        # How long one command may take, the wait for its predecessor not included.
-        self._timeout_s = timeout_s
-        self._loop = asyncio.get_running_loop()
-        # In the order of starting: a set's order would differ from run to run of a simulation.
-        self._running: dict[asyncio.Task[object], None] = {}
-        # The newest command of each ``after``, which the next one waits for.
-        self._last_of: dict[object, asyncio.Task[object]] = {}
+    outbox: Outbox
+    pressure: BackPressure
+    address: str
+    # How long one command may take, the wait for its predecessor not included.
+    timeout_s: float
+    # In the order of starting: a set's order would differ from run to run of a simulation.
+    _running: dict[asyncio.Task[object], None] = field(default_factory=dict, init=False)
+    # The newest command of each ``after``, which the next one waits for.
+    _last_of: dict[object, asyncio.Task[object]] = field(default_factory=dict, init=False)
 
     def start(
         self, command: Message, work: Coroutine[Any, Any, None], *, after: object = None
@@ -57,12 +55,12 @@ class Requests:
         in which they came, while another's slow topic does not delay them.
         """
         predecessor = self._last_of.get(after) if after is not None else None
-        task = self._loop.create_task(
+        task = asyncio.get_running_loop().create_task(
             self._run(command, work, predecessor),
-            name=f"{self._address} {type(command).__name__}",
+            name=f"{self.address} {type(command).__name__}",
         )
         self._running[task] = None
-        self._pressure.command_started()
+        self.pressure.command_started()
         if after is not None:
             self._last_of[after] = task
 
@@ -72,7 +70,7 @@ class Requests:
             del self._running[task]
             if self._last_of.get(after) is task:
                 del self._last_of[after]
-            self._pressure.command_finished()
+            self.pressure.command_finished()
 
         task.add_done_callback(finished)
 
@@ -86,14 +84,14 @@ class Requests:
             if predecessor is not None:
                 # Unlike ``await predecessor`` this does not raise the predecessor's error here.
                 await asyncio.wait((predecessor,))
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self.timeout_s):
                 await work
         except GemingaError as error:
             self.fail(command, error)
         except TimeoutError:
             self.refuse(command, api.ServiceNotReady, "the broker took too long: try again")
         except Exception:
-            log.exception("request failed", extra={"client": self._address})
+            log.exception("request failed", extra={"client": self.address})
             self.refuse(command, api.UnknownError, "internal error of the broker")
 
     def fail(self, command: Message, error: GemingaError) -> None:
@@ -111,14 +109,14 @@ class Requests:
         getattr(whole, PART_NAMES[number]).CopyFrom(command)
         answer = encode_refusal(whole, error, reason)
         if answer is not None:
-            self._outbox.send(answer)
+            self.outbox.send(answer)
         if isinstance(command, api.CommandSubscribe) and error == api.ServiceNotReady:
             # The official C++ and Python clients (4.2.0) attach a consumer to the connection before
             # they ask for it, and stay attached after this refusal: "already connected", their
             # next attempts end at once, until the subscribe times out. The command by which a
             # broker lets a consumer go detaches it, and it looks its topic up again. Clients that
             # know no such consumer any more ignore the command.
-            self._outbox.send(encode_close_consumer(command.consumer_id))
+            self.outbox.send(encode_close_consumer(command.consumer_id))
 
     def cancel(self) -> None:
         """Cancel all that the client asked for: the connection is over."""

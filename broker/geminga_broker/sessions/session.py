@@ -104,22 +104,21 @@ class Session:
         successor = self.context.topics.successor_of(name)
         if successor is None:
             self.send(close())
-        else:
-            successor.add_done_callback(lambda done: self._close_moved(close, done.result()))
+            return
 
-    def _close_moved(self, close: Callable[..., bytes], owner: Owner | None) -> None:
-        try:
-            there = None if owner is None else owner.at_listener(self.listener)
-        except ListenerMissing:  # the next broker has no address for this client: it looks it up
-            there = None
-        if there is None:
-            self.send(close())
-        else:
-            self.send(
-                close(
-                    broker_url=there.broker_url or None, broker_url_tls=there.broker_url_tls or None
-                )
-            )
+        def moved(done: asyncio.Future[Owner | None]) -> None:
+            owner = done.result()
+            try:
+                there = None if owner is None else owner.at_listener(self.listener)
+            except ListenerMissing:
+                there = None  # the next broker has no address for this client: it looks it up
+            urls: dict[str, str | None] = {}
+            if there is not None:
+                urls["broker_url"] = there.broker_url or None
+                urls["broker_url_tls"] = there.broker_url_tls or None
+            self.send(close(**urls))
+
+        successor.add_done_callback(moved)
 
     def pause_writing(self) -> None:
         """Send consumers nothing for now: the client reads more slowly than the broker writes.
@@ -127,13 +126,15 @@ class Session:
         Its commands are not read either, for their answers would only queue up.
         """
         self.is_writable = False
-        self._pressure.slow(is_slow=True)
+        self._pressure.is_client_slow = True
+        self._pressure.review()
 
     def resume_writing(self) -> None:
         """Serve the client as before: it caught up."""
         self.is_writable = self.state is not State.CLOSED
         self.liveness.caught_up()
-        self._pressure.slow(is_slow=False)
+        self._pressure.is_client_slow = False
+        self._pressure.review()
 
     def close(self) -> None:
         """Write what is queued, then close the connection."""

@@ -7,7 +7,8 @@ the stored payload follows unchanged. Nothing here waits.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from enum import Enum, auto
+from typing import NamedTuple
 
 from geminga_broker.client_session import ClientSession
 from geminga_broker.managed_ledger.acknowledgement.acknowledged import Acknowledged, bits_set
@@ -30,24 +31,31 @@ PERMITS_MAX = 2**31 - 1
 DELIVERY_BYTES_MAX = 1024 * 1024
 
 
-class ConsumerListener(Protocol):
-    """What a consumer tells its client besides messages; ``sessions`` implements it."""
+class ConsumerEvent(Enum):
+    """What a consumer tells its client besides messages."""
 
-    def active_changed(self, consumer: Consumer, *, is_active: bool) -> None:
-        """The consumer became the active one of its Failover subscription, or ceased to be it."""
-        ...
+    # It is the active consumer of its Failover subscription, or waits until it is.
+    ACTIVE = auto()
+    INACTIVE = auto()
+    # The topic closed it (a seek, an unload): its client must subscribe again.
+    CLOSED = auto()
+    # The topic is terminated and everything acknowledged: no message will come any more.
+    REACHED_END = auto()
 
-    def closed(self, consumer: Consumer) -> None:
-        """The topic closed the consumer (a seek, an unload): its client must subscribe again."""
-        ...
 
-    def reached_end(self, consumer: Consumer) -> None:
-        """The topic is terminated and everything acknowledged: no message will come any more."""
-        ...
+class Sent(NamedTuple):
+    """What the consumers of one subscription were sent since its topic was loaded."""
+
+    messages: int = 0
+    size_bytes: int = 0
+    # Entries sent, or skipped because they were acknowledged; 0 without a log.
+    entries: int = 0
+    # Entries read from bookies for that.
+    entries_fetched: int = 0
 
 
 class Consumer:
-    """A connected consumer."""
+    """A connected consumer. ``tell`` is called with it and what its client must know."""
 
     def __init__(
         self,
@@ -55,11 +63,11 @@ class Consumer:
         request: SubscribeRequest,
         *,
         clock: Clock,
-        listener: ConsumerListener,
+        tell: Callable[[Consumer, ConsumerEvent], None],
     ) -> None:
         consumer_id, partition = request.consumer.consumer_id, request.partition
         self.session = session
-        self.listener = listener
+        self.tell = tell
         self.consumer_id = consumer_id
         self.name = request.consumer.name
         self.priority = request.priority
@@ -82,7 +90,8 @@ class Consumer:
         self.pending: dict[EntryId, int] = {}
         self.unacknowledged = 0
         self.is_blocked_on_unacknowledged = False
-        self._unacknowledged_max = NO_LIMIT
+        # So many unacknowledged messages block the consumer.
+        self.unacknowledged_max = NO_LIMIT
         self._clock = clock
         self._encoder = MessageEncoder(consumer_id, partition)
         self._encoder_in_order = self._encoder
@@ -105,7 +114,7 @@ class Consumer:
         """Tell the client once that no message will come any more."""
         if not self._is_end_told:
             self._is_end_told = True
-            self.listener.reached_end(self)
+            self.tell(self, ConsumerEvent.REACHED_END)
 
     def begin_epoch(self, epoch: int) -> None:
         """Send ``epoch`` with messages that are delivered in order from now on.
@@ -123,13 +132,6 @@ class Consumer:
         return (
             self.permits > 0 and self.session.is_writable and not self.is_blocked_on_unacknowledged
         )
-
-    @property
-    def room(self) -> int:
-        """How many messages may be sent now."""
-        if not self.can_take:
-            return 0
-        return min(self.permits, self._unacknowledged_max - self.unacknowledged)
 
     # Sending
 
@@ -220,7 +222,7 @@ class Consumer:
         # The usual case: no batch is acknowledged in part, no entry was given back.
         is_plain = not acknowledged.partial_entries and not redeliveries
         # Permits and limits are checked against the messages sent so far: a batch may exceed them.
-        sent_max = min(messages_max, self.permits, self._unacknowledged_max - self.unacknowledged)
+        sent_max = min(messages_max, self.permits, self.unacknowledged_max - self.unacknowledged)
         used = sent = size_bytes = 0
         for entry_id, payload, messages in run:
             if sent >= sent_max or not messages or size_bytes > DELIVERY_BYTES_MAX:
@@ -245,7 +247,7 @@ class Consumer:
         # Counters once for the run, not for each message.
         self.permits -= sent
         self.unacknowledged += sent
-        if self.unacknowledged >= self._unacknowledged_max:
+        if self.unacknowledged >= self.unacknowledged_max:
             self.is_blocked_on_unacknowledged = True
         if sent:
             self._count_sent(used, sent, size_bytes)
@@ -307,16 +309,16 @@ class Consumer:
 
     def limit_unacknowledged(self, messages_max: int) -> None:
         """Block the consumer once it holds ``messages_max`` messages; 0 for no limit."""
-        self._unacknowledged_max = messages_max or NO_LIMIT
+        self.unacknowledged_max = messages_max or NO_LIMIT
         if self.is_blocked_on_unacknowledged:
             self.unblock()
-        elif self.unacknowledged >= self._unacknowledged_max:
+        elif self.unacknowledged >= self.unacknowledged_max:
             self.is_blocked_on_unacknowledged = True
 
     def unblock(self) -> bool:
         """Unblock the consumer if it holds at most half of its limit; False while it stays
         blocked."""
         # Half, as upstream: going on after each acknowledgement would send message by message.
-        if self.unacknowledged <= self._unacknowledged_max // 2:
+        if self.unacknowledged <= self.unacknowledged_max // 2:
             self.is_blocked_on_unacknowledged = False
         return not self.is_blocked_on_unacknowledged

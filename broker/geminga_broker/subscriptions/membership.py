@@ -10,21 +10,25 @@ from collections.abc import Sequence
 from typing import Protocol
 from weakref import proxy
 
-from geminga_broker.errors import ConsumerBusy
+from geminga_broker.errors import ConsumerBusy, ConsumerNotAssigned
 from geminga_broker.policies.dispatch import COUNT_ALL, Counting
 from geminga_broker.policies.unacknowledged import NO_LIMITS, UnacknowledgedLimits
-from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.consumer import Consumer, ConsumerEvent, Sent
 from geminga_broker.subscriptions.decisions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_broker.subscriptions.dispatch.dispatch_throttle import Stalls
-from geminga_broker.subscriptions.dispatch.dispatcher import Dispatcher
+from geminga_broker.subscriptions.dispatch.key_shared_dispatcher import KeySharedDispatcher
 from geminga_broker.subscriptions.dispatch.rate_limiter import RateLimiter
+from geminga_broker.subscriptions.dispatch.single_dispatcher import SingleDispatcher
+from geminga_broker.subscriptions.dispatch.tracking_dispatcher import TrackingDispatcher
 from geminga_protocol.pulsar.enums import SubscriptionType
+
+AnyDispatcher = SingleDispatcher | TrackingDispatcher
 
 
 class DispatcherFactory(Protocol):
     """What the members of a subscription ask of it."""
 
-    def new_dispatcher(self, kind: SubscriptionType, key_shared: KeySharedPolicy) -> Dispatcher:
+    def new_dispatcher(self, kind: SubscriptionType, key_shared: KeySharedPolicy) -> AnyDispatcher:
         """A dispatcher without consumers for the type ``kind``."""
         ...
 
@@ -37,27 +41,33 @@ class Membership:
     """
 
     __slots__ = (
-        "_bytes_out_before",
+        "_bytes_before",
         "_counting",
-        "_entries_fetched_before",
-        "_entries_sent_before",
+        "_entries_before",
+        "_fetched_before",
         "_limiters",
         "_limits",
-        "_messages_out_before",
+        "_messages_before",
         "_subscription",
+        "consumers",
         "dispatcher",
         "key_shared",
         "stalls",
+        "tracker",
         "type",
     )
 
     def __init__(self, subscription: DispatcherFactory) -> None:
+        # Connected consumers. The dispatcher adds and removes them: it knows their order.
+        self.consumers: list[Consumer] = []
         # The type of the consumers, connected or last; None before the first one.
         self.type: SubscriptionType | None = None
         # How keys are shared, if the type is Key_Shared.
         self.key_shared = AUTO_SPLIT
         # None before the first consumer, and when nothing of the last one matters any more.
-        self.dispatcher: Dispatcher | None = None
+        self.dispatcher: AnyDispatcher | None = None
+        # The same one, if it tracks single entries.
+        self.tracker: TrackingDispatcher | None = None
         # Weak, so that the subscription is freed without the cycle collector.
         self._subscription: DispatcherFactory = proxy(subscription)
         # What the next dispatcher is given, too.
@@ -67,25 +77,21 @@ class Membership:
         self._counting = COUNT_ALL
         # How often these limiters held the subscription back; None if there never were any.
         self.stalls: Stalls | None = None
-        # Sums over consumers and dispatchers that have left, since the topic was loaded.
-        self._messages_out_before = 0
-        self._bytes_out_before = 0
-        self._entries_sent_before = 0
-        self._entries_fetched_before = 0
-
-    @property
-    def consumers(self) -> list[Consumer]:
-        """Connected consumers."""
-        return self.dispatcher.consumers if self.dispatcher else []
+        # The part of ``sent`` that is of consumers and dispatchers that have left.
+        self._messages_before = self._bytes_before = 0
+        self._entries_before = self._fetched_before = 0
 
     # Coming and going
 
     def in_the_way(self, kind: SubscriptionType, key_shared: KeySharedPolicy) -> Consumer | None:
         """A consumer that must leave before one more of that kind can be added."""
         # A consumer of another type is refused anyway: the present one need not be pinged.
-        if self.type is not kind or self.dispatcher is None:
+        if self.type is not kind:
             return None
-        return self.dispatcher.in_the_way(key_shared)
+        if isinstance(self.dispatcher, KeySharedDispatcher):
+            return self.dispatcher.distribution.keys.holder(key_shared.ranges)
+        is_exclusive = kind is SubscriptionType.EXCLUSIVE
+        return self.consumers[0] if is_exclusive and self.consumers else None
 
     def make_room(self, kind: SubscriptionType, key_shared: KeySharedPolicy = AUTO_SPLIT) -> None:
         """Take the type ``kind``, and check that one more consumer of it may be added.
@@ -108,14 +114,21 @@ class Membership:
                 )
             if kind is SubscriptionType.KEY_SHARED:
                 key_shared.check_alike(self.key_shared)
-        self._ensure_dispatcher().check_room(key_shared)
+        self._ensure_dispatcher()
+        holder = self.in_the_way(kind, key_shared)
+        if holder is not None and kind is SubscriptionType.EXCLUSIVE:
+            raise ConsumerBusy("Exclusive consumer is already connected")
+        if holder is not None:
+            raise ConsumerNotAssigned(f"Range conflict with consumer {holder.name}")
 
-    def _ensure_dispatcher(self) -> Dispatcher:
+    def _ensure_dispatcher(self) -> AnyDispatcher:
         """The dispatcher, made if there is none."""
         if self.dispatcher is None:
             assert self.type is not None
             self.dispatcher = self._subscription.new_dispatcher(self.type, self.key_shared)
-            self.dispatcher.limit(self._limits)
+            if isinstance(self.dispatcher, TrackingDispatcher):
+                self.tracker = self.dispatcher
+                self.tracker.limit(self._limits)
             if self._limiters:
                 self.dispatcher.pass_through(self._limiters, self._counting, self.stalls)
         return self.dispatcher
@@ -123,13 +136,13 @@ class Membership:
     def drop_dispatcher(self) -> None:
         """Keep the counters of the dispatcher, and forget the rest of it."""
         if self.dispatcher is not None:
-            self._entries_sent_before += self.dispatcher.entries_sent
-            self._entries_fetched_before += self.dispatcher.reader.entries_fetched
+            self._entries_before += self.dispatcher.entries_sent
+            self._fetched_before += self.dispatcher.reader.entries_fetched
             self.dispatcher.reader.drop_read_ahead()
             if self._limiters:
                 # Otherwise a rate limiter would still call it.
                 self.dispatcher.pass_through((), self._counting)
-            self.dispatcher = None
+            self.dispatcher = self.tracker = None
 
     def add(self, consumer: Consumer) -> None:
         """Let ``consumer`` take part; ``make_room`` came before."""
@@ -138,12 +151,14 @@ class Membership:
 
     def remove(self, consumer: Consumer) -> None:
         """Remove ``consumer``, if it is still here; what it held goes to the others."""
-        if self.dispatcher is not None and consumer in self.dispatcher.consumers:
+        if self.dispatcher is not None and consumer in self.consumers:
             # Otherwise the subscription's sums would fall when a consumer leaves.
-            self._messages_out_before += consumer.messages_out
-            self._bytes_out_before += consumer.bytes_out
+            self._messages_before += consumer.messages_out
+            self._bytes_before += consumer.bytes_out
             self.dispatcher.remove(consumer)
-            if self.dispatcher.is_forgettable:
+            # One that tracks no entries knows nothing more, unless its reader is at work: the next
+            # consumer begins after the mark-delete position.
+            if self.tracker is None and not self.consumers and self.dispatcher.reader.is_idle:
                 self.drop_dispatcher()
 
     def stop(self) -> None:
@@ -158,15 +173,21 @@ class Membership:
         # First removed, then told: a client that reconnects at once must find room.
         for consumer in list(self.consumers):
             self.remove(consumer)
-            consumer.listener.closed(consumer)
+            consumer.tell(consumer, ConsumerEvent.CLOSED)
+
+    def tell_end(self) -> None:
+        """Tell consumers of a terminated topic, once each, that they have everything, if the
+        backlog is empty."""
+        if self.dispatcher is not None:
+            self.dispatcher.tell_end()
 
     # Limits
 
     def limit(self, limits: UnacknowledgedLimits) -> None:
         """Apply ``limits`` to the messages that consumers hold unacknowledged."""
         self._limits = limits
-        if self.dispatcher is not None:
-            self.dispatcher.limit(limits)
+        if self.tracker is not None:
+            self.tracker.limit(limits)
 
     def pass_through(self, limiters: Sequence[RateLimiter], counting: Counting) -> None:
         """Dispatch through ``limiters`` from now on; freely if there are none."""
@@ -176,25 +197,14 @@ class Membership:
         if self.dispatcher is not None:
             self.dispatcher.pass_through(limiters, counting, self.stalls)
 
-    # Counters, since the topic was loaded
+    # Counters
 
-    @property
-    def messages_out(self) -> int:
-        """Messages sent."""
-        return self._messages_out_before + sum(each.messages_out for each in self.consumers)
-
-    @property
-    def bytes_out(self) -> int:
-        """Bytes sent."""
-        return self._bytes_out_before + sum(each.bytes_out for each in self.consumers)
-
-    @property
-    def entries_sent(self) -> int:
-        """Entries sent, or skipped because they were acknowledged."""
-        return self._entries_sent_before + (self.dispatcher.entries_sent if self.dispatcher else 0)
-
-    @property
-    def entries_fetched(self) -> int:
-        """Entries read from bookies."""
-        present = self.dispatcher.reader.entries_fetched if self.dispatcher else 0
-        return self._entries_fetched_before + present
+    def sent(self) -> Sent:
+        """What was sent since the topic was loaded, also to consumers that have left."""
+        dispatcher = self.dispatcher
+        return Sent(
+            self._messages_before + sum(each.messages_out for each in self.consumers),
+            self._bytes_before + sum(each.bytes_out for each in self.consumers),
+            self._entries_before + (dispatcher.entries_sent if dispatcher else 0),
+            self._fetched_before + (dispatcher.reader.entries_fetched if dispatcher else 0),
+        )

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from geminga_broker.errors import ConsumerBusy, NotAllowed
+from geminga_broker.errors import ConsumerBusy, ConsumerNotAssigned
 from geminga_broker.managed_ledger.cursors.cursor import OnDurable
 from geminga_broker.managed_ledger.positions import AckedEntry, EntryId, Position
 from geminga_broker.managed_ledger.reading.payloads import message_count
-from geminga_broker.subscriptions.consumer import PERMITS_MAX, Consumer
+from geminga_broker.subscriptions.consumer import PERMITS_MAX, Consumer, ConsumerEvent, Sent
 from geminga_broker.subscriptions.decisions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_broker.subscriptions.distribution.active_consumer import choose_active
 from geminga_broker.subscriptions.distribution.key_shared import new_selector
@@ -24,6 +24,33 @@ from geminga_server.metrics import Meter
 NOWHERE = Position(0, 0)
 
 
+class NothingAcknowledged:
+    """Takes acknowledgements in the place of an ``Acknowledger``. Nothing is stored, so that each
+    succeeds at once."""
+
+    def single(
+        self, consumer: Consumer, entries: Iterable[AckedEntry], on_durable: OnDurable | None
+    ) -> None:
+        """Report success."""
+        del consumer, entries
+        if on_durable is not None:
+            on_durable(None)
+
+    def entries(self, consumer: Consumer, ids: list[EntryId]) -> None:
+        """Do nothing: there is no receipt."""
+
+    def upto(
+        self,
+        consumer: Consumer,
+        position: Position,
+        ack_set: Sequence[int],
+        on_durable: OnDurable | None,
+    ) -> None:
+        """Report success."""
+        del position, ack_set
+        self.single(consumer, (), on_durable)
+
+
 class NonPersistentSubscription:
     """Subscription ``name`` of ``topic``, which exists while consumers are connected.
 
@@ -31,10 +58,7 @@ class NonPersistentSubscription:
     called when the last consumer has left.
     """
 
-    # Constants that stats of all subscriptions show: nothing waits here, and nothing grows old.
-    mark_delete = None
-    backlog_entries = 0
-    expiry_rate = 0.0
+    acknowledger = NothingAcknowledged()
 
     def __init__(
         self,
@@ -51,9 +75,8 @@ class NonPersistentSubscription:
         # Messages whose consumer had no permits.
         self.messages_dropped = 0
         self.drop_meter = Meter(None, 0)
-        # Sums over consumers that have left.
-        self.messages_out_before = 0
-        self.bytes_out_before = 0
+        # The part of ``sent`` that is of consumers that have left.
+        self._sent_before = Sent()
         # Which consumer has which keys, if the type is Key_Shared.
         self.keys = new_selector(AUTO_SPLIT)
         self.key_shared = AUTO_SPLIT
@@ -63,15 +86,13 @@ class NonPersistentSubscription:
         # Counts messages of a Shared subscription, which go to its consumers in turn.
         self._turn = 0
 
-    @property
-    def messages_out(self) -> int:
-        """Messages sent since the subscription was created."""
-        return self.messages_out_before + sum(each.messages_out for each in self.consumers)
-
-    @property
-    def bytes_out(self) -> int:
-        """Bytes sent since the subscription was created."""
-        return self.bytes_out_before + sum(each.bytes_out for each in self.consumers)
+    def sent(self) -> Sent:
+        """What consumers were sent since the subscription was created."""
+        before = self._sent_before
+        return Sent(
+            before.messages + sum(each.messages_out for each in self.consumers),
+            before.size_bytes + sum(each.bytes_out for each in self.consumers),
+        )
 
     # Consumers
 
@@ -88,7 +109,9 @@ class NonPersistentSubscription:
                 key_shared.check_alike(self.key_shared)
             else:
                 self.keys, self.key_shared = new_selector(key_shared), key_shared
-            self.keys.check(key_shared.ranges)
+            holder = self.keys.holder(key_shared.ranges)
+            if holder is not None:
+                raise ConsumerNotAssigned(f"Range conflict with consumer {holder.name}")
         self.type = kind
 
     def connected(self, consumer: Consumer) -> None:
@@ -106,7 +129,8 @@ class NonPersistentSubscription:
             self.active = self.consumers[choose_active(self._topic, self._partition, names)]
         if self.type is SubscriptionType.FAILOVER:
             for each in self.consumers:
-                each.listener.active_changed(each, is_active=each is self.active)
+                is_active = each is self.active
+                each.tell(each, ConsumerEvent.ACTIVE if is_active else ConsumerEvent.INACTIVE)
 
     async def disconnect(self, consumer: Consumer) -> None:
         """Remove ``consumer``; with the last one the subscription ends."""
@@ -114,8 +138,10 @@ class NonPersistentSubscription:
         if consumer in self.consumers:
             self.consumers.remove(consumer)
             self.keys.remove(consumer)
-            self.messages_out_before += consumer.messages_out
-            self.bytes_out_before += consumer.bytes_out
+            before = self._sent_before
+            self._sent_before = Sent(
+                before.messages + consumer.messages_out, before.size_bytes + consumer.bytes_out
+            )
             self._consumers_changed()
         if not self.consumers:
             self._on_deserted(self)
@@ -134,7 +160,7 @@ class NonPersistentSubscription:
         closed, self.consumers, self.active = self.consumers, [], None
         self.keys = new_selector(self.key_shared)
         for consumer in closed:
-            consumer.listener.closed(consumer)
+            consumer.tell(consumer, ConsumerEvent.CLOSED)
 
     # Messages
 
@@ -167,43 +193,5 @@ class NonPersistentSubscription:
     def entries_available(self) -> None:
         """Do nothing: no entry waits."""
 
-    def acknowledge(
-        self, consumer: Consumer, entries: Iterable[AckedEntry], on_durable: OnDurable | None
-    ) -> None:
-        """Report success at once: nothing is stored."""
-        del consumer, entries
-        if on_durable is not None:
-            on_durable(None)
-
-    def acknowledge_entries(self, consumer: Consumer, ids: list[EntryId]) -> None:
-        """Do nothing, as ``acknowledge`` without a receipt."""
-
-    def acknowledge_upto(
-        self,
-        consumer: Consumer,
-        position: Position,
-        ack_set: Sequence[int],
-        on_durable: OnDurable | None,
-    ) -> None:
-        """Report success at once: nothing is stored."""
-        del consumer, position, ack_set
-        if on_durable is not None:
-            on_durable(None)
-
     def redeliver(self, consumer: Consumer, positions: list[Position] | None) -> None:
         """Do nothing: messages that were sent are gone."""
-
-    async def seek(self, position: Position, remaining: Sequence[int] = ()) -> None:
-        """Raise ``NotAllowed``: nothing is stored."""
-        del position, remaining
-        raise NotAllowed("a non-persistent topic keeps no messages to seek to")
-
-    async def seek_time(self, time_ms: int) -> None:
-        """Raise ``NotAllowed``: nothing is stored."""
-        del time_ms
-        raise NotAllowed("a non-persistent topic keeps no messages to seek to")
-
-    async def last_message(self, *, reads_compacted: bool = False) -> tuple[Position, int]:
-        """Raise ``NotAllowed``: nothing is stored."""
-        del reads_compacted
-        raise NotAllowed("a non-persistent topic keeps no last message")

@@ -72,15 +72,8 @@ class RedeliveryCountStore:
         self._cursor.position_properties = renewed
         return True
 
-    def moved(self) -> None:
-        """Drop all counts: the cursor was reset."""
-        # Clearing starts the timer, which is not needed: the counts are refreshed here.
-        self.counts.clear()
-        self.stop()
-        self.refresh()
-
     def finish(self) -> None:
-        """Let the last write have the present counts: the cursor is about to be closed."""
+        """Let the write that is about to come have the present counts, and none by timer."""
         self.stop()
         self.refresh()
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from geminga_broker.errors import ConsumerNotAssigned
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.subscriptions.decisions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
-from geminga_protocol.pulsar.enums import SubscriptionType
+from geminga_protocol.pulsar.enums import KeySharedMode, SubscriptionType
 from geminga_protocol.pulsar.message import NO_CONSUMER_EPOCH
 
 
@@ -55,6 +56,11 @@ class SubscribeRequest:
     takes_any_schema: bool = False
 
     def check(self) -> None:
-        """Raise ``ConsumerNotAssigned`` for what no subscription can give."""
-        if self.type is SubscriptionType.KEY_SHARED:
-            self.key_shared.check()
+        """Raise ``ConsumerNotAssigned`` for ranges of key hashes that no consumer can have."""
+        # Whether other consumers have these ranges already is for the subscription to say.
+        is_key_shared = self.type is SubscriptionType.KEY_SHARED
+        if is_key_shared and self.key_shared.mode is KeySharedMode.STICKY:
+            if not self.key_shared.ranges:
+                raise ConsumerNotAssigned("Ranges for KeyShared policy must not be empty.")
+            if any(start > end for start, end in self.key_shared.ranges):
+                raise ConsumerNotAssigned("Fixed hash range start > end")

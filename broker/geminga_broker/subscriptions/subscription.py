@@ -8,32 +8,33 @@ are needed, because a broker may hold very many subscriptions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from geminga_broker.compaction.compacted_view import CompactedView
 from geminga_broker.delayed.bucket_store import has_buckets
 from geminga_broker.delayed.messages import DelayedMessages
 from geminga_broker.errors import InvalidRequest
-from geminga_broker.managed_ledger.cursors.cursor import Cursor, OnDurable
+from geminga_broker.managed_ledger.cache.read_ahead import ReadAhead
+from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.log_browser import last_message
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
-from geminga_broker.managed_ledger.positions import LATEST, AckedEntry, EntryId, Position
+from geminga_broker.managed_ledger.positions import LATEST, EntryId, Position
 from geminga_broker.policies.delayed import DelayedConfig
 from geminga_broker.policies.expiry import Expiry
-from geminga_broker.subscriptions.consumer import PERMITS_MAX, Consumer
+from geminga_broker.subscriptions.consumer import PERMITS_MAX, Consumer, Sent
 from geminga_broker.subscriptions.cursor_moves.acknowledger import Acknowledger
 from geminga_broker.subscriptions.cursor_moves.cursor_reset import CursorReset
 from geminga_broker.subscriptions.cursor_moves.expiry_monitor import ExpiryMonitor
 from geminga_broker.subscriptions.cursor_moves.message_skipper import MessageSkipper
 from geminga_broker.subscriptions.decisions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_broker.subscriptions.dispatch.compacted_reader import CompactedReader
-from geminga_broker.subscriptions.dispatch.dispatcher import Dispatcher
 from geminga_broker.subscriptions.dispatch.key_shared_dispatcher import KeySharedDispatcher
 from geminga_broker.subscriptions.dispatch.shared_dispatcher import SharedDispatcher
 from geminga_broker.subscriptions.dispatch.single_dispatcher import SingleDispatcher
 from geminga_broker.subscriptions.dispatch.tracking_dispatcher import TrackingDispatcher
-from geminga_broker.subscriptions.membership import Membership
+from geminga_broker.subscriptions.membership import AnyDispatcher, Membership
 from geminga_broker.subscriptions.redelivery_count_store import (
     RedeliveryCountStore,
     has_stored_counts,
@@ -61,121 +62,97 @@ class SubscriptionOwner(Protocol):
         ...
 
 
-class Subscription:
-    """Subscription ``cursor.name`` of ``topic``.
+@dataclass(frozen=True, slots=True)
+class SubscriptionFigures:
+    """What stats show of a subscription besides its cursor and its consumers.
 
-    ``partition`` is the index of the topic, -1 if the topic is not a partition. ``compacted_view``
-    is what consumers with ``readCompacted`` are served from.
+    Counts begin when the topic is loaded; times are Unix times, 0 for never.
     """
 
-    def __init__(
-        self,
-        owner: SubscriptionOwner,
-        topic: str,
-        partition: int,
-        managed_ledger: ManagedLedger,
-        cursor: Cursor,
-        clock: Clock,
-        compacted_view: CompactedView | None = None,
-    ) -> None:
-        self.cursor = cursor
-        self.name = cursor.name
-        # When a consumer last granted permits, Unix time; 0: never since the topic was loaded.
-        self.last_flow_ms = 0
-        self._owner = owner
-        self._managed_ledger = managed_ledger
-        self._clock = clock
-        self._topic = topic
-        self._partition = partition
+    # When a consumer last acknowledged, and when one last granted permits.
+    last_acknowledged_ms: int
+    last_flow_ms: int
+    # Delayed entries, as far as they are indexed, and roughly how much memory the index takes.
+    delayed: int = 0
+    delayed_bytes: int = 0
+    # The buckets of that index, and the entries that are in memory with their delivery times.
+    delayed_buckets: int = 0
+    delayed_loaded: int = 0
+    # Expired entries, when the last ones did, and how many do per second.
+    expired: int = 0
+    last_expired_ms: int = 0
+    expiry_rate: float = 0.0
+
+
+@dataclass(slots=True, weakref_slot=True, eq=False)
+class Subscription:
+    """Subscription ``cursor.name`` of ``topic``."""
+
+    owner: SubscriptionOwner
+    topic: str
+    # The index of the topic; -1 if it is not a partition.
+    partition: int
+    managed_ledger: ManagedLedger
+    cursor: Cursor
+    clock: Clock
+    # What consumers with ``readCompacted`` are served from.
+    compacted_view: CompactedView | None = None
+    name: str = field(init=False)
+    membership: Membership = field(init=False)
+    # Connected consumers: the membership's own list.
+    consumers: list[Consumer] = field(init=False)
+    acknowledger: Acknowledger = field(init=False)
+    _last_flow_ms: int = field(default=0, init=False)
+    _delayed_config: DelayedConfig = field(default_factory=DelayedConfig, init=False)
+    # Each of these is None until it is first used.
+    _compacted: CompactedReader | None = field(default=None, init=False)
+    _delayed: DelayedMessages | None = field(default=None, init=False)
+    _redelivery_counts: RedeliveryCountStore | None = field(default=None, init=False)
+    _skipper: MessageSkipper | None = field(default=None, init=False)
+    _expiry_monitor: ExpiryMonitor | None = field(default=None, init=False)
+    _reset: CursorReset | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.name = self.cursor.name
         self.membership = Membership(self)
-        self._acknowledger = Acknowledger(cursor, self.membership, clock)
-        # Each of these is None until it is first used.
-        self._compacted_view = compacted_view
-        self._compacted: CompactedReader | None = None
-        self._delayed: DelayedMessages | None = None
-        self._delayed_config = DelayedConfig()
-        self._redelivery_counts: RedeliveryCountStore | None = None
-        self._skipper: MessageSkipper | None = None
-        self._expiry_monitor: ExpiryMonitor | None = None
-        self._reset: CursorReset | None = None
+        self.consumers = self.membership.consumers
+        self.acknowledger = Acknowledger(
+            self.cursor, self.membership, self.clock, self.managed_ledger.termination
+        )
 
     # Figures
-
-    @property
-    def mark_delete(self) -> Position:
-        """The last position of the prefix of the log that is acknowledged completely."""
-        return self.cursor.mark_delete
-
-    @property
-    def backlog_entries(self) -> int:
-        """How many entries are still to be acknowledged."""
-        return self.cursor.backlog_entries
 
     @property
     def type(self) -> SubscriptionType | None:
         """The type of the consumers, connected or last; None before the first consumer."""
         return self.membership.type
 
-    @property
-    def dispatcher(self) -> Dispatcher | None:
-        """The dispatcher that serves the consumers; None before the first consumer."""
-        return self.membership.dispatcher
+    def sent(self) -> Sent:
+        """What consumers were sent since the topic was loaded."""
+        return self.membership.sent()
 
-    @property
-    def consumers(self) -> list[Consumer]:
-        """Connected consumers."""
-        return self.membership.consumers
-
-    @property
-    def messages_out(self) -> int:
-        """Messages sent since the topic was loaded."""
-        return self.membership.messages_out
-
-    @property
-    def bytes_out(self) -> int:
-        """Bytes sent since the topic was loaded."""
-        return self.membership.bytes_out
-
-    @property
-    def last_acknowledged_ms(self) -> int:
-        """When a consumer last acknowledged, Unix time; 0: never since the topic was loaded."""
-        return self._acknowledger.last_ms
-
-    @property
-    def delayed_count(self) -> int:
-        """How many entries are delayed, as far as they are indexed."""
-        return 0 if self._delayed is None else self._delayed.figures().count
-
-    @property
-    def delayed_bytes(self) -> int:
-        """Roughly how much memory the index of delayed messages takes."""
-        return 0 if self._delayed is None else self._delayed.figures().size_bytes
-
-    @property
-    def delayed_buckets(self) -> int:
-        """How many buckets the index of delayed messages has."""
-        return 0 if self._delayed is None else self._delayed.figures().buckets
-
-    @property
-    def delayed_loaded(self) -> int:
-        """How many delayed messages are in memory with their delivery times."""
-        return 0 if self._delayed is None else self._delayed.figures().loaded
-
-    @property
-    def expired_count(self) -> int:
-        """How many entries expired since the topic was loaded."""
-        return 0 if self._skipper is None else self._skipper.expired
-
-    @property
-    def last_expired_ms(self) -> int:
-        """When entries last expired, Unix time; 0: never since the topic was loaded."""
-        return 0 if self._skipper is None else self._skipper.last_expired_ms
-
-    @property
-    def expiry_rate(self) -> float:
-        """How many entries expire per second."""
-        meter = None if self._skipper is None else self._skipper.expiry_meter
-        return 0.0 if meter is None else meter.rates[0]
+    def figures(self) -> SubscriptionFigures:
+        """The figures of this moment."""
+        figures = SubscriptionFigures(self.acknowledger.last_ms, self._last_flow_ms)
+        # Most subscriptions have neither of the two parts.
+        if self._delayed is not None:
+            delayed = self._delayed.figures()
+            figures = replace(
+                figures,
+                delayed=delayed.count,
+                delayed_bytes=delayed.size_bytes,
+                delayed_buckets=delayed.buckets,
+                delayed_loaded=delayed.loaded,
+            )
+        skipper = self._skipper
+        if skipper is not None:
+            figures = replace(
+                figures,
+                expired=skipper.expired,
+                last_expired_ms=skipper.last_expired_ms,
+                expiry_rate=0.0 if skipper.expiry_meter is None else skipper.expiry_meter.rates[0],
+            )
+        return figures
 
     def tick(self, now_s: float, period_s: float) -> None:
         """A stats period ended: compute the expiry rate."""
@@ -190,10 +167,10 @@ class Subscription:
         """The index of the delayed messages."""
         if self._delayed is None:
             self._delayed = DelayedMessages(
-                self._managed_ledger,
+                self.managed_ledger,
                 self.cursor,
-                self._clock,
-                topic=self._topic,
+                self.clock,
+                topic=self.topic,
                 wake=self.entries_available,
             )
             self._delayed.apply(self._delayed_config)
@@ -211,7 +188,7 @@ class Subscription:
         """Passes messages that no consumer has acknowledged."""
         if self._skipper is None:
             self._skipper = MessageSkipper(
-                self._managed_ledger, self.cursor, self._clock, self._skipped
+                self.managed_ledger, self.cursor, self.clock, self.skipped
             )
         return self._skipper
 
@@ -221,22 +198,25 @@ class Subscription:
         if self._delayed is not None:
             self._delayed.apply(config)
 
-    def new_dispatcher(self, kind: SubscriptionType, key_shared: KeySharedPolicy) -> Dispatcher:
+    def new_dispatcher(self, kind: SubscriptionType, key_shared: KeySharedPolicy) -> AnyDispatcher:
         """A dispatcher without consumers for the type ``kind``."""
         if not kind.tracks_entries:
             return SingleDispatcher(
-                self._managed_ledger,
+                self.managed_ledger,
                 self.cursor,
-                topic=self._topic,
-                partition=self._partition,
+                self.consumers,
+                topic=self.topic,
+                partition=self.partition,
                 is_exclusive=kind is SubscriptionType.EXCLUSIVE,
-                handover_delay_s=self._owner.failover_delay_s,
+                handover_delay_s=self.owner.failover_delay_s,
             )
         dispatcher: TrackingDispatcher
         if kind is SubscriptionType.SHARED:
-            dispatcher = SharedDispatcher(self._managed_ledger, self.cursor)
+            dispatcher = SharedDispatcher(self.managed_ledger, self.cursor, self.consumers)
         else:
-            dispatcher = KeySharedDispatcher(self._managed_ledger, self.cursor, key_shared)
+            dispatcher = KeySharedDispatcher(
+                self.managed_ledger, self.cursor, self.consumers, key_shared
+            )
         # Only these types delay single messages, and count how often one was given back.
         dispatcher.reader.delayed = self.delayed
         dispatcher.redeliveries = self.redelivery_counts.counts
@@ -269,17 +249,18 @@ class Subscription:
 
     def read_compacted(self, *, first: Position) -> None:
         """Let the admitted consumer read compacted; from ``first`` if nothing is acknowledged."""
-        assert self._compacted_view is not None, "only topics with a log are compacted"
-        assert isinstance(self.dispatcher, SingleDispatcher), "only one consumer reads compacted"
+        assert self.compacted_view is not None, "only topics with a log are compacted"
+        dispatcher = self.membership.dispatcher
+        assert isinstance(dispatcher, SingleDispatcher), "only one consumer reads compacted"
         if self._compacted is None:
             self._compacted = CompactedReader(
-                self._compacted_view,
-                self._managed_ledger.chain,
+                self.compacted_view,
+                first,
+                self.managed_ledger.chain,
                 self.cursor.acknowledged,
-                self._managed_ledger.reader.read_ahead_budget,
-                first=first,
+                ReadAhead(self.managed_ledger.reader.read_ahead_budget),
             )
-        self.dispatcher.compacted = self._compacted
+        dispatcher.compacted = self._compacted
 
     def connected(self, consumer: Consumer) -> None:
         """Let ``consumer`` take part: its client knows that it is subscribed."""
@@ -296,7 +277,7 @@ class Subscription:
         if self.cursor.is_durable or self.consumers:
             return
         if self._reset is None or not self._reset.is_return_awaited:
-            self._owner.subscription_left(self)
+            self.owner.subscription_left(self)
 
     def close_consumers(self) -> None:
         """Tell every consumer to subscribe again."""
@@ -306,16 +287,10 @@ class Subscription:
         """Add ``permits`` messages to what ``consumer`` may be sent."""
         # A client may grant any number: the sum stays a number that stats can show.
         consumer.permits = min(consumer.permits + permits, PERMITS_MAX)
-        consumer.last_flow_ms = self.last_flow_ms = self._clock.wall_ms()
+        consumer.last_flow_ms = self._last_flow_ms = self.clock.wall_ms()
         self.entries_available()
-        if self._managed_ledger.termination.at is not None:
-            self.tell_end()
-
-    def tell_end(self) -> None:
-        """Tell consumers, once each, that they have everything, if the backlog is empty. Called
-        only for a terminated topic."""
-        if self.dispatcher is not None:
-            self.dispatcher.tell_end()
+        if self.managed_ledger.termination.at is not None:
+            self.membership.tell_end()
 
     def entries_available(self) -> None:
         """Dispatch what can be sent now."""
@@ -325,44 +300,16 @@ class Subscription:
 
     def redeliver(self, consumer: Consumer, positions: Sequence[EntryId] | None) -> None:
         """Send again what ``consumer`` holds: ``positions``, or everything for None."""
-        if self.dispatcher is not None:
-            self.dispatcher.redeliver(consumer, positions)
-
-    # Acknowledgements
-
-    def acknowledge(
-        self, consumer: Consumer, entries: Iterable[AckedEntry], on_durable: OnDurable | None
-    ) -> None:
-        """Acknowledge single entries; unknown or already acknowledged ones change nothing."""
-        self._acknowledger.single(consumer, entries, on_durable)
-        if self._managed_ledger.termination.at is not None:
-            self.tell_end()
-
-    def acknowledge_entries(self, consumer: Consumer, ids: list[EntryId]) -> None:
-        """``acknowledge`` for whole entries without a receipt, of which clients send thousands."""
-        self._acknowledger.entries(consumer, ids)
-        if self._managed_ledger.termination.at is not None:
-            self.tell_end()
-
-    def acknowledge_upto(
-        self,
-        consumer: Consumer,
-        position: Position,
-        ack_set: Sequence[int],
-        on_durable: OnDurable | None,
-    ) -> None:
-        """Acknowledge everything before ``position``, and of the entry there the messages whose
-        bits ``ack_set`` lacks (all of them if it is empty)."""
-        self._acknowledger.upto(consumer, position, ack_set, on_durable)
-        if self._managed_ledger.termination.at is not None:
-            self.tell_end()
+        dispatcher = self.membership.dispatcher
+        if dispatcher is not None:
+            dispatcher.redeliver(consumer, positions)
 
     # Moving the cursor
 
     def _cursor_reset(self) -> CursorReset:
         if self._reset is None:
             self._reset = CursorReset(
-                self._managed_ledger,
+                self.managed_ledger,
                 self.cursor,
                 self.membership,
                 on_moved=self.moved,
@@ -395,12 +342,14 @@ class Subscription:
         if self._delayed is not None or has_buckets(self.cursor.properties):
             self.delayed.clear()
         if self._redelivery_counts is not None or has_stored_counts(self.cursor):
-            self.redelivery_counts.moved()
+            self.redelivery_counts.counts.clear()
+            # No write by timer: the reset itself writes the cursor.
+            self.redelivery_counts.finish()
 
     def passed_ledger(self) -> None:
         """The mark-delete position has left a ledger: it may be the last cursor to need it."""
         # Delayed messages and counts of passed entries are dropped here, and not for each entry.
-        self._managed_ledger.trimmer.trim_soon()
+        self.managed_ledger.trimmer.trim_soon()
         if self._delayed is not None:
             self._delayed.passed()
         if self._redelivery_counts is not None or has_stored_counts(self.cursor):
@@ -412,7 +361,7 @@ class Subscription:
             return
         if self._expiry_monitor is None:
             self._expiry_monitor = ExpiryMonitor(
-                self._managed_ledger, self.cursor, self._clock, self.skipping
+                self.managed_ledger, self.cursor, self.clock, self.skipping
             )
         # Only tracking types delay messages. Before the first consumer the type is not known, and
         # a message that expired too early would be lost.
@@ -424,18 +373,20 @@ class Subscription:
 
     def skip_acknowledged(self) -> None:
         """The cursor was moved on without the consumers: send no entry that it has passed."""
-        if self.dispatcher is not None and self.mark_delete[1] >= 0:
-            self.dispatcher.skip_acknowledged()
+        dispatcher = self.membership.dispatcher
+        if dispatcher is not None and self.cursor.mark_delete[1] >= 0:
+            dispatcher.skip_acknowledged()
 
-    def _skipped(self, ids: list[EntryId] | None) -> None:
+    def skipped(self, ids: list[EntryId] | None) -> None:
         """``skipping`` has passed ``ids``, or everything up to the mark-delete position."""
-        if ids is None:
+        tracker = self.membership.tracker
+        if ids is not None and tracker is not None:
+            tracker.skip(ids)
+        else:
             self.skip_acknowledged()
-        elif self.dispatcher is not None:
-            self.dispatcher.skip(ids)
         self.entries_available()
-        if self._managed_ledger.termination.at is not None:
-            self.tell_end()
+        if self.managed_ledger.termination.at is not None:
+            self.membership.tell_end()
 
     async def last_message(self, *, reads_compacted: bool = False) -> tuple[Position, int]:
         """The newest entry, and the index of the last message in it (-1 if it is no batch).
@@ -444,9 +395,9 @@ class Subscription:
         position -1:-1 if none is left.
         """
         # Entries behind the compacted part are not compacted yet: then the log's newest counts.
-        reader = self._managed_ledger.reader
+        reader = self.managed_ledger.reader
         last = reader.readable_upto
-        view = self._compacted_view
+        view = self.compacted_view
         if reads_compacted and view is not None and (last[1] < 0 or view.covers(last)):
             return await view.last_message()
         return await last_message(reader)
@@ -477,7 +428,7 @@ class Subscription:
         """Delete the subscription; only its sole consumer may, unless ``force``."""
         # Early, for a quick answer; ``give_up`` checks again when the topic's lock is held.
         self._check_alone(consumer, force=force)
-        await self._owner.delete_subscription(self, consumer, force=force)
+        await self.owner.delete_subscription(self, consumer, force=force)
 
     def _check_alone(self, consumer: Consumer | None, *, force: bool) -> None:
         if not force and any(each is not consumer for each in self.consumers):

@@ -276,13 +276,14 @@ class Topic(Service):
         period_s = self.meter.elapsed_s(now_s)
         for part in self.parts:
             part.tick(now_s, period_s)
-        publishing, subscribing = self.publishing, self.subscribing
+        publishing = self.publishing
+        sent = [each.sent() for each in self.subscriptions.values()]
         self.meter.tick(
             now_s,
             publishing.messages_in,
             publishing.bytes_in,
-            subscribing.messages_out,
-            subscribing.bytes_out,
+            sum(each.messages for each in sent),
+            sum(each.size_bytes for each in sent),
         )
 
     # What is done to messages

@@ -75,4 +75,5 @@ class TopicSchemas:
         if not is_used and not await self._registry.versions(topic.name):
             await self.admit_producer(schema)
             return
-        await self._registry.check_consumer(topic.name, schema, topic.policies.schemas.strategy)
+        strategy = topic.policies.schemas.strategy
+        await self._registry.check(topic.name, schema, strategy, of_consumer=True)

@@ -113,23 +113,23 @@ PLACES: tuple[tuple[Overflow, type, str, Judge], ...] = (
         Overflow.PUBLISHED,
         BackPressure,
         "review",
-        lambda pressure, *_: pressure._pending_bytes > pressure._config.pending_bytes_max,
+        lambda pressure, *_: pressure._pending_bytes > pressure.config.pending_bytes_max,
     ),
     (
         Overflow.PUBLISHED_BY_ALL,
         BackPressure,
         "review",
         lambda pressure, *_: (
-            pressure._buffer.pending_bytes > pressure._config.publish_buffer_bytes_max
+            pressure.buffer.pending_bytes > pressure.config.publish_buffer_bytes_max
         ),
     ),
     (
         Overflow.COMMANDS,
         BackPressure,
         "review",
-        lambda pressure, *_: pressure._commands > pressure._config.commands_in_progress_max,
+        lambda pressure, *_: pressure._commands > pressure.config.commands_in_progress_max,
     ),
-    (Overflow.SLOW_CLIENT, BackPressure, "slow", lambda pressure, *_: pressure.is_client_slow),
+    (Overflow.SLOW_CLIENT, BackPressure, "review", lambda pressure, *_: pressure.is_client_slow),
     (Overflow.RANGES, Cursor, "state", lambda _, state: bool(state.bits)),
     (
         Overflow.DELAYED,

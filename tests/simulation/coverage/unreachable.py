@@ -155,6 +155,8 @@ UNREACHABLE: dict[str, str] = {
     "geminga_broker.sessions.connection": WIRE,
     "geminga_broker.sessions.commands.consumers:ConsumerCommands._authorized:raise InvalidRequest (2)": AUTH,  # noqa: E501
     "geminga_broker.sessions.commands.consumers:ConsumerCommands.flow": WIRE,
+    "geminga_broker.sessions.commands.consumers:ConsumerCommands.last_message_id:raise NotAllowed": MISUSE,  # noqa: E501
+    "geminga_broker.sessions.commands.consumers:ConsumerCommands.seek:raise NotAllowed": MISUSE,
     "geminga_broker.sessions.commands.handshake": AUTH,
     "geminga_broker.sessions.commands.lookups": LIMITS,
     "geminga_broker.sessions.commands.producers:ProducerCommands._find": WIRE,
@@ -163,12 +165,12 @@ UNREACHABLE: dict[str, str] = {
     "geminga_broker.sessions.commands.producers:ProducerCommands.take_sends": WIRE,
     "geminga_broker.sessions.requests:Requests._run:except Exception": CODE,
     "geminga_broker.sessions.commands.schemas:schema_of": VALUES,
-    "geminga_broker.sessions.session:Session._close_moved": CONFIG,
+    "geminga_broker.sessions.session:Session.send_when_moved": CONFIG,
     "geminga_broker.sessions.commands.topic_listing": VALUES,
     "geminga_broker.subscriptions.distribution.chunk_receivers": WIRE,
-    "geminga_broker.subscriptions.distribution.hash_ranges": MISUSE,
     "geminga_broker.subscriptions.decisions.key_shared_policy": MISUSE,
     "geminga_broker.subscriptions.dispatch.rate_limiter:RateLimiter._call": CODE,
+    "geminga_broker.subscriptions.membership:Membership.make_room:raise ConsumerNotAssigned": MISUSE,  # noqa: E501
     "geminga_broker.subscriptions.non_persistent_subscription": MISUSE,
     "geminga_broker.topic_policies": HTTP,
     "geminga_broker.topics.decisions.consumer_admission:ConsumerAdmission.check": CONFIG,

@@ -22,7 +22,7 @@ from geminga_broker.managed_ledger.termination import Termination
 from geminga_broker.managed_ledger.trimmer import Trimmer
 from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.policies.resolver import PoliciesOf, PolicyResolver, no_policies
-from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.consumer import Consumer, ConsumerEvent
 from geminga_broker.subscriptions.decisions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_broker.subscriptions.subscribe_request import ConsumerIdentity, SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
@@ -208,17 +208,15 @@ class Told:
         self.closures = 0
         self.ends = 0
 
-    def active_changed(self, consumer: Consumer, *, is_active: bool) -> None:
+    def tell(self, consumer: Consumer, event: ConsumerEvent) -> None:
         del consumer
-        self.active.append(is_active)
-
-    def closed(self, consumer: Consumer) -> None:
-        del consumer
-        self.closures += 1
-
-    def reached_end(self, consumer: Consumer) -> None:
-        del consumer
-        self.ends += 1
+        match event:
+            case ConsumerEvent.ACTIVE | ConsumerEvent.INACTIVE:
+                self.active.append(event is ConsumerEvent.ACTIVE)
+            case ConsumerEvent.CLOSED:
+                self.closures += 1
+            case ConsumerEvent.REACHED_END:
+                self.ends += 1
 
 
 def consumer_of(
@@ -239,7 +237,7 @@ def consumer_of(
         consumer=ConsumerIdentity("/127.0.0.1", name, 1),
         priority=priority,
     )
-    return Consumer(session, request, clock=SimulatedClock(), listener=told or Told())
+    return Consumer(session, request, clock=SimulatedClock(), tell=(told or Told()).tell)
 
 
 def producer_of(

@@ -40,15 +40,16 @@ def internal_stats(
 
 
 def _subscription(topic: Topic, subscription: Subscription) -> SubscriptionFacts:
-    log, cursor, dispatcher = topic.managed_ledger, subscription.cursor, subscription.dispatcher
+    log, cursor = topic.managed_ledger, subscription.cursor
+    dispatcher = subscription.membership.dispatcher
     if dispatcher is None or not dispatcher.consumers:
         return _idle(topic, cursor)
     # A subscription that has read everything, and whose consumers take more, waits for the next
     # entry to be published. Where one consumer is active, only its permits count.
-    is_at_end = dispatcher.read_position > log.reader.readable_upto
+    is_at_end = dispatcher.reader.position > log.reader.readable_upto
     takers = dispatcher.consumers if dispatcher.active is None else [dispatcher.active]
     return SubscriptionFacts(
-        cursor_stats(log, cursor, dispatcher.read_position),
+        cursor_stats(log, cursor, dispatcher.reader.position),
         is_active=True,
         is_waiting=is_at_end and any(each.can_take for each in takers),
         is_reading=dispatcher.reader.is_reading,

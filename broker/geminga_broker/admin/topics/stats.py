@@ -199,11 +199,11 @@ def _average(throughput: float, rate: float) -> float:
 def subscription_stats(subscription: TopicSubscription, query: StatsQuery) -> SubscriptionStats:
     """What the subscriptions of all topics have in common."""
     stats = new_subscription_stats()
-    consumers = subscription.consumers
+    consumers, sent = subscription.consumers, subscription.sent()
     # None until the first consumer subscribes after the topic was loaded.
     stats["type"] = subscription.type.label if subscription.type is not None else None
-    stats["msgOutCounter"] = subscription.messages_out
-    stats["bytesOutCounter"] = subscription.bytes_out
+    stats["msgOutCounter"] = sent.messages
+    stats["bytesOutCounter"] = sent.size_bytes
     stats["unackedMessages"] = sum(each.unacknowledged for each in consumers)
     stats["lastConsumedTimestamp"] = max((each.last_sent_ms for each in consumers), default=0)
     if not query.exclude_consumers:
@@ -218,8 +218,8 @@ def subscription_stats(subscription: TopicSubscription, query: StatsQuery) -> Su
 
 def _add_cursor(stats: SubscriptionStats, subscription: Subscription, query: StatsQuery) -> None:
     """Add what only a subscription with a cursor has."""
-    cursor = subscription.cursor
-    dispatcher = subscription.dispatcher
+    cursor, figures = subscription.cursor, subscription.figures()
+    dispatcher = subscription.membership.dispatcher
     if dispatcher is not None and dispatcher.active is not None:
         stats["activeConsumerName"] = dispatcher.active.name
     if dispatcher is not None:
@@ -228,9 +228,9 @@ def _add_cursor(stats: SubscriptionStats, subscription: Subscription, query: Sta
     if isinstance(dispatcher, KeySharedDispatcher):
         add_key_shared(stats, dispatcher.distribution)
     stats["msgBacklog"] = cursor.backlog_entries
-    stats["msgDelayed"] = subscription.delayed_count
+    stats["msgDelayed"] = figures.delayed
     stats["msgBacklogNoDelayed"] = max(0, stats["msgBacklog"] - stats["msgDelayed"])
-    stats["delayedMessageIndexSizeInBytes"] = subscription.delayed_bytes
+    stats["delayedMessageIndexSizeInBytes"] = figures.delayed_bytes
     if query.subscription_backlog_size:
         stats["backlogSize"] = cursor.backlog_bytes
     stats["isDurable"] = stats["durable"] = cursor.is_durable
@@ -243,17 +243,17 @@ def _add_cursor(stats: SubscriptionStats, subscription: Subscription, query: Sta
     stalls = subscription.membership.stalls
     if stalls is not None:  # a dispatch rate has applied since the topic was loaded
         of_broker, of_topic, own = LimitOf.BROKER, LimitOf.TOPIC, LimitOf.SUBSCRIPTION
-        stats["dispatchThrottledMsgEventsByBrokerLimit"] = stalls.by_messages(of_broker)
-        stats["dispatchThrottledBytesEventsByBrokerLimit"] = stalls.by_bytes(of_broker)
-        stats["dispatchThrottledMsgEventsByTopicLimit"] = stalls.by_messages(of_topic)
-        stats["dispatchThrottledBytesEventsByTopicLimit"] = stalls.by_bytes(of_topic)
-        stats["dispatchThrottledMsgEventsBySubscriptionLimit"] = stalls.by_messages(own)
-        stats["dispatchThrottledBytesEventsBySubscriptionLimit"] = stalls.by_bytes(own)
-    stats["totalMsgExpired"] = subscription.expired_count
-    stats["lastExpireTimestamp"] = subscription.last_expired_ms
-    stats["msgRateExpired"] = subscription.expiry_rate
-    stats["lastAckedTimestamp"] = subscription.last_acknowledged_ms
-    stats["lastConsumedFlowTimestamp"] = subscription.last_flow_ms
+        stats["dispatchThrottledMsgEventsByBrokerLimit"] = stalls.by_messages[of_broker]
+        stats["dispatchThrottledBytesEventsByBrokerLimit"] = stalls.by_bytes[of_broker]
+        stats["dispatchThrottledMsgEventsByTopicLimit"] = stalls.by_messages[of_topic]
+        stats["dispatchThrottledBytesEventsByTopicLimit"] = stalls.by_bytes[of_topic]
+        stats["dispatchThrottledMsgEventsBySubscriptionLimit"] = stalls.by_messages[own]
+        stats["dispatchThrottledBytesEventsBySubscriptionLimit"] = stalls.by_bytes[own]
+    stats["totalMsgExpired"] = figures.expired
+    stats["lastExpireTimestamp"] = figures.last_expired_ms
+    stats["msgRateExpired"] = figures.expiry_rate
+    stats["lastAckedTimestamp"] = figures.last_acknowledged_ms
+    stats["lastConsumedFlowTimestamp"] = figures.last_flow_ms
     stats["lastMarkDeleteAdvancedTimestamp"] = cursor.last_mark_delete_ms
     stats["nonContiguousDeletedMessagesRanges"] = sum(1 for _ in cursor.acknowledged.ranges())
 
@@ -267,16 +267,19 @@ def add_key_shared(stats: SubscriptionStats, distribution: KeySharedDistribution
     """
     stats["keySharedMode"] = distribution.policy.mode.name
     stats["allowOutOfOrderDelivery"] = distribution.policy.allows_out_of_order
+    drained = distribution.draining.drained_total
     for consumer in distribution.consumers:
-        draining = distribution.draining_of(consumer)
+        draining = distribution.draining.of(consumer)
         stats["drainingHashesCount"] += len(draining)
-        stats["drainingHashesClearedTotal"] += distribution.drained_total(consumer)
+        stats["drainingHashesClearedTotal"] += drained.get(consumer, 0)
         stats["drainingHashesUnackedMessages"] += sum(each.entries for each in draining.values())
     for consumer, of_consumer in zip(distribution.consumers, stats["consumers"], strict=False):
-        draining = distribution.draining_of(consumer)
-        of_consumer["keyHashRangeArrays"] = distribution.ranges_of(consumer)
+        draining = distribution.draining.of(consumer)
+        of_consumer["keyHashRangeArrays"] = distribution.keys.ranges_of(consumer)
         of_consumer["drainingHashesCount"] = len(draining)
-        of_consumer["drainingHashesClearedTotal"] = distribution.drained_total(consumer)
+        of_consumer["drainingHashesClearedTotal"] = distribution.draining.drained_total.get(
+            consumer, 0
+        )
         of_consumer["drainingHashesUnackedMessages"] = sum(
             each.entries for each in draining.values()
         )
@@ -326,13 +329,13 @@ async def add_earliest(stats: TopicStats, topic: Topic) -> None:
     for name, of_subscription in stats["subscriptions"].items():
         # It may have been deleted, or have caught up, while another one was read.
         subscription = stored.get(name)
-        if subscription is None or not subscription.backlog_entries:
+        if subscription is None or not subscription.cursor.backlog_entries:
             of_subscription["earliestMsgPublishTimeInBacklog"] = NO_BACKLOG
             continue
         if subscription.cursor.is_durable:
-            marks.append(subscription.mark_delete)
+            marks.append(subscription.cursor.mark_delete)
         of_subscription["earliestMsgPublishTimeInBacklog"] = await _published_after(
-            topic.managed_ledger.reader, subscription.mark_delete
+            topic.managed_ledger.reader, subscription.cursor.mark_delete
         )
     if marks:
         stats["earliestMsgPublishTimeInBacklogs"] = await _published_after(

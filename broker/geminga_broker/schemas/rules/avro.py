@@ -8,7 +8,7 @@ their depth and the work that they cause are bounded.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,12 +97,12 @@ def parse_avro(definition: bytes) -> AvroType:
     return _Parser().type(described, namespace="", depth=0)
 
 
+@dataclass(slots=True, eq=False)
 class _Parser:
     """Parses one definition."""
 
-    def __init__(self) -> None:
-        # Types by full name: from its declaration on, a name stands for its type.
-        self._named: dict[str, AvroType] = {}
+    # Types by full name: from its declaration on, a name stands for its type.
+    _named: dict[str, AvroType] = field(default_factory=dict[str, AvroType], init=False)
 
     def type(self, described: object, namespace: str, depth: int) -> AvroType:
         """Parse a type that lies in ``namespace``, within ``depth`` others."""
@@ -289,6 +289,18 @@ def _form(kind: AvroType, seen: set[str]) -> object:
 
 def invalid_default(schema: AvroType) -> str:
     """The first default of a field that is not a value of its type; "" if there is none."""
+    for kind in all_types(schema):
+        for each in kind.fields.values():
+            if each.default is not NO_DEFAULT and not fits(each.default, each.type):
+                return (
+                    f"invalid default for field {kind.name}.{each.name}: "
+                    f"{_shown(each.default)} is not a {each.type}"
+                )
+    return ""
+
+
+def all_types(schema: AvroType) -> Iterator[AvroType]:
+    """Yield ``schema`` and every type within it, each once."""
     # Without recursion: the tree may have cycles, and be deep.
     seen: set[int] = set()
     waiting = [schema]
@@ -297,16 +309,10 @@ def invalid_default(schema: AvroType) -> str:
         if id(kind) in seen:
             continue
         seen.add(id(kind))
-        for each in kind.fields.values():
-            if each.default is not NO_DEFAULT and not fits(each.default, each.type):
-                return (
-                    f"invalid default for field {kind.name}.{each.name}: "
-                    f"{_shown(each.default)} is not a {each.type}"
-                )
-            waiting.append(each.type)
+        yield kind
+        waiting += (each.type for each in kind.fields.values())
         waiting += kind.branches
         waiting += [] if kind.inner is None else [kind.inner]
-    return ""
 
 
 def fits(default: object, kind: AvroType) -> bool:

@@ -57,7 +57,9 @@ def version_of(versions: Sequence[Version], schema: Schema) -> int | None:
         return next(same, None)
     own = parse_avro(schema.definition)
     if problem := invalid_default(own):
-        raise InvalidSchema(f"Invalid schema definition data for {schema.label} schema: {problem}")
+        raise InvalidSchema(
+            f"Invalid schema definition data for {schema.type.name} schema: {problem}"
+        )
     # The same bytes are the usual case, and spare the parsing of the other version.
     for each in versions:
         if each.schema.type is not schema.type:
@@ -91,8 +93,8 @@ def check_following(versions: Sequence[Version], schema: Schema, strategy: Schem
     for each in compared:
         if each.schema.type is not schema.type:
             raise IncompatibleSchema(
-                f"Incompatible schema: exists schema type {each.schema.label}, "
-                f"new schema type {schema.label}"
+                f"Incompatible schema: exists schema type {each.schema.type.name}, "
+                f"new schema type {schema.type.name}"
             )
     try:
         for each in reversed(compared):
@@ -110,7 +112,7 @@ def check_consumer(versions: Sequence[Version], schema: Schema, strategy: Schema
         # The topic is in use: in an unused topic, the consumer's schema becomes the first version.
         raise IncompatibleSchema(
             "Failed to add schema to an active topic with empty(BYTES) schema: new schema type "
-            f"{schema.label}"
+            f"{schema.type.name}"
         )
     if strategy in _CONSUMERS_READ_NEWEST:
         check_following(versions, schema, SchemaStrategy.BACKWARD)
@@ -132,8 +134,8 @@ def _check_pair(present: Version, schema: Schema, strategy: SchemaStrategy) -> N
                 if old_half.type is not new_half.type:
                     _refuse(
                         strategy,
-                        f"the {name} of version {present.number} is {old_half.label}, "
-                        f"the new one's {new_half.label}",
+                        f"the {name} of version {present.number} is {old_half.type.name}, "
+                        f"the new one's {new_half.type.name}",
                     )
                 try:
                     _check_pair(Version(present.number, old_half), new_half, strategy)

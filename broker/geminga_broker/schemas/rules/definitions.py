@@ -41,11 +41,6 @@ class Schema:
     definition: bytes = b""
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    @property
-    def label(self) -> str:
-        """The name of its type in upstream's error texts."""
-        return self.type.name
-
 
 def check_definition(schema: Schema, *, depth: int = 0) -> None:
     """Raise ``InvalidSchema`` unless the definition is valid for the schema's type."""
@@ -56,10 +51,10 @@ def check_definition(schema: Schema, *, depth: int = 0) -> None:
     try:
         _check(schema, depth)
     except InvalidSchema as error:
-        words = f"Invalid schema definition data for {schema.label} schema: {error}"
+        words = f"Invalid schema definition data for {schema.type.name} schema: {error}"
         raise InvalidSchema(words) from None
     except RecursionError:
-        raise InvalidSchema(f"the {schema.label} schema is nested too deep") from None
+        raise InvalidSchema(f"the {schema.type.name} schema is nested too deep") from None
 
 
 def _check(schema: Schema, depth: int) -> None:

@@ -11,8 +11,10 @@ whose ``SchemaValidator`` Pulsar's brokers use. It differs from the specificatio
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from geminga_broker.schemas.errors import InvalidSchema
-from geminga_broker.schemas.rules.avro import NO_DEFAULT, AvroType, fits
+from geminga_broker.schemas.rules.avro import NO_DEFAULT, AvroType, all_types, fits
 
 # Pairs of types that are compared, which takes some milliseconds. Usual schemas have hundreds;
 # unions of thousands of records can only be meant to keep the broker busy.
@@ -39,39 +41,30 @@ def reading_problem(reader: AvroType, writer: AvroType) -> str:
 
     Raises ``InvalidSchema`` for schemas that would take too long to compare.
     """
-    return _Resolution(reader).problem(reader, writer, "")
+    resolution = _Resolution()
+    for kind in all_types(reader):
+        for alias in kind.aliases:
+            resolution.names[alias] = kind.name
+        for each in kind.fields.values():
+            for alias in each.aliases:
+                resolution.field_names.setdefault(kind.name, {})[alias] = each.name
+    return resolution.problem(reader, writer, "")
 
 
+@dataclass(slots=True, eq=False)
 class _Resolution:
     """Compares one writer with one reader."""
 
-    def __init__(self, reader: AvroType) -> None:
-        # The reader's aliases give types and fields of the writer new names: by old name, and by
-        # record and old name.
-        self._names: dict[str, str] = {}
-        self._field_names: dict[str, dict[str, str]] = {}
-        # Problems of pairs of records; "" for pairs that fit, or are being compared: a recursive
-        # type meets itself again.
-        self._records: dict[Pair, str] = {}
-        self._outlines: dict[Pair, str] = {}
-        # How many pairs of types were compared.
-        self._steps = 0
-        # All types of the reader, without recursion: the tree may have cycles.
-        seen: set[int] = set()
-        waiting = [reader]
-        while waiting:
-            kind = waiting.pop()
-            if id(kind) in seen:
-                continue
-            seen.add(id(kind))
-            for alias in kind.aliases:
-                self._names[alias] = kind.name
-            for each in kind.fields.values():
-                for alias in each.aliases:
-                    self._field_names.setdefault(kind.name, {})[alias] = each.name
-                waiting.append(each.type)
-            waiting += kind.branches
-            waiting += [] if kind.inner is None else [kind.inner]
+    # The reader's aliases give types and fields of the writer new names: by old name, and by record
+    # and old name.
+    names: dict[str, str] = field(default_factory=dict[str, str])
+    field_names: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    # Problems of pairs of records; "" for pairs that fit, or are being compared: a recursive type
+    # meets itself again.
+    _records: dict[Pair, str] = field(default_factory=dict[Pair, str], init=False)
+    _outlines: dict[Pair, str] = field(default_factory=dict[Pair, str], init=False)
+    # How many pairs of types were compared.
+    _steps: int = field(default=0, init=False)
 
     def _step(self) -> None:
         """Count one pair of types; the work on definitions of clients is bounded."""
@@ -83,11 +76,11 @@ class _Resolution:
 
     def _name(self, writer: AvroType) -> str:
         """The name by which the reader knows a writer's type."""
-        return self._names.get(writer.name, writer.name)
+        return self.names.get(writer.name, writer.name)
 
     def _fields(self, writer: AvroType) -> dict[str, AvroType]:
         """The types of the writer's fields, by the names by which the reader knows them."""
-        renamed = self._field_names.get(self._name(writer), {})
+        renamed = self.field_names.get(self._name(writer), {})
         return {renamed.get(name, name): each.type for name, each in writer.fields.items()}
 
     def problem(self, reader: AvroType, writer: AvroType, where: str) -> str:
@@ -162,13 +155,13 @@ class _Resolution:
             for name, own in reader.fields.items():
                 if name in written:
                     continue
-                field = f"field {_inside(where, reader, name)}"
+                which = f"field {_inside(where, reader, name)}"
                 if own.default is NO_DEFAULT:
-                    self._outlines[pair] = f"{field} is read, is not written, and has no default"
+                    self._outlines[pair] = f"{which} is read, is not written, and has no default"
                     break
                 if not fits(own.default, own.type):
                     self._outlines[pair] = (
-                        f"{field} is not written, and its default is no {own.type}"
+                        f"{which} is not written, and its default is no {own.type}"
                     )
                     break
         return self._outlines[pair]

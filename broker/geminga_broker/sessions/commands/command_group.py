@@ -7,6 +7,7 @@ also named in ``GROUPS`` of ``connection``.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from google.protobuf.message import Message
@@ -20,6 +21,7 @@ Handler = Callable[[Any, Any], None]
 Handlers = Mapping[int, Handler]
 
 
+@dataclass(slots=True, eq=False)
 class CommandGroup:
     """Handles some commands of one session, and keeps what they are about."""
 
@@ -27,8 +29,7 @@ class CommandGroup:
     # which nothing happens, and bound methods would cost each of them some kilobytes.
     handlers: ClassVar[Handlers] = {}
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    session: Session
 
     def resumed(self) -> None:
         """The client takes again what it is sent."""
@@ -48,6 +49,6 @@ def as_task(
 
     def handle(group: CommandGroup, command: Message) -> None:
         after = (in_order_of, getattr(command, in_order_of)) if in_order_of else None
-        group._session.start(command, work(group, command), after=after)  # noqa: SLF001 (ours)
+        group.session.start(command, work(group, command), after=after)
 
     return handle

@@ -9,6 +9,7 @@ right to consume that was checked when the consumer subscribed; the others check
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 
@@ -17,10 +18,10 @@ from geminga_broker.errors import ConsumerNotFound, InvalidRequest, NotAllowed
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.sessions.commands.command_group import CommandGroup, Handlers, as_task
 from geminga_broker.sessions.commands.schemas import schema_of
-from geminga_broker.sessions.session import Session
-from geminga_broker.subscriptions.consumer import PERMITS_MAX, Consumer
+from geminga_broker.subscriptions.consumer import PERMITS_MAX, Consumer, ConsumerEvent
 from geminga_broker.subscriptions.decisions.key_shared_policy import KeySharedPolicy
 from geminga_broker.subscriptions.subscribe_request import ConsumerIdentity, SubscribeRequest
+from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.subscriptions.subscription_registry import TopicSubscription
 from geminga_broker.topics.topic_schemas import TopicSchemas
 from geminga_protocol.errors import WireError
@@ -94,19 +95,18 @@ def subscribe_request(
     )
 
 
+@dataclass(slots=True, eq=False)
 class ConsumerCommands(CommandGroup):
-    """Serves the consumers of one connection; they call it as their listener."""
+    """Serves the consumers of one connection."""
 
-    def __init__(self, session: Session) -> None:
-        super().__init__(session)
-        # By the id that the client gave them.
-        self._consumers: dict[int, Connected] = {}
+    # By the id that the client gave them.
+    _consumers: dict[int, Connected] = field(default_factory=dict, init=False)
 
     # SUBSCRIBE
 
     async def subscribe(self, command: api.CommandSubscribe) -> None:
         """SUBSCRIBE; one for a consumer that is connected already succeeds."""
-        session = self._session
+        session = self.session
         context = session.context
         name = TopicName.parse(command.topic)
         resource = Resource.topic(str(name))
@@ -118,7 +118,7 @@ class ConsumerCommands(CommandGroup):
         request = subscribe_request(
             command, host=host_of(session.address), partition=name.partition_index
         )
-        consumer = Consumer(session, request, clock=context.clock, listener=self)
+        consumer = Consumer(session, request, clock=context.clock, tell=self.tell)
         if command.HasField("schema"):
             # Before the subscription knows the consumer: one with an incompatible schema gets no
             # message.
@@ -131,30 +131,26 @@ class ConsumerCommands(CommandGroup):
         session.send(encode_success(command.request_id))
         subscription.connected(consumer)
 
-    # Events of consumers, reported to the client
-
-    def active_changed(self, consumer: Consumer, *, is_active: bool) -> None:
-        """Tell the clients that know the command."""
-        if self._session.protocol_version >= ACTIVE_CHANGE_SINCE:
-            self._session.send(
-                encode_active_consumer_change(consumer.consumer_id, is_active=is_active)
-            )
-
-    def reached_end(self, consumer: Consumer) -> None:
-        """Tell the clients that know the command."""
-        session = self._session
-        if knows_end_of_topic(session.protocol_version, session.client_version):
-            session.send(encode_reached_end_of_topic(consumer.consumer_id))
-
-    def closed(self, consumer: Consumer) -> None:
-        """The topic closed this consumer (a seek, an unload): the client is to subscribe again."""
-        close = partial(encode_close_consumer, consumer.consumer_id)
-        present = self._consumers.get(consumer.consumer_id)
-        if present is None or present[0] is not consumer:
-            self._session.send(close())
-            return
-        del self._consumers[consumer.consumer_id]
-        self._session.send_when_moved(TopicName.parse(present[2].name), close)
+    def tell(self, consumer: Consumer, event: ConsumerEvent) -> None:
+        """Tell the client what happened to its consumer, if it knows the command."""
+        session, consumer_id = self.session, consumer.consumer_id
+        match event:
+            case ConsumerEvent.ACTIVE | ConsumerEvent.INACTIVE:
+                if session.protocol_version >= ACTIVE_CHANGE_SINCE:
+                    is_active = event is ConsumerEvent.ACTIVE
+                    session.send(encode_active_consumer_change(consumer_id, is_active=is_active))
+            case ConsumerEvent.REACHED_END:
+                if knows_end_of_topic(session.protocol_version, session.client_version):
+                    session.send(encode_reached_end_of_topic(consumer_id))
+            case ConsumerEvent.CLOSED:
+                close = partial(encode_close_consumer, consumer_id)
+                present = self._consumers.get(consumer_id)
+                # Its id may stand for another consumer by now.
+                if present is None or present[0] is not consumer:
+                    session.send(close())
+                    return
+                del self._consumers[consumer_id]
+                session.send_when_moved(TopicName.parse(present[2].name), close)
 
     # FLOW, ACK, REDELIVER
 
@@ -178,9 +174,9 @@ class ConsumerCommands(CommandGroup):
         consumer, subscription, _ = connected
         try:
             if not is_cumulative:
-                subscription.acknowledge_entries(consumer, ids)
+                subscription.acknowledger.entries(consumer, ids)
             elif len(ids) == 1:
-                subscription.acknowledge_upto(consumer, Position(*ids[0]), (), None)
+                subscription.acknowledger.upto(consumer, Position(*ids[0]), (), None)
             else:
                 raise InvalidRequest(ONE_MESSAGE)
         except GemingaError as error:
@@ -212,17 +208,17 @@ class ConsumerCommands(CommandGroup):
                 entries = [
                     (each.ledgerId, each.entryId, each.ack_set) for each in command.message_id
                 ]
-                subscription.acknowledge(consumer, entries, on_durable)
+                subscription.acknowledger.single(consumer, entries, on_durable)
             elif len(command.message_id) == 1:
-                upto = command.message_id[0]
-                subscription.acknowledge_upto(consumer, position_of(upto), upto.ack_set, on_durable)
+                upto, ack_set = position_of(command.message_id[0]), command.message_id[0].ack_set
+                subscription.acknowledger.upto(consumer, upto, ack_set, on_durable)
             else:
                 raise InvalidRequest(ONE_MESSAGE)
         except GemingaError as error:
             self._answer_ack(command, error)
 
     def _answer_ack(self, command: api.CommandAck, error: GemingaError | None) -> None:
-        session = self._session
+        session = self.session
         if error is not None:
             session.fail(command, error)
         elif command.HasField("request_id"):
@@ -249,7 +245,7 @@ class ConsumerCommands(CommandGroup):
         if connected is None:
             raise InvalidRequest("Consumer not found")
         consumer, subscription, resource = connected
-        await self._session.authorize(Action.CONSUME, resource)
+        await self.session.authorize(Action.CONSUME, resource)
         if self._consumers.get(consumer_id) is not connected:
             raise InvalidRequest("Consumer not found")  # the topic closed it meanwhile
         return consumer, subscription
@@ -261,6 +257,8 @@ class ConsumerCommands(CommandGroup):
         other way round clients deliver messages from before the seek.
         """
         _, subscription = await self._authorized(command.consumer_id)
+        if not isinstance(subscription, Subscription):
+            raise NotAllowed("a non-persistent topic keeps no messages to seek to")
         if command.HasField("message_id"):
             to = command.message_id
             await subscription.seek(position_of(to), to.ack_set)
@@ -268,14 +266,14 @@ class ConsumerCommands(CommandGroup):
             await subscription.seek_time(command.message_publish_time)
         else:
             raise InvalidRequest("Message id and message publish time were not present")
-        self._session.send(encode_success(command.request_id))
+        self.session.send(encode_success(command.request_id))
 
     async def unsubscribe(self, command: api.CommandUnsubscribe) -> None:
         """UNSUBSCRIBE: delete the subscription."""
         consumer, subscription = await self._authorized(command.consumer_id)
         await subscription.unsubscribe(consumer, force=command.force)
         self._consumers.pop(command.consumer_id, None)
-        self._session.send(encode_success(command.request_id))
+        self.session.send(encode_success(command.request_id))
 
     async def close_consumer(self, command: api.CommandCloseConsumer) -> None:
         """CLOSE_CONSUMER; succeeds for an unknown consumer, too: the topic may have closed it."""
@@ -283,30 +281,57 @@ class ConsumerCommands(CommandGroup):
         if connected is not None:
             consumer, subscription, _ = connected
             await subscription.disconnect(consumer)
-        self._session.send(encode_success(command.request_id))
+        self.session.send(encode_success(command.request_id))
 
     async def last_message_id(self, command: api.CommandGetLastMessageId) -> None:
         """GET_LAST_MESSAGE_ID: of the topic, with the position up to which all is acknowledged."""
         consumer, subscription = await self._authorized(command.consumer_id)
+        if not isinstance(subscription, Subscription):
+            raise NotAllowed("a non-persistent topic keeps no last message")
         last, batch_index = await subscription.last_message(
             reads_compacted=consumer.reads_compacted
         )
-        mark = subscription.mark_delete
-        partition = consumer.partition
-        self._session.send(
+        mark, partition = subscription.cursor.mark_delete, consumer.partition
+        self.session.send(
             encode_last_message_id(
                 command.request_id,
                 message_id(*last, partition=partition, batch_index=batch_index),
-                message_id(*mark, partition=partition) if mark is not None else None,
+                message_id(*mark, partition=partition),
             )
         )
 
     async def stats(self, command: api.CommandConsumerStats) -> None:
-        """CONSUMER_STATS."""
+        """CONSUMER_STATS; rates are per second."""
         if command.consumer_id not in self._consumers:
             raise ConsumerNotFound(f"Consumer not found: {command.consumer_id} is not connected")
         consumer, subscription = await self._authorized(command.consumer_id)
-        self._session.send(encode_consumer_stats(command.request_id, consumer, subscription))
+        rate_out, throughput_out, rate_redeliver, ack_rate = consumer.meter.rates
+        kind = subscription.type
+        # Without a cursor nothing waits or expires.
+        backlog, expiry_rate = 0, 0.0
+        if isinstance(subscription, Subscription):
+            backlog = subscription.cursor.backlog_entries
+            expiry_rate = subscription.figures().expiry_rate
+        stats = api.CommandConsumerStatsResponse(
+            request_id=command.request_id,
+            msgRateOut=rate_out,
+            msgThroughputOut=throughput_out,
+            msgRateRedeliver=rate_redeliver,
+            consumerName=consumer.name,
+            availablePermits=max(0, consumer.permits),
+            unackedMessages=consumer.unacknowledged,
+            blockedConsumerOnUnackedMsgs=consumer.is_blocked_on_unacknowledged,
+            address=self.session.address,
+            connectedSince=iso_time(consumer.connected_at_ms),
+            type=kind.label if kind is not None else None,
+            msgRateExpired=expiry_rate,
+            msgBacklog=backlog,
+            messageAckRate=ack_rate,
+        )
+        answer = api.BaseCommand(
+            type=api.BaseCommand.CONSUMER_STATS_RESPONSE, consumerStatsResponse=stats
+        )
+        self.session.send(encode_command(answer))
 
     # The connection's own events
 
@@ -324,7 +349,7 @@ class ConsumerCommands(CommandGroup):
         # The topic may close consumers while others are disconnected: it finds none of them here.
         gone, self._consumers = self._consumers, {}
         for consumer, subscription, _ in gone.values():
-            self._session.context.topics.spawn(
+            self.session.context.topics.spawn(
                 subscription.disconnect(consumer), name=f"disconnect {consumer.name}"
             )
 
@@ -339,30 +364,3 @@ class ConsumerCommands(CommandGroup):
         api.BaseCommand.GET_LAST_MESSAGE_ID: as_task(last_message_id, in_order_of="consumer_id"),
         api.BaseCommand.CONSUMER_STATS: as_task(stats, in_order_of="consumer_id"),
     }
-
-
-def encode_consumer_stats(
-    request_id: int, consumer: Consumer, subscription: TopicSubscription
-) -> bytes:
-    """CONSUMER_STATS_RESPONSE; rates are per second."""
-    rate_out, throughput_out, rate_redeliver, ack_rate = consumer.meter.rates
-    kind = subscription.type
-    stats = api.CommandConsumerStatsResponse(
-        request_id=request_id,
-        msgRateOut=rate_out,
-        msgThroughputOut=throughput_out,
-        msgRateRedeliver=rate_redeliver,
-        consumerName=consumer.name,
-        availablePermits=max(0, consumer.permits),
-        unackedMessages=consumer.unacknowledged,
-        blockedConsumerOnUnackedMsgs=consumer.is_blocked_on_unacknowledged,
-        address=consumer.session.address,
-        connectedSince=iso_time(consumer.connected_at_ms),
-        type=kind.label if kind is not None else None,
-        msgRateExpired=subscription.expiry_rate,
-        msgBacklog=subscription.backlog_entries,
-        messageAckRate=ack_rate,
-    )
-    return encode_command(
-        api.BaseCommand(type=api.BaseCommand.CONSUMER_STATS_RESPONSE, consumerStatsResponse=stats)
-    )

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar
 
 from geminga_broker.sessions.command_rules.states import State
 from geminga_broker.sessions.commands.command_group import CommandGroup, Handlers
-from geminga_broker.sessions.session import Session
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.answers import encode_auth_challenge, encode_connected, encode_error
@@ -44,31 +43,30 @@ REFUSED_WAITING_MAX = 16
 Examine = Callable[[bytes], Awaitable[Outcome]]
 
 
+@dataclass(slots=True, eq=False)
 class Handshake(CommandGroup):
     """Answers CONNECT and AUTH_RESPONSE, and refuses a connection too many."""
 
-    def __init__(self, session: Session) -> None:
-        super().__init__(session)
-        # One timer for what can only come one after the other: the end of the handshake, the
-        # refusal, the next check of the credentials.
-        self._timer: asyncio.TimerHandle | None = None
-        # The frame that refuses a connection too many, and whether it waits for CONNECT.
-        self._refusal = b""
-        self._is_refusal_waiting = False
-        # The client can be asked for fresh credentials.
-        self._knows_refresh = False
-        self._method: AuthenticationMethod | None = None
-        # The exchange in progress, and the one of its methods that the next AUTH_RESPONSE goes to;
-        # None where the client was sent no challenge.
-        self._exchange: Exchange | None = None
-        self._examine_answer: Examine | None = None
-        # When the accepted credentials expire, in Unix ms; None: never.
-        self._expires_at_ms: int | None = None
+    # One timer for what can only come one after the other: the end of the handshake, the refusal,
+    # the next check of the credentials.
+    _timer: asyncio.TimerHandle | None = field(default=None, init=False)
+    # The frame that refuses a connection too many, and whether it waits for CONNECT.
+    _refusal: bytes = field(default=b"", init=False)
+    _is_refusal_waiting: bool = field(default=False, init=False)
+    # The client can be asked for fresh credentials.
+    _knows_refresh: bool = field(default=False, init=False)
+    _method: AuthenticationMethod | None = field(default=None, init=False)
+    # The exchange in progress, and the one of its methods that the next AUTH_RESPONSE goes to; None
+    # where the client was sent no challenge.
+    _exchange: Exchange | None = field(default=None, init=False)
+    _examine_answer: Examine | None = field(default=None, init=False)
+    # When the accepted credentials expire, in Unix ms; None: never.
+    _expires_at_ms: int | None = field(default=None, init=False)
 
     def begin(self) -> None:
         """Give the client one keep-alive interval for the whole handshake, as upstream does. That
         bounds the number of its challenges, too."""
-        session = self._session
+        session = self.session
         overdue = partial(session.give_up, "the handshake took too long")
         self._set_timer(session.context.config.keepalive_s, overdue)
 
@@ -78,7 +76,7 @@ class Handshake(CommandGroup):
             self._timer.cancel()
         if self._is_refusal_waiting:
             self._is_refusal_waiting = False
-            self._session.context.refused_waiting -= 1
+            self.session.context.refused_waiting -= 1
 
     def _set_timer(self, delay_s: float, act: Callable[[], None]) -> None:
         if self._timer is not None:
@@ -89,7 +87,7 @@ class Handshake(CommandGroup):
 
     def refuse(self, exceeded: Limit) -> None:
         """Refuse the connection, in upstream's words, as soon as its client can understand it."""
-        session, reason = self._session, "Reached the maximum number of connections"
+        session, reason = self.session, "Reached the maximum number of connections"
         if exceeded is Limit.ADDRESS:
             reason += f" on address{session.address}"
         self._refusal = encode_error(NO_REQUEST_ID, api.NotAllowedError, reason)
@@ -104,14 +102,14 @@ class Handshake(CommandGroup):
 
     def tell_refused(self) -> None:
         """Send the refusal now, and close the connection."""
-        self._session.send(self._refusal)
-        self._session.close()
+        self.session.send(self._refusal)
+        self.session.close()
 
     # CONNECT and what follows it
 
     def connect(self, command: api.CommandConnect) -> None:
         """CONNECT: note what the client says of itself, and begin to authenticate it."""
-        session = self._session
+        session = self.session
         context = session.context
         session.state = State.AUTHENTICATING
         session.client_version = command.client_version.replace(" ", "_")
@@ -140,15 +138,15 @@ class Handshake(CommandGroup):
         examine, self._examine_answer = self._examine_answer, None
         if examine is None:
             reason = "authResponse answers a challenge, and there was none"
-            if self._session.state is not State.CONNECTED:
+            if self.session.state is not State.CONNECTED:
                 raise WireError(reason)
-            self._session.send(encode_error(NO_REQUEST_ID, api.NotAllowedError, reason))
+            self.session.send(encode_error(NO_REQUEST_ID, api.NotAllowedError, reason))
             return
         answer = command.response
         # Optional in the protocol file, but an answer without them cannot be examined.
         if not (answer.HasField("auth_data") and answer.HasField("auth_method_name")):
             raise WireError("an authResponse has a method and data")
-        self._session.start(command, self._decide(examine, answer.auth_data))
+        self.session.start(command, self._decide(examine, answer.auth_data))
 
     async def _decide(self, examine: Examine, data: bytes) -> None:
         try:
@@ -157,7 +155,7 @@ class Handshake(CommandGroup):
             # Cancelled, too, where it took too long: what was not examined is not accepted.
             self._fail(repr(error))
             raise
-        if self._session.state is State.CLOSED:
+        if self.session.state is State.CLOSED:
             return  # the client left, or was too late, while it was examined
         match outcome:
             case Challenge(question):
@@ -165,13 +163,13 @@ class Handshake(CommandGroup):
                 self._ask(question, self._exchange.answer)
             case Refused(reason):
                 self._fail(reason)
-            case Accepted() if self._session.state is State.CONNECTED:
+            case Accepted() if self.session.state is State.CONNECTED:
                 # A refresh. The producers and consumers of the client were authorized for its
                 # principal, so that this must not become another one.
-                principal = self._session.principal
+                principal = self.session.principal
                 assert principal is not None
                 if outcome.principal.role != principal.role:
-                    self._session.close_because(
+                    self.session.close_because(
                         f"the principal {principal.role!r} became {outcome.principal.role!r}"
                     )
                     return
@@ -184,12 +182,12 @@ class Handshake(CommandGroup):
         """Send a challenge; its answer goes to ``examine``."""
         assert self._method is not None
         self._examine_answer = examine
-        version = self._session.protocol_version
-        self._session.send(encode_auth_challenge(self._method.name, question, version))
+        version = self.session.protocol_version
+        self.session.send(encode_auth_challenge(self._method.name, question, version))
 
     def _fail(self, reason: str) -> None:
         """Refuse the client. As upstream, the answer does not say why: that goes to the log."""
-        session = self._session
+        session = self.session
         if session.state is not State.CLOSED:
             error = api.AuthenticationError
             session.send(encode_error(NO_REQUEST_ID, error, "Failed to authenticate"))
@@ -197,7 +195,7 @@ class Handshake(CommandGroup):
 
     def _connected(self, accepted: Accepted) -> None:
         """End the handshake: the client may use everything its principal is authorized for."""
-        session = self._session
+        session = self.session
         context, principal = session.context, accepted.principal
         if self._method is not None and session.forwarded is not None:
             # Only a claim of the proxy: the authorizer decides which principals may make it.
@@ -224,7 +222,7 @@ class Handshake(CommandGroup):
 
         A client has until the next check to answer, however many challenges that takes.
         """
-        session = self._session
+        session = self.session
         context = session.context
         if self._expires_at_ms is None or session.state is not State.CONNECTED:
             return

@@ -19,7 +19,7 @@ class LookupCommands(CommandGroup):
 
     async def lookup(self, command: api.CommandLookupTopic) -> None:
         """LOOKUP: the broker that serves the topic, or the one to ask instead."""
-        session = self._session
+        session = self.session
         context = session.context
         # All of it is measured: parsing, authorization, ZooKeeper.
         counts, began_s = context.counts, context.clock.monotonic()
@@ -53,7 +53,7 @@ class LookupCommands(CommandGroup):
 
     async def partitions(self, command: api.CommandPartitionedTopicMetadata) -> None:
         """PARTITIONED_METADATA: the number of partitions, 0 for a topic that is not partitioned."""
-        session = self._session
+        session = self.session
         with self._admitted():
             name = TopicName.parse(command.topic)
             await session.authorize(Action.LOOKUP, Resource.topic(str(name)))
@@ -68,7 +68,7 @@ class LookupCommands(CommandGroup):
 
         Each one waits for ZooKeeper, and after a restart of all brokers all clients ask at once.
         """
-        context = self._session.context
+        context = self.session.context
         counts = context.counts
         if counts.lookups_pending >= context.config.concurrent_lookup_requests_max:
             raise TooManyRequests("Failed due to too many pending lookup requests")

@@ -7,6 +7,7 @@ right to produce that was checked when the producer was opened. The other comman
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 
@@ -18,7 +19,6 @@ from geminga_broker.managed_ledger.writing.append_request import (
 )
 from geminga_broker.sessions.commands.command_group import CommandGroup, Handlers, as_task
 from geminga_broker.sessions.commands.schemas import schema_of
-from geminga_broker.sessions.session import Session
 from geminga_broker.topics.producers.producer import Producer, ProducerRequest
 from geminga_broker.topics.producers.replicator_producer import ReplicatorProducer
 from geminga_broker.topics.topic_schemas import TopicSchemas
@@ -47,15 +47,14 @@ log = logging.getLogger(__name__)
 CLOSED_PRODUCERS_MAX = 10_000
 
 
+@dataclass(slots=True, eq=False)
 class ProducerCommands(CommandGroup):
     """Serves the producers of one connection."""
 
-    def __init__(self, session: Session) -> None:
-        super().__init__(session)
-        # By the id that the client gave them; those that wait for exclusive access are in it, too.
-        self._producers: dict[int, Producer] = {}
-        # The ids of closed producers, the oldest first.
-        self._closed: dict[int, None] = {}
+    # By the id that the client gave them; those that wait for exclusive access are in it, too.
+    _producers: dict[int, Producer] = field(default_factory=dict, init=False)
+    # The ids of closed producers, the oldest first.
+    _closed: dict[int, None] = field(default_factory=dict, init=False)
 
     # The hot path
 
@@ -120,7 +119,7 @@ class ProducerCommands(CommandGroup):
         producer.messages_in += messages
         producer.bytes_in += size_bytes
         producer.entries_taken += entries
-        self._session.published(size_bytes)
+        self.session.published(size_bytes)
 
     def _append(self, producer: Producer | None, run: list[AppendRequest]) -> None:
         """Append ``run`` to the topic of ``producer``, which is that of all its messages."""
@@ -182,7 +181,7 @@ class ProducerCommands(CommandGroup):
         # Clients may send a damaged message again.
         is_changed = isinstance(error, ChecksumMismatch)
         code = api.ChecksumError if is_changed else api.MetadataError
-        self._session.send(encode_send_error(producer_id, sequence_id, code, str(error)))
+        self.session.send(encode_send_error(producer_id, sequence_id, code, str(error)))
 
     # Opening
 
@@ -192,7 +191,7 @@ class ProducerCommands(CommandGroup):
         A producer with the same id that is another one, or an older attempt of the client, is
         closed first.
         """
-        session = self._session
+        session = self.session
         context = session.context
         name = TopicName.parse(command.topic)
         resource = Resource.topic(str(name))
@@ -243,7 +242,7 @@ class ProducerCommands(CommandGroup):
 
     def _answer(self, command: api.CommandProducer, producer: Producer) -> None:
         epoch = producer.topic_epoch
-        self._session.send(
+        self.session.send(
             encode_producer_success(
                 command.request_id,
                 producer.name,
@@ -265,7 +264,7 @@ class ProducerCommands(CommandGroup):
             self._answer(command, producer)
             return
         self._take_out(producer)
-        self._session.fail(command, refusal)
+        self.session.fail(command, refusal)
 
     # Closing
 
@@ -281,7 +280,7 @@ class ProducerCommands(CommandGroup):
                 await producer.drained()
             finally:
                 producer.disconnect()
-        self._session.send(encode_success(command.request_id))
+        self.session.send(encode_success(command.request_id))
 
     def _closed_by_topic(self, name: TopicName, producer: Producer) -> None:
         """Tell the client to look the topic up again: it moves, ends, or has given the producer's
@@ -289,7 +288,7 @@ class ProducerCommands(CommandGroup):
         if self._producers.get(producer.producer_id) is producer:
             self._take_out(producer)
         close = partial(encode_close_producer, producer.producer_id)
-        self._session.send_when_moved(name, close)
+        self.session.send_when_moved(name, close)
 
     def _take_out(self, producer: Producer) -> None:
         """Take nothing more from ``producer``; messages that are on their way are no error."""

@@ -39,7 +39,7 @@ class SchemaCommands(CommandGroup):
 
         Any broker answers, whichever owns the topic: versions are read from the stored schemas.
         """
-        session = self._session
+        session = self.session
         name = TopicName.parse(command.topic)
         await session.authorize(Action.LOOKUP, Resource.topic(str(name)))
         # None stands for the newest version.
@@ -65,7 +65,7 @@ class SchemaCommands(CommandGroup):
 
     async def get_or_create(self, command: api.CommandGetOrCreateSchema) -> None:
         """GET_OR_CREATE_SCHEMA: the version of a schema, which is registered where it is new."""
-        session = self._session
+        session = self.session
         name = TopicName.parse(command.topic)
         await session.authorize(Action.PRODUCE, Resource.topic(str(name)))
         topic = await session.context.topic(name, create=False)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from geminga_broker.errors import NotAllowed, PatternRefused, TooManyRequests
@@ -37,19 +38,18 @@ WATCHERS_MAX = 1_000
 TOPICS_AT_ONCE = 200
 
 
+@dataclass(slots=True, eq=False)
 class TopicListCommands(CommandGroup):
     """Answers which topics there are, and has the watchers of one connection."""
 
-    def __init__(self, session: Session) -> None:
-        super().__init__(session)
-        # By the id that the client gave them. Those that are still being opened are in it, too.
-        self._watchers: dict[int, TopicWatcher] = {}
+    # By the id that the client gave them. Those that are still being opened are in it, too.
+    _watchers: dict[int, TopicWatcher] = field(default_factory=dict, init=False)
 
     async def get_topics(self, command: api.CommandGetTopicsOfNamespace) -> None:
         """GET_TOPICS_OF_NAMESPACE: the names, or that they are what the client has already."""
         namespace = NamespaceName.parse(command.namespace)
-        await self._session.authorize(Action.LOOKUP, Resource.namespace(str(namespace)))
-        config = self._session.context.config
+        await self.session.authorize(Action.LOOKUP, Resource.namespace(str(namespace)))
+        config = self.session.context.config
         wanted: TopicFilter | None = None
         if (
             command.HasField("topics_pattern")
@@ -58,7 +58,7 @@ class TopicListCommands(CommandGroup):
         ):
             with suppress(UnsupportedPattern):  # the client filters the list itself
                 wanted = TopicFilter(command.topics_pattern)
-        discovery, topics = self._session.context.discovery, list[TopicName]()
+        discovery, topics = self.session.context.discovery, list[TopicName]()
         # The mode is one kind of topics, or all.
         if command.mode != api.CommandGetTopicsOfNamespace.NON_PERSISTENT:
             topics += await discovery.persistent_topics_of(namespace)
@@ -69,7 +69,7 @@ class TopicListCommands(CommandGroup):
         hash_now = topics_hash(names)
         # A client that has the same list already is sent none: lists may be large.
         is_changed = not (command.HasField("topics_hash") and command.topics_hash == hash_now)
-        self._session.send(
+        self.session.send(
             encode_topics_of_namespace(
                 command.request_id,
                 names if is_changed else (),
@@ -82,8 +82,8 @@ class TopicListCommands(CommandGroup):
     async def watch(self, command: api.CommandWatchTopicList) -> None:
         """WATCH_TOPIC_LIST: the matching topics; from then on every change of them."""
         namespace = NamespaceName.parse(command.namespace)
-        await self._session.authorize(Action.LOOKUP, Resource.namespace(str(namespace)))
-        config = self._session.context.config
+        await self.session.authorize(Action.LOOKUP, Resource.namespace(str(namespace)))
+        config = self.session.context.config
         refused = "Unable to create topic list watcher: "
         if not config.matches_patterns:
             raise NotAllowed(f"{refused}Evaluating subscription patterns is disabled.")
@@ -97,7 +97,7 @@ class TopicListCommands(CommandGroup):
         # A client that reconnects sends the hash of what it has: where it fits, nothing is sent.
         if command.HasField("topics_hash") and command.topics_hash == hash_now:
             names = []
-        self._session.send(
+        self.session.send(
             encode_watch_topic_list_success(command.request_id, watcher.id, names, hash_now)
         )
 
@@ -110,7 +110,7 @@ class TopicListCommands(CommandGroup):
             wanted = TopicFilter(command.topics_pattern)
         except InvalidPattern as error:
             raise PatternRefused(f"Invalid topics pattern: {error.reason}") from None
-        watcher = TopicWatcher(self._session, command.watcher_id, namespace, wanted)
+        watcher = TopicWatcher(self.session, command.watcher_id, namespace, wanted)
         # Before it is open: those that are being opened count against the limit, too.
         self._watchers[watcher.id] = watcher
         try:
@@ -126,7 +126,7 @@ class TopicListCommands(CommandGroup):
         watcher = self._watchers.pop(command.watcher_id, None)
         if watcher is not None:
             watcher.close()
-        self._session.send(encode_success(command.request_id))
+        self.session.send(encode_success(command.request_id))
 
     def disconnected(self) -> None:
         """Close all watchers of the connection."""
@@ -141,30 +141,28 @@ class TopicListCommands(CommandGroup):
     }
 
 
+@dataclass(slots=True, eq=False)
 class TopicWatcher:
     """One client's pattern over one namespace."""
 
-    def __init__(
-        self, session: Session, watcher_id: int, namespace: NamespaceName, wanted: TopicFilter
-    ) -> None:
-        self.id = watcher_id
-        # The names of the topics that match, once the watcher is open.
-        self.topics: set[str] = set()
-        self.is_open = False
-        self._session = session
-        self._lists = session.context.topic_lists
-        self._namespace = namespace
-        self._wanted = wanted
-        self._is_following = False
-        # Changes, (added, removed), that came while the first list was still being matched.
-        self._early: list[tuple[Names, Names]] = []
+    session: Session
+    # The one that the client gave it.
+    id: int
+    namespace: NamespaceName
+    wanted: TopicFilter
+    # The names of the topics that match, once the watcher is open.
+    topics: set[str] = field(default_factory=set)
+    is_open: bool = False
+    _is_following: bool = field(default=False, init=False)
+    # Changes, (added, removed), that came while the first list was still being matched.
+    _early: list[tuple[Names, Names]] = field(default_factory=list, init=False)
 
     async def open(self) -> None:
         """Match the topics that there are; from then on changes are sent to the client."""
-        names = await self._lists.follow(self._namespace, self._changed)
+        names = await self.session.context.topic_lists.follow(self.namespace, self._changed)
         self._is_following = True
         # Matching gives others a turn: changes that come meanwhile are applied after it.
-        found = await _matching(self._named(sorted(names)), self._wanted)
+        found = await _matching(self._named(sorted(names)), self.wanted)
         self.topics = {str(each) for each in found}
         self.is_open = True
         for added, removed in self._early:
@@ -176,10 +174,10 @@ class TopicWatcher:
             self._is_following = False
             # The list is followed for all watchers of the namespace together, until the last one
             # leaves.
-            self._lists.leave(self._namespace, self._changed)
+            self.session.context.topic_lists.leave(self.namespace, self._changed)
 
     def _named(self, names: Iterable[str]) -> Iterable[TopicName]:
-        found = (topic_named(self._namespace, name) for name in names)
+        found = (topic_named(self.namespace, name) for name in names)
         return (topic for topic in found if topic is not None)
 
     def _changed(self, added: Names, removed: Names) -> None:
@@ -188,13 +186,13 @@ class TopicWatcher:
             return
         came, went = self._apply(added, removed)
         if came or went:
-            self._session.send(
+            self.session.send(
                 encode_watch_topic_update(self.id, came, went, topics_hash(self.topics))
             )
 
     def _apply(self, added: Names, removed: Names) -> tuple[list[str], list[str]]:
         """Add and remove topics; returns the names of those that the client is to know of."""
-        came = [str(each) for each in self._named(sorted(added)) if _matches(each, self._wanted)]
+        came = [str(each) for each in self._named(sorted(added)) if _matches(each, self.wanted)]
         # A topic that did not match is unknown to the client.
         went = [str(each) for each in self._named(sorted(removed)) if str(each) in self.topics]
         self.topics.update(came)

@@ -12,8 +12,8 @@ from geminga_broker.errors import InvalidRequest, NotAllowed
 from geminga_broker.managed_ledger.acknowledgement.acknowledged import bits_set
 from geminga_broker.managed_ledger.cursors.cursor import Cursor, OnDurable
 from geminga_broker.managed_ledger.positions import AckedEntry, EntryId, Position
+from geminga_broker.managed_ledger.termination import Termination
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.dispatch.dispatcher import Dispatcher
 from geminga_broker.subscriptions.membership import Membership
 from geminga_runtime.clock import Clock
 
@@ -28,14 +28,10 @@ class Acknowledger:
     _cursor: Cursor
     _membership: Membership
     _clock: Clock
+    # With a terminated log, the last acknowledgement lets consumers be told that it was the last.
+    _termination: Termination
     # When a consumer last acknowledged, Unix time; 0: never since the topic was loaded.
     last_ms: int = 0
-
-    @property
-    def _tracker(self) -> Dispatcher | None:
-        """The dispatcher, if it tracks single entries."""
-        kind = self._membership.type
-        return self._membership.dispatcher if kind and kind.tracks_entries else None
 
     def single(
         self, consumer: Consumer, entries: Iterable[AckedEntry], on_durable: OnDurable | None
@@ -52,7 +48,7 @@ class Acknowledger:
             elif acknowledged.acknowledge_batch_indexes(ledger_id, entry_id, tuple(ack_set)):
                 # Its other messages were acknowledged before: the entry is done with.
                 completed.append((ledger_id, entry_id))
-            elif self._tracker is not None:
+            elif self._membership.tracker is not None:
                 # The holder of the batch now holds the remaining messages only.
                 remaining = acknowledged.remaining_indexes(ledger_id, entry_id)
                 if remaining is not None:
@@ -63,13 +59,17 @@ class Acknowledger:
         # Counted are entries that were open before: clients may acknowledge the same one twice.
         count = self._acknowledge(whole) + len(completed)
         self._release(consumer, [*whole, *completed], count)
-        # Last, because it may write at once, and report the acknowledgement durable.
+        # Not before, because it may write at once, and report the acknowledgement durable.
         self._cursor.changed(on_durable)
+        if self._termination.at is not None:
+            self._membership.tell_end()
 
     def entries(self, consumer: Consumer, ids: list[EntryId]) -> None:
         """``single`` for whole entries without a receipt, of which clients send thousands."""
         self._release(consumer, ids, self._acknowledge(ids))
         self._cursor.changed()
+        if self._termination.at is not None:
+            self._membership.tell_end()
 
     def _acknowledge(self, ids: list[EntryId]) -> int:
         """Acknowledge entries, and sort ``ids``; return how many were not acknowledged before."""
@@ -84,7 +84,7 @@ class Acknowledger:
     def _release(self, consumer: Consumer, ids: list[EntryId], count: int) -> None:
         """Let no consumer hold these entries, of which ``count`` were newly acknowledged."""
         lets_another_go_on = False
-        tracker = self._tracker
+        tracker = self._membership.tracker
         if tracker is not None:
             unheld = consumer.forget_all(ids)
             # A consumer may acknowledge what another holds: it had been sent to both in turn.
@@ -132,6 +132,8 @@ class Acknowledger:
             acknowledged.acknowledge_upto(position)
         self._note(consumer, 1)
         self._cursor.changed(on_durable)
+        if self._termination.at is not None:
+            self._membership.tell_end()
 
     def _note(self, consumer: Consumer, count: int, *, lets_another_go_on: bool = False) -> None:
         """Count ``count`` acknowledgements, and dispatch if a blocked consumer may go on."""

@@ -97,11 +97,12 @@ class MessageSkipper:
         self.expired += count
         self.last_expired_ms = self._clock.wall_ms()
 
-    async def expire_before(self, time_ms: int) -> int:
-        """Expire what was published before ``time_ms`` (Unix time); return how many entries.
+    async def expire_older_than(self, age_s: float) -> int:
+        """Expire what was published more than ``age_s`` ago; return how many entries.
 
         Reads a few entries. Raises ``StorageUnavailable``.
         """
+        time_ms = self._clock.wall_ms() - int(age_s * 1000)
         # Entry times grow with positions, up to differences between publishers' clocks, so that a
         # binary search finds the first entry to keep.
         mark = self._cursor.mark_delete
@@ -111,7 +112,3 @@ class MessageSkipper:
             lambda payload: entry_time_ms(payload) >= time_ms, after=mark
         )
         return await self.expire_upto(self._managed_ledger.chain.previous_of(first_kept))
-
-    async def expire_older_than(self, age_s: float) -> int:
-        """``expire_before`` for what is older than ``age_s`` now."""
-        return await self.expire_before(self._clock.wall_ms() - int(age_s * 1000))

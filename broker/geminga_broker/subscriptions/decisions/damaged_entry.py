@@ -29,15 +29,12 @@ class DamagedEntry:
     # How long the current pause lasts; 0 before the first attempt.
     pause_s: float = 0.0
 
-    def failed_again(self) -> None:
-        """Count one more failed attempt, and begin a pause of ``pause_s``."""
+    def failed_again(self) -> bool:
+        """Count one more failed attempt, and begin a pause of ``pause_s``. True if the attempt gets
+        a line in the log."""
         self.attempts += 1
         self.is_waiting = True
         self.pause_s = min(2 * self.pause_s, RETRY_LIMIT_S) or RETRY_FIRST_S
-
-    @property
-    def is_to_be_logged(self) -> bool:
-        """Whether the attempt counted last gets a line in the log."""
         return self.attempts % ATTEMPTS_PER_LOG_LINE == 1
 
     @property

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from geminga_broker.errors import ConsumerBusy, ConsumerNotAssigned
+from geminga_broker.errors import ConsumerBusy
 from geminga_protocol.pulsar.enums import KeySharedMode
 
 HashRange = tuple[int, int]
@@ -23,15 +23,6 @@ class KeySharedPolicy:
     allows_out_of_order: bool = False
     # What the consumer asks for in STICKY mode.
     ranges: tuple[HashRange, ...] = ()
-
-    def check(self) -> None:
-        """Raise ``ConsumerNotAssigned`` for ranges that no consumer can have."""
-        # Whether other consumers have these ranges already is for the selector to say.
-        if self.mode is KeySharedMode.STICKY:
-            if not self.ranges:
-                raise ConsumerNotAssigned("Ranges for KeyShared policy must not be empty.")
-            if any(start > end for start, end in self.ranges):
-                raise ConsumerNotAssigned("Fixed hash range start > end")
 
     def is_alike(self, other: KeySharedPolicy) -> bool:
         """Whether consumers with both policies can share a subscription."""

@@ -8,6 +8,7 @@ to their limit. The next owner of the topic counts the others from 0 again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from heapq import nlargest
 from itertools import islice, starmap
 from operator import itemgetter
@@ -28,14 +29,14 @@ _Run: TypeAlias = tuple[int, int, int, int]
 _TIMES = CountedRun._fields.index("times")
 
 
+@dataclass(slots=True, eq=False)
 class RedeliveryCounts:
     """The counts of one subscription; an entry that was never given back costs nothing."""
 
-    def __init__(self) -> None:
-        # In the order in which the entries were first given back.
-        self._counts: dict[EntryId, int] = {}
-        # Called with each change.
-        self.on_changed: Callable[[], None] = lambda: None
+    # Called with each change.
+    on_changed: Callable[[], None] = lambda: None
+    # In the order in which the entries were first given back.
+    _counts: dict[EntryId, int] = field(default_factory=dict, init=False)
 
     def __len__(self) -> int:
         return len(self._counts)

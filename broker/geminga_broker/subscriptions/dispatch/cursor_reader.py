@@ -14,8 +14,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from itertools import islice
-from typing import Protocol
+from typing import TYPE_CHECKING
 from weakref import ref
 
 from geminga_broker.delayed.messages import DelayedMessages
@@ -30,6 +31,9 @@ from geminga_broker.subscriptions.decisions.damaged_entry import DamagedEntry
 from geminga_broker.subscriptions.dispatch.compacted_reader import CompactedReader
 from geminga_broker.subscriptions.distribution.replay_queue import ReplayQueue
 
+if TYPE_CHECKING:
+    from geminga_broker.subscriptions.dispatch.dispatcher import Dispatcher
+
 log = logging.getLogger(__name__)
 
 # Entries handed out before other subscriptions get a turn; a cached run is a slice, so this bounds
@@ -41,28 +45,6 @@ PASSED_AT_ONCE_MAX = 1000
 # How far apart entries may be that are replayed together: with Key_Shared, a consumer has few of
 # the entries in between.
 REPLAY_DISTANCE_MAX = 10_000
-
-
-class ReaderOwner(Protocol):
-    """What the reader asks of its dispatcher."""
-
-    @property
-    def permits(self) -> int:
-        """How many messages the consumers can take."""
-        ...
-
-    @property
-    def may_read_on(self) -> bool:
-        """Whether there is room for more new entries that must be fetched."""
-        ...
-
-    def reached_end(self) -> None:
-        """There is nothing more to read now."""
-        ...
-
-    def dispatch(self) -> None:
-        """Send what can be sent now: entries were read."""
-        ...
 
 
 class CursorReader:
@@ -84,7 +66,7 @@ class CursorReader:
         "read_ahead",
     )
 
-    def __init__(self, managed_ledger: ManagedLedger, cursor: Cursor, owner: ReaderOwner) -> None:
+    def __init__(self, managed_ledger: ManagedLedger, cursor: Cursor, owner: Dispatcher) -> None:
         self._managed_ledger = managed_ledger
         self._log = managed_ledger.reader
         self._cursor = cursor
@@ -228,12 +210,8 @@ class CursorReader:
             return ledger_id, run
         owner = self._owner()
         if owner is not None and owner.may_read_on and self._may_fetch(position):
-            ids = acknowledged.open_ids(ledger_id, first, end, self._fetch_max)
-
-            def keep(_: int, entries: list[Entry]) -> None:
-                self.read_ahead.keep_run(position, entries)
-
-            self._fetch_soon(position, ids, keep)
+            ids = acknowledged.open_ids(ledger_id, first, end, self._fetch_max(self.read_ahead))
+            self._fetch_soon(position, ids, partial(self.read_ahead.keep_run, position))
         return None
 
     def first_of(self, queue: ReplayQueue, count_max: int) -> list[Entry]:
@@ -246,9 +224,9 @@ class CursorReader:
         first = Position(*ids[0])
         if not at_hand and self._may_fetch(first):
             # All queued entries that one read can give, and none that lie between them.
-            ids = queue.near_first(self._fetch_max, REPLAY_DISTANCE_MAX)
+            ids = queue.near_first(self._fetch_max(self.read_ahead), REPLAY_DISTANCE_MAX)
             missing = [entry_id for _, entry_id in self.read_ahead.missing(ids)]
-            self._fetch_soon(first, missing, self.read_ahead.keep_single)
+            self._fetch_soon(first, missing, partial(self.read_ahead.keep_single, first[0]))
         return at_hand
 
     def set_aside(self, ledger_id: int, entries: list[Entry]) -> None:
@@ -285,20 +263,20 @@ class CursorReader:
         is_paused = damaged is not None and damaged.is_waiting and damaged.position == position
         return not self.is_reading and not is_paused
 
-    @property
-    def _fetch_max(self) -> int:
-        """How many entries one read may ask for. Once fetched entries had to be evicted before
-        they were sent, only as many as the consumers can take."""
+    def _fetch_max(self, read_ahead: ReadAhead) -> int:
+        """How many entries one read for ``read_ahead`` may ask for. Once entries had to be evicted
+        from there before they were sent, only as many as the consumers have permits for."""
         owner = self._owner()
-        if owner is None or not self.read_ahead.was_evicted:
+        if owner is None or not read_ahead.was_evicted:
             return self._log.entries_max
-        return min(max(owner.permits, 1), self._log.entries_max)
+        permits = sum(each.permits for each in owner.consumers if each.permits > 0)
+        return min(max(permits, 1), self._log.entries_max)
 
     def _fetch_soon(
         self,
         position: Position,
         entry_ids: Sequence[int],
-        keep: Callable[[int, list[Entry]], None],
+        keep: Callable[[list[Entry]], None],
     ) -> None:
         """Fetch entries of one ledger in the background; ``position`` is the first of them."""
         generation = self._generation
@@ -309,18 +287,12 @@ class CursorReader:
             # After a rewind other entries may be open than those chosen before.
             if generation == self._generation:
                 self.read_ahead.pass_by(self.position)
-                keep(position[0], entries)
+                keep(entries)
 
         self._spawn_read(position, fetch)
 
     async def _fetch_compacted(self, compacted: CompactedReader) -> None:
-        position, owner = self.position, self._owner()
-        entries_max = self._log.entries_max
-        # Once entries had to be evicted before they were sent, only as many are asked for as the
-        # consumer has permits for.
-        if compacted.read_ahead.was_evicted:
-            permits = 0 if owner is None else owner.permits
-            entries_max = min(max(permits, 1), entries_max)
+        position, entries_max = self.position, self._fetch_max(compacted.read_ahead)
         try:
             entries, horizon = await compacted.view.read(position, entries_max, self._log.bytes_max)
         except EntryDamaged as error:
@@ -358,14 +330,13 @@ class CursorReader:
             if self._damaged is None or self._damaged.position != position:
                 self._damaged = DamagedEntry(position)
             damaged, problem = self._damaged, str(error)
-            damaged.failed_again()
         except StorageUnavailable as error:
             log.warning("read failed", extra={"position": str(position), "error": str(error)})
             await asyncio.sleep(READ_RETRY_S)
         finally:
             self.is_reading = False
         if damaged is not None:
-            if damaged.is_to_be_logged:
+            if damaged.failed_again():
                 log.error(
                     "subscription stands before a damaged entry",
                     extra={

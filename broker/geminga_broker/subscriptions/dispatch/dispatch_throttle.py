@@ -8,6 +8,7 @@ the dispatcher dispatch again when that changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from geminga_broker.managed_ledger.positions import Entry
 from geminga_broker.managed_ledger.reading.payloads import message_count
@@ -20,50 +21,29 @@ from geminga_server.rates.token_bucket import ANY_NUMBER
 BACKLOG_ENTRIES = 1000
 
 
+@dataclass(slots=True)
 class Stalls:
-    """How often rate limiters held one subscription back since its topic was loaded: whose limit
-    it was, and whether messages or bytes were used up."""
+    """How often rate limiters held one subscription back since its topic was loaded, by whose limit
+    it was."""
 
-    __slots__ = ("_by_bytes", "_by_messages")
-
-    def __init__(self) -> None:
-        # With all limiters from the beginning: stats show the zeros as well.
-        self._by_messages = dict.fromkeys(LimitOf, 0)
-        self._by_bytes = dict.fromkeys(LimitOf, 0)
-
-    def note(self, limit_of: LimitOf, messages: float, size_bytes: float) -> None:
-        """Count a stall at a limiter that has this much left."""
-        self._by_messages[limit_of] += messages <= 0
-        self._by_bytes[limit_of] += size_bytes <= 0
-
-    def by_messages(self, limit_of: LimitOf) -> int:
-        """How often no message was left."""
-        return self._by_messages[limit_of]
-
-    def by_bytes(self, limit_of: LimitOf) -> int:
-        """How often no byte was left."""
-        return self._by_bytes[limit_of]
+    # How often no message was left, and no byte. With all limiters from the beginning: stats show
+    # the zeros as well.
+    by_messages: dict[LimitOf, int] = field(default_factory=lambda: dict.fromkeys(LimitOf, 0))
+    by_bytes: dict[LimitOf, int] = field(default_factory=lambda: dict.fromkeys(LimitOf, 0))
 
 
+@dataclass(slots=True, eq=False)
 class DispatchThrottle:
-    """The throttle of one dispatcher, which ``wake`` lets dispatch again."""
+    """The throttle of one dispatcher."""
 
-    __slots__ = ("_is_called", "_limiters", "_stalls", "_wake", "counting")
-
-    def __init__(
-        self,
-        limiters: Sequence[RateLimiter],
-        counting: Counting,
-        wake: Callable[[], None],
-        stalls: Stalls | None = None,
-    ) -> None:
-        self.counting = counting
-        self._stalls = stalls or Stalls()
-        self._limiters = tuple(limiters)
-        self._wake = wake
-        # A limiter calls this dispatcher just now: its turn has come, so that it may pass the
-        # queues. It waits at one limiter at a time.
-        self._is_called = False
+    limiters: Sequence[RateLimiter]
+    counting: Counting
+    # Lets the dispatcher dispatch again.
+    wake: Callable[[], None]
+    stalls: Stalls = field(default_factory=Stalls)
+    # A limiter calls this dispatcher just now: its turn has come, so that it may pass the queues.
+    # It waits at one limiter at a time.
+    _is_called: bool = field(default=False, init=False)
 
     def allow(self, run: list[Entry], is_needed: Callable[[Entry], bool]) -> list[Entry]:
         """The first entries of ``run`` that may pass; if none may, the dispatcher is called later.
@@ -72,10 +52,12 @@ class DispatchThrottle:
         """
         # The tokens of the scarcest limiter count.
         messages = size_bytes = ANY_NUMBER
-        for limiter in self._limiters:
+        for limiter in self.limiters:
             left_messages, left_bytes = limiter.available()
-            if min(left_messages, left_bytes) <= 0 or (limiter.is_crowded and not self._is_called):
-                self._stalls.note(limiter.limit_of, left_messages, left_bytes)
+            # A newcomer does not overtake those that wait there.
+            if min(left_messages, left_bytes) <= 0 or (limiter.waiting and not self._is_called):
+                self.stalls.by_messages[limiter.limit_of] += left_messages <= 0
+                self.stalls.by_bytes[limiter.limit_of] += left_bytes <= 0
                 limiter.wait(self._called)
                 return []
             messages, size_bytes = min(messages, left_messages), min(size_bytes, left_bytes)
@@ -94,18 +76,18 @@ class DispatchThrottle:
         # Acknowledged entries that were skipped took no tokens.
         if entries:
             counted = entries if self.counting.batches_as_one else messages
-            for limiter in self._limiters:
+            for limiter in self.limiters:
                 limiter.take(counted, size_bytes)
 
     def _called(self) -> None:
         self._is_called = True
         # Unset in any case, or after an error this dispatcher would overtake the queues for good.
         try:
-            self._wake()
+            self.wake()
         finally:
             self._is_called = False
 
     def end(self) -> None:
         """Leave all queues: another throttle, or none, holds the dispatcher back from now on."""
-        for limiter in self._limiters:
+        for limiter in self.limiters:
             limiter.leave(self._called)

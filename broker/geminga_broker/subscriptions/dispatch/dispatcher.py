@@ -7,15 +7,14 @@ Nothing here waits: when entries had to be fetched, the reader calls ``dispatch`
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
-from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
+from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.policies.dispatch import Counting
-from geminga_broker.policies.unacknowledged import UnacknowledgedLimits
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.decisions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
 from geminga_broker.subscriptions.dispatch.cursor_reader import CursorReader
 from geminga_broker.subscriptions.dispatch.dispatch_throttle import (
     BACKLOG_ENTRIES,
@@ -25,35 +24,34 @@ from geminga_broker.subscriptions.dispatch.dispatch_throttle import (
 from geminga_broker.subscriptions.dispatch.rate_limiter import RateLimiter
 
 
+@dataclass(eq=False)
 class Dispatcher(ABC):
-    """Sends the entries of ``managed_ledger`` beyond ``cursor`` to the consumers added to it.
+    """Sends the entries of a managed ledger beyond a cursor to consumers.
 
-    The methods that are not abstract do what is right for a type with one active consumer, or
-    nothing.
+    ``SingleDispatcher`` and ``TrackingDispatcher`` add and remove consumers, and take back what
+    these give back. The methods here do what is right for a type with one active consumer.
     """
 
-    def __init__(self, managed_ledger: ManagedLedger, cursor: Cursor) -> None:
-        # Connected consumers. Distributions share this very list.
-        self.consumers: list[Consumer] = []
-        self.managed_ledger = managed_ledger
-        self.cursor = cursor
-        self.reader = CursorReader(managed_ledger, cursor, self)
-        # The consumer that gets everything, for types that have one; it may not be sent anything
-        # yet during a handover.
-        self.active: Consumer | None = None
-        # Entries sent, or skipped because they were acknowledged.
-        self.entries_sent = 0
-        # No consumer gets more before the consumers have acknowledged some of what they hold.
-        self.is_blocked_on_unacknowledged = False
-        # None without dispatch rates: then entries are sent as fast as consumers take them.
-        self._throttle: DispatchThrottle | None = None
+    managed_ledger: ManagedLedger
+    cursor: Cursor
+    # Connected consumers: the membership's list, which outlives this dispatcher. Distributions
+    # share it as well.
+    consumers: list[Consumer]
+    reader: CursorReader = field(init=False)
+    # The consumer that gets everything, for types that have one; it may not be sent anything yet
+    # during a handover.
+    active: Consumer | None = field(default=None, init=False)
+    # Entries sent, or skipped because they were acknowledged.
+    entries_sent: int = field(default=0, init=False)
+    # No consumer gets more before the consumers have acknowledged some of what they hold.
+    is_blocked_on_unacknowledged: bool = field(default=False, init=False)
+    # None without dispatch rates: then entries are sent as fast as consumers take them.
+    _throttle: DispatchThrottle | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.reader = CursorReader(self.managed_ledger, self.cursor, self)
 
     # Facts
-
-    @property
-    def read_position(self) -> Position:
-        """Where new entries are read next."""
-        return self.reader.position
 
     @property
     def wanted_from(self) -> Position:
@@ -66,45 +64,11 @@ class Dispatcher(ABC):
         return 0
 
     @property
-    def permits(self) -> int:
-        """How many messages the consumers can take."""
-        return sum(each.permits for each in self.consumers if each.permits > 0)
-
-    @property
     def may_read_on(self) -> bool:
         """Whether there is room for more new entries that must be fetched."""
         return True
 
-    @property
-    def is_forgettable(self) -> bool:
-        """Whether a new dispatcher would do as well when the next consumer subscribes."""
-        return False
-
-    # Consumers
-
-    def in_the_way(self, key_shared: KeySharedPolicy) -> Consumer | None:
-        """A consumer that must leave before one more with ``key_shared`` can be added."""
-        del key_shared
-        return None
-
-    def check_room(self, key_shared: KeySharedPolicy = AUTO_SPLIT) -> None:
-        """Raise ``ConsumerBusy`` if no further consumer may be added, ``ConsumerNotAssigned`` if
-        ``key_shared`` asks for keys that are taken."""
-        del key_shared
-
-    @abstractmethod
-    def add(self, consumer: Consumer) -> None:
-        """Let ``consumer`` take part."""
-
-    @abstractmethod
-    def remove(self, consumer: Consumer) -> None:
-        """Remove ``consumer``; the entries that it holds go to others."""
-
-    # Limits
-
-    def limit(self, limits: UnacknowledgedLimits) -> None:
-        """Apply ``limits`` from now on, if single entries are tracked."""
-        del limits
+    # Sending
 
     def pass_through(
         self, limiters: Sequence[RateLimiter], counting: Counting, stalls: Stalls | None = None
@@ -116,36 +80,20 @@ class Dispatcher(ABC):
             self._throttle.end()
         self._throttle = None
         if limiters:
+            stalls = stalls or Stalls()
             self._throttle = DispatchThrottle(limiters, counting, self.dispatch, stalls)
         if self.consumers:
             # The former limiters do not call any more.
             self.dispatch()
-
-    # Sending
 
     @abstractmethod
     def dispatch(self) -> None:
         """Send what can be sent now: entries were appended or read, a consumer has new permits, or
         a socket has drained."""
 
-    @abstractmethod
-    def redeliver(self, consumer: Consumer, positions: Iterable[EntryId] | None) -> None:
-        """Send again what ``consumer`` holds: ``positions``, or everything for None."""
-
-    def acknowledged_all(self, ids: Sequence[EntryId], unheld: Sequence[EntryId]) -> bool:
-        """Forget acknowledged entries, if single entries are tracked. Only those in ``unheld`` may
-        still be waiting to be sent. True if that lets entries be sent that could not be before."""
-        del ids, unheld
-        return False
-
     def skip_acknowledged(self) -> None:
         """The cursor was moved on without the consumers: send no entry that it has passed."""
         self.reader.skip_acknowledged()
-
-    def skip(self, ids: list[EntryId]) -> None:
-        """Entries were acknowledged without the consumers: do not send them."""
-        del ids
-        self.skip_acknowledged()
 
     def rewind(self) -> None:
         """Begin again after the mark-delete position: the cursor was reset."""

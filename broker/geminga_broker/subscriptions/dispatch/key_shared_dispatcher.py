@@ -8,15 +8,16 @@ number of entries that were read and wait is limited.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
-from geminga_broker.managed_ledger.cursors.cursor import Cursor
-from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
-from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.decisions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
+from geminga_broker.subscriptions.decisions.key_shared_policy import KeySharedPolicy
 from geminga_broker.subscriptions.dispatch.cursor_reader import RUN_ENTRIES_MAX
-from geminga_broker.subscriptions.dispatch.tracking_dispatcher import TrackingDispatcher
+from geminga_broker.subscriptions.dispatch.tracking_dispatcher import (
+    DUE_AT_ONCE_MAX,
+    TrackingDispatcher,
+)
 from geminga_broker.subscriptions.distribution.key_shared import KeySharedDistribution
 
 # No more entries are fetched once fetched entries of this size wait for their consumers: they stay
@@ -24,23 +25,18 @@ from geminga_broker.subscriptions.distribution.key_shared import KeySharedDistri
 LOOK_AHEAD_BYTES_MAX = 64 * 1024 * 1024
 
 
+@dataclass(eq=False)
 class KeySharedDispatcher(TrackingDispatcher):
     """Sends each consumer the entries of its keys."""
 
-    def __init__(
-        self, managed_ledger: ManagedLedger, cursor: Cursor, policy: KeySharedPolicy
-    ) -> None:
-        super().__init__(managed_ledger, cursor)
-        self.distribution = KeySharedDistribution(policy, self.consumers, self.reader.is_done)
-        self._distribution = self.distribution
+    policy: KeySharedPolicy
+    distribution: KeySharedDistribution = field(init=False)
 
-    def in_the_way(self, key_shared: KeySharedPolicy) -> Consumer | None:
-        """A consumer that has some of the hash ranges that a further one asks for."""
-        return self.distribution.keys.holder(key_shared.ranges)
-
-    def check_room(self, key_shared: KeySharedPolicy = AUTO_SPLIT) -> None:
-        """Raise ``ConsumerNotAssigned`` if a consumer asks for hash ranges that are taken."""
-        self.distribution.keys.check(key_shared.ranges)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._distribution = self.distribution = KeySharedDistribution(
+            self.policy, self.consumers, self.reader.is_done
+        )
 
     # Look-ahead
 
@@ -56,12 +52,6 @@ class KeySharedDispatcher(TrackingDispatcher):
         """Whether so many entries wait that no more are read."""
         distribution = self.distribution
         return len(distribution.replay) >= distribution.look_ahead_max or not self.may_read_on
-
-    @property
-    def _due_max(self) -> int:
-        # Most of the waiting entries may be for a consumer that takes none: due entries for the
-        # others must find room beside them.
-        return super()._due_max + self.distribution.look_ahead_max
 
     def acknowledged_all(self, ids: Sequence[EntryId], unheld: Sequence[EntryId]) -> bool:
         """Forget acknowledged entries; True if that lets other entries be sent or read."""
@@ -81,7 +71,6 @@ class KeySharedDispatcher(TrackingDispatcher):
         """Send what can be sent: waiting entries first, then new ones."""
         distribution = self.distribution
         if distribution.due or self.reader.has_due:
-            distribution.due.add_all(self._take_due())
             self._queue_due()
         # Consumer by consumer, not by position: order matters only within a key, and all entries
         # of a key wait for the same consumer.
@@ -111,7 +100,11 @@ class KeySharedDispatcher(TrackingDispatcher):
 
     def _queue_due(self) -> None:
         """Queue due entries for the consumers of their keys, which are in the entries."""
-        due, reader = self.distribution.due, self.reader
+        distribution, due, reader = self.distribution, self.distribution.due, self.reader
+        # Most of the waiting entries may be for a consumer that takes none: due entries for the
+        # others must find room beside them.
+        room = DUE_AT_ONCE_MAX + distribution.look_ahead_max - distribution.waiting_count
+        due.add_all(reader.take_due(min(room, DUE_AT_ONCE_MAX)))
         while due:
             first = Position(*due.first)
             if reader.is_done(first):
@@ -120,7 +113,7 @@ class KeySharedDispatcher(TrackingDispatcher):
             entries = reader.first_of(due, RUN_ENTRIES_MAX)
             if not entries:
                 return  # the next dispatch continues, when they are fetched
-            self.distribution.queue_run(first[0], entries, self.cursor.mark_delete)
+            distribution.queue_run(first[0], entries, self.cursor.mark_delete)
             due.take(len(entries))
 
     def _spread(self, ledger_id: int, run: list[Entry]) -> int:

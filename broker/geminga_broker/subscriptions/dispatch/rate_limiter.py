@@ -2,7 +2,7 @@
 
 Waiting dispatchers are called first come, first served, as long as tokens are left. A dispatcher
 that used all of them waits behind the others the next time, and a newcomer does not overtake the
-queue (``is_crowded``). There is one timer, and only while a dispatcher waits.
+queue (``waiting``). There is one timer, and only while a dispatcher waits.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RateLimiter:
     publish rate, for limits that are relative to it.
     """
 
-    __slots__ = ("_buckets", "_clock", "_published", "_timer", "_waiting", "limit", "limit_of")
+    __slots__ = ("_buckets", "_clock", "_published", "_timer", "limit", "limit_of", "waiting")
 
     def __init__(
         self,
@@ -62,14 +62,9 @@ class RateLimiter:
         now_s = clock.monotonic()
         self._buckets = TokenBuckets(limit.messages, limit.size_bytes, limit.period_s, now_s)
         # The waiting dispatchers in their order. A dict, so that none waits twice.
-        self._waiting: dict[Wake, None] = {}
+        self.waiting: dict[Wake, None] = {}
         # Runs while a dispatcher waits.
         self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def is_crowded(self) -> bool:
-        """Whether a dispatcher waits."""
-        return bool(self._waiting)
 
     def available(self) -> tuple[float, float]:
         """How many messages and bytes may be sent; none unless both are above 0."""
@@ -94,13 +89,13 @@ class RateLimiter:
     def wait(self, wake: Wake) -> None:
         """Call ``wake`` once, when tokens are there and its turn has come."""
         # A dispatcher that waits already keeps its place.
-        self._waiting.setdefault(wake)
+        self.waiting.setdefault(wake)
         if self._timer is None:
             self._call_later()
 
     def leave(self, wake: Wake) -> None:
         """Do not call ``wake`` any more."""
-        self._waiting.pop(wake, None)
+        self.waiting.pop(wake, None)
 
     def _call_later(self) -> None:
         wait_s = self._buckets.wait_s(self._clock.monotonic(), until=1)
@@ -110,17 +105,17 @@ class RateLimiter:
     def _call(self) -> None:
         self._timer = None
         # At most once each: a dispatcher that waits again is behind those counted here.
-        for _ in range(len(self._waiting)):
-            if not self._waiting or min(self.available()) <= 0:
+        for _ in range(len(self.waiting)):
+            if not self.waiting or min(self.available()) <= 0:
                 break
-            wake = next(iter(self._waiting))
-            del self._waiting[wake]
+            wake = next(iter(self.waiting))
+            del self.waiting[wake]
             try:
                 wake()
             except Exception:
                 # A mistake of ours, at one subscription: the others must still be called.
                 log.exception("dispatch failed")
-        if self._waiting and self._timer is None:
+        if self.waiting and self._timer is None:
             self._call_later()
 
     def close(self) -> None:
@@ -129,6 +124,6 @@ class RateLimiter:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        waiting, self._waiting = self._waiting, {}
+        waiting, self.waiting = self.waiting, {}
         for wake in waiting:
             asyncio.get_running_loop().call_soon(wake)

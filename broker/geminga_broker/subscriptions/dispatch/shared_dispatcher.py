@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import partial
 
-from geminga_broker.managed_ledger.cursors.cursor import Cursor
-from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
-from geminga_broker.managed_ledger.positions import Entry, EntryId
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.dispatch.cursor_reader import RUN_ENTRIES_MAX
-from geminga_broker.subscriptions.dispatch.tracking_dispatcher import TrackingDispatcher
+from geminga_broker.subscriptions.dispatch.tracking_dispatcher import (
+    DUE_AT_ONCE_MAX,
+    TrackingDispatcher,
+)
+from geminga_broker.subscriptions.distribution.chunk_receivers import WAITING_MAX
 from geminga_broker.subscriptions.distribution.shared import TURN_MESSAGES_MAX, SharedDistribution
 
 
+@dataclass(eq=False)
 class SharedDispatcher(TrackingDispatcher):
     """Spreads entries over all consumers that have permits."""
 
-    def __init__(self, managed_ledger: ManagedLedger, cursor: Cursor) -> None:
-        super().__init__(managed_ledger, cursor)
+    _shared: SharedDistribution = field(init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._distribution = self._shared = SharedDistribution(self.consumers)
 
     def dispatch(self) -> None:
@@ -39,7 +44,8 @@ class SharedDispatcher(TrackingDispatcher):
             if consumer is None:
                 return
             if reader.has_due:
-                shared.replay.add_all(self._take_due())
+                due = reader.take_due(DUE_AT_ONCE_MAX - shared.waiting_count)
+                shared.replay.add_all(due)
             if shared.replay:
                 is_served = self._replay_turn(consumer, shared.replay, TURN_MESSAGES_MAX)
             else:
@@ -53,34 +59,21 @@ class SharedDispatcher(TrackingDispatcher):
     def _dispatch_new(self, consumer: Consumer) -> bool:
         """Send ``consumer`` new entries while its turn lasts. False if no more can be read now, or
         if they must wait."""
-        if not self._shared.may_read_on:
+        chunks = self._shared.chunks
+        if chunks.waiting and chunks.waiting_count >= WAITING_MAX:
             return False
         found = self.reader.next_run(TURN_MESSAGES_MAX)
         if found is None:
             return False
         ledger_id, run = found
         if self._throttle is None:
-            used = self._send_turn(consumer, ledger_id, run)
+            used = self._send_open(consumer, ledger_id, TURN_MESSAGES_MAX, run)
         else:
-            used = self._send_slowly(ledger_id, run, partial(self._send_turn, consumer, ledger_id))
+            send = partial(self._send_open, consumer, ledger_id, TURN_MESSAGES_MAX)
+            used = self._send_slowly(ledger_id, run, send)
         if not used:
             return False
         consumer.note_time()
         self.entries_sent += used
         self.reader.advance(ledger_id, run, used)
         return True
-
-    def _send_turn(self, consumer: Consumer, ledger_id: int, run: list[Entry]) -> int:
-        """Send ``consumer`` entries of ``run`` while its turn lasts; return how many that used."""
-        # ``used`` counts entries of the whole run: acknowledged ones before the last sent one are
-        # skipped with it.
-        to_send = self.cursor.acknowledged.still_open(ledger_id, run)
-        sent = self._send_run(consumer, ledger_id, to_send, TURN_MESSAGES_MAX)
-        return len(run) if sent == len(to_send) else run.index(to_send[sent])
-
-    def _taker(self, consumer: Consumer, position: EntryId, payload: bytes) -> Consumer | None:
-        """The consumer that gets an entry, which may be a chunk of another consumer's message."""
-        taker = self._shared.taker(consumer, position, payload)
-        if taker is not None and taker is not consumer:
-            taker.note_time()
-        return taker

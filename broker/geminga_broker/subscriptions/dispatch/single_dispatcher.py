@@ -8,63 +8,33 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import partial
 
-from geminga_broker.errors import ConsumerBusy
-from geminga_broker.managed_ledger.acknowledgement.acknowledged import Acknowledged
-from geminga_broker.managed_ledger.cursors.cursor import Cursor
-from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
-from geminga_broker.managed_ledger.positions import Entry, EntryId
-from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.decisions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
+from geminga_broker.managed_ledger.positions import EntryId
+from geminga_broker.subscriptions.consumer import Consumer, ConsumerEvent
 from geminga_broker.subscriptions.dispatch.compacted_reader import CompactedReader
-from geminga_broker.subscriptions.dispatch.cursor_reader import CursorReader
 from geminga_broker.subscriptions.dispatch.dispatcher import Dispatcher
 from geminga_broker.subscriptions.distribution.active_consumer import choose_active
 
 
+@dataclass(eq=False, kw_only=True)
 class SingleDispatcher(Dispatcher):
-    """Dispatches to one consumer at a time. With ``is_exclusive`` there is no second one."""
+    """Dispatches to one consumer at a time."""
 
-    def __init__(
-        self,
-        managed_ledger: ManagedLedger,
-        cursor: Cursor,
-        *,
-        topic: str,
-        partition: int,
-        is_exclusive: bool,
-        handover_delay_s: float = 0.0,
-    ) -> None:
-        super().__init__(managed_ledger, cursor)
-        # Both decide which consumer is the active one.
-        self._topic = topic
-        self._partition = partition
-        self._is_exclusive = is_exclusive
-        # After a change of the active consumer the former one has so long to acknowledge what it
-        # was sent, before the next one is sent the rest.
-        self._handover_delay_s = 0.0 if is_exclusive else handover_delay_s
-        self._handover: asyncio.TimerHandle | None = None
-        # The consumer that is sent messages: ``active``, but None during a handover.
-        self._served: Consumer | None = None
-        # None until a consumer reads compacted.
-        self.compacted: CompactedReader | None = None
-
-    @property
-    def is_forgettable(self) -> bool:
-        """Whether all consumers have left: the next one begins after the mark-delete position."""
-        return not self.consumers and self.reader.is_idle
-
-    def in_the_way(self, key_shared: KeySharedPolicy) -> Consumer | None:
-        """The consumer of an Exclusive subscription."""
-        del key_shared
-        return self.consumers[0] if self._is_exclusive and self.consumers else None
-
-    def check_room(self, key_shared: KeySharedPolicy = AUTO_SPLIT) -> None:
-        """Raise ``ConsumerBusy`` for a second consumer of an Exclusive subscription."""
-        del key_shared
-        if self._is_exclusive and self.consumers:
-            raise ConsumerBusy("Exclusive consumer is already connected")
+    # Both decide which consumer is the active one.
+    topic: str
+    partition: int
+    # There is no second consumer, and so no handover.
+    is_exclusive: bool
+    # After a change of the active consumer the former one has so long to acknowledge what it was
+    # sent, before the next one is sent the rest.
+    handover_delay_s: float = 0.0
+    # None until a consumer reads compacted.
+    compacted: CompactedReader | None = field(default=None, init=False)
+    _handover: asyncio.TimerHandle | None = field(default=None, init=False)
+    # The consumer that is sent messages: ``active``, but None during a handover.
+    _served: Consumer | None = field(default=None, init=False)
 
     # The active consumer
 
@@ -91,18 +61,18 @@ class SingleDispatcher(Dispatcher):
     def _choose(self) -> bool:
         """Choose the active consumer; True if it is another one than before."""
         names = [(each.priority, each.name) for each in self.consumers]
-        chosen = self.consumers[choose_active(self._topic, self._partition, names)]
+        chosen = self.consumers[choose_active(self.topic, self.partition, names)]
         if chosen is self.active:
             return False
         self.active = chosen
-        if not self._handover_delay_s:
+        if self.is_exclusive or not self.handover_delay_s:
             self._hand_over()
             return True
         self._served = None
         # A running handover ends with whichever consumer is chosen by then.
         if self._handover is None:
             loop = asyncio.get_running_loop()
-            self._handover = loop.call_later(self._handover_delay_s, self._hand_over)
+            self._handover = loop.call_later(self.handover_delay_s, self._hand_over)
         return True
 
     def _hand_over(self) -> None:
@@ -120,8 +90,9 @@ class SingleDispatcher(Dispatcher):
 
     def _tell(self, consumer: Consumer) -> None:
         """Tell a client of a Failover subscription whether its consumer is the active one."""
-        if not self._is_exclusive:
-            consumer.listener.active_changed(consumer, is_active=consumer is self._served)
+        if not self.is_exclusive:
+            is_active = consumer is self._served
+            consumer.tell(consumer, ConsumerEvent.ACTIVE if is_active else ConsumerEvent.INACTIVE)
 
     # Sending
 
@@ -140,7 +111,12 @@ class SingleDispatcher(Dispatcher):
             if self._throttle is None:
                 used = consumer.deliver_in_order(ledger_id, run, acknowledged, reader.pass_over)
             else:
-                send = partial(_deliver, consumer, ledger_id, acknowledged, reader)
+                send = partial(
+                    consumer.deliver_in_order,
+                    ledger_id,
+                    acknowledged=acknowledged,
+                    pass_over=reader.pass_over,
+                )
                 used = self._send_slowly(ledger_id, run, send)
             # The throttle lets nothing pass now, and calls ``dispatch`` later.
             if not used:
@@ -149,21 +125,11 @@ class SingleDispatcher(Dispatcher):
             reader.advance(ledger_id, run, used)
 
     def redeliver(self, consumer: Consumer, positions: Iterable[EntryId] | None) -> None:
-        """Send everything unacknowledged again, as upstream does: only that keeps the order."""
+        """Send everything unacknowledged again, whatever the ``positions``, as upstream does: only
+        that keeps the order."""
         # A former active consumer asks in vain: the handover gives all that it holds to the next
         # one.
         del positions
         if consumer is self._served:
             self.rewind()
             self.dispatch()
-
-
-def _deliver(
-    consumer: Consumer,
-    ledger_id: int,
-    acknowledged: Acknowledged,
-    reader: CursorReader,
-    run: list[Entry],
-) -> int:
-    """``deliver_in_order`` with the run as the last argument, for the throttle to give."""
-    return consumer.deliver_in_order(ledger_id, run, acknowledged, reader.pass_over)

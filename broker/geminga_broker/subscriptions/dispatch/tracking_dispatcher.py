@@ -8,11 +8,10 @@ of messages.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 
-from geminga_broker.managed_ledger.cursors.cursor import Cursor
-from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
 from geminga_broker.policies.unacknowledged import NO_LIMITS, UnacknowledgedLimits
 from geminga_broker.subscriptions.consumer import Consumer
@@ -22,21 +21,20 @@ from geminga_broker.subscriptions.distribution.key_shared import KeySharedDistri
 from geminga_broker.subscriptions.distribution.replay_queue import ReplayQueue
 from geminga_broker.subscriptions.distribution.shared import SharedDistribution
 
-# Delayed entries that become due before other subscriptions get a turn.
+# Delayed entries that become due before other subscriptions get a turn. If more wait to be sent
+# already, none does.
 DUE_AT_ONCE_MAX = 1000
 
 
+@dataclass(eq=False)
 class TrackingDispatcher(Dispatcher):
     """Sends entries to several consumers as ``_distribution`` decides, and tracks them."""
 
+    # Replaced by the subscription's own, which outlive this dispatcher.
+    redeliveries: RedeliveryCounts = field(default_factory=RedeliveryCounts, init=False)
     # Decides which consumer gets which entry; set by the subclass.
-    _distribution: SharedDistribution | KeySharedDistribution
-
-    def __init__(self, managed_ledger: ManagedLedger, cursor: Cursor) -> None:
-        super().__init__(managed_ledger, cursor)
-        # Replaced by the subscription's own, which outlive this dispatcher.
-        self.redeliveries = RedeliveryCounts()
-        self._limits = NO_LIMITS
+    _distribution: SharedDistribution | KeySharedDistribution = field(init=False)
+    _limits: UnacknowledgedLimits = field(default=NO_LIMITS, init=False)
 
     # Limits on unacknowledged messages
 
@@ -48,21 +46,16 @@ class TrackingDispatcher(Dispatcher):
         if self.consumers:
             self.dispatch()
 
-    @property
-    def unacknowledged(self) -> int:
-        """How many messages the consumers hold."""
-        return sum(each.unacknowledged for each in self.consumers)
-
     def _may_send(self) -> bool:
         """Whether the consumers together may hold more. Once they are at the limit, nothing is sent
         until they have acknowledged half of it: one message at a time would cost far more."""
         limit = self._limits.per_subscription
         if not limit:
             self.is_blocked_on_unacknowledged = False
-        elif self.is_blocked_on_unacknowledged:
-            self.is_blocked_on_unacknowledged = 2 * self.unacknowledged >= limit
-        else:
-            self.is_blocked_on_unacknowledged = self.unacknowledged >= limit
+            return True
+        held = sum(each.unacknowledged for each in self.consumers)
+        was_blocked = self.is_blocked_on_unacknowledged
+        self.is_blocked_on_unacknowledged = (2 * held if was_blocked else held) >= limit
         return not self.is_blocked_on_unacknowledged
 
     # Consumers
@@ -82,10 +75,10 @@ class TrackingDispatcher(Dispatcher):
         if self.consumers:
             self.dispatch()
         else:
-            self._begin_again()
+            self.rewind()
 
     def redeliver(self, consumer: Consumer, positions: Iterable[EntryId] | None) -> None:
-        """Replay what ``consumer`` gives back."""
+        """Replay what ``consumer`` gives back: ``positions``, or all that it holds for None."""
         wanted = list(consumer.pending) if positions is None else positions
         # Ids come from the client: only those that it holds count.
         given_back = [position for position in wanted if consumer.forget(position)]
@@ -98,9 +91,9 @@ class TrackingDispatcher(Dispatcher):
     # The cursor moves
 
     def acknowledged_all(self, ids: Sequence[EntryId], unheld: Sequence[EntryId]) -> bool:
-        """Forget acknowledged entries; True if that lets other entries be sent."""
-        # HOT: called for each acknowledgement. Only ``unheld`` entries may wait in a queue, or be
-        # kept for that in what was read ahead.
+        """Forget acknowledged entries, of which only those in ``unheld`` may still wait to be sent.
+        True if that lets entries be sent that could not be before."""
+        # HOT: called for each acknowledgement. What waits may be kept in what was read ahead.
         goes_on = self._distribution.acknowledged(ids, unheld)
         if unheld:
             self.reader.read_ahead.drop(unheld)
@@ -110,16 +103,11 @@ class TrackingDispatcher(Dispatcher):
         return goes_on or (self.is_blocked_on_unacknowledged and self._may_send())
 
     def rewind(self) -> None:
-        """Begin again after the mark-delete position: the cursor was reset, and no entry counts as
-        given back."""
-        self._begin_again()
-        self.redeliveries.clear()
-
-    def _begin_again(self) -> None:
-        """Begin after the mark-delete position: the next consumer is the first one again."""
+        """Begin again after the mark-delete position: the next consumer is the first one again."""
         super().rewind()
         self.is_blocked_on_unacknowledged = False
-        # Counts that are stored with the cursor outlive the consumers; others end with them.
+        # Counts that are stored with the cursor outlive the consumers; others end with them. If the
+        # cursor was reset, the subscription has dropped the counts before.
         if not self.cursor.config.cursor_redelivery_counts:
             self.redeliveries.clear()
         for consumer in self.consumers:
@@ -162,16 +150,6 @@ class TrackingDispatcher(Dispatcher):
         """How many entries wait to be sent, for the first time or again."""
         return self._distribution.waiting_count
 
-    @property
-    def _due_max(self) -> int:
-        """How many entries may wait to be sent when due entries join them."""
-        return DUE_AT_ONCE_MAX
-
-    def _take_due(self) -> list[Position]:
-        """Delayed entries that reading passed over and that are due now, while few entries wait."""
-        room = self._due_max - self.redelivery_backlog
-        return self.reader.take_due(min(room, DUE_AT_ONCE_MAX))
-
     def _replay_turn(self, consumer: Consumer, queue: ReplayQueue, messages_max: int) -> bool:
         """Send ``consumer`` the first entries of ``queue``. False if they must wait until they are
         fetched, or for the dispatch rate."""
@@ -188,9 +166,9 @@ class TrackingDispatcher(Dispatcher):
             return False
         ledger_id = first[0]
         if self._throttle is None:
-            used = self._replay_run(consumer, ledger_id, messages_max, at_hand)
+            used = self._send_open(consumer, ledger_id, messages_max, at_hand)
         else:
-            send = partial(self._replay_run, consumer, ledger_id, messages_max)
+            send = partial(self._send_open, consumer, ledger_id, messages_max)
             used = self._send_slowly(ledger_id, at_hand, send)
         if not used:
             return False
@@ -200,7 +178,9 @@ class TrackingDispatcher(Dispatcher):
         self.entries_sent += used
         return True
 
-    def _replay_run(
+    # Sending
+
+    def _send_open(
         self, consumer: Consumer, ledger_id: int, messages_max: int, run: list[Entry]
     ) -> int:
         """Send ``consumer`` the entries of ``run`` that are not acknowledged, while its turn lasts;
@@ -211,12 +191,11 @@ class TrackingDispatcher(Dispatcher):
         if to_send is run:
             return sent
         used = len(run) if sent == len(to_send) else run.index(to_send[sent])
-        # Acknowledged entries leave the queue as well: no consumer will forget their counts.
+        # Acknowledged entries are skipped with them, or leave the queue: no consumer will forget
+        # their counts.
         for entry_id in {each[0] for each in run[:used]}.difference(each[0] for each in to_send):
             self.redeliveries.forget((ledger_id, entry_id))
         return used
-
-    # Sending
 
     def _send_run(
         self, consumer: Consumer, ledger_id: int, run: list[Entry], messages_max: int
@@ -236,10 +215,12 @@ class TrackingDispatcher(Dispatcher):
                 continue
             # It stopped before an entry of which it is not known how many messages it has.
             entry_id, payload, _ = entry = rest[0]
-            taker = self._taker(consumer, (ledger_id, entry_id), payload)
+            taker = self._distribution.taker(consumer, (ledger_id, entry_id), payload)
             if taker is None:
                 self.reader.set_aside(ledger_id, [entry])
                 continue
+            if taker is not consumer:
+                taker.note_time()
             messages, payload = taker.look(payload)
             if messages:
                 known = [(entry_id, payload, messages)]
@@ -248,9 +229,3 @@ class TrackingDispatcher(Dispatcher):
                 self.reader.pass_over(ledger_id, entry_id)
                 redeliveries.forget((ledger_id, entry_id))
         return used
-
-    def _taker(self, consumer: Consumer, position: EntryId, payload: bytes) -> Consumer | None:
-        """The consumer that gets an entry in the turn of ``consumer``; None if the entry waits for
-        another consumer."""
-        del position, payload
-        return consumer

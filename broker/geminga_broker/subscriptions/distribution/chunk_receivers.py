@@ -7,6 +7,7 @@ room, they wait for it; when it leaves, they go to another consumer.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from geminga_broker.managed_ledger.positions import EntryId
@@ -46,18 +47,16 @@ def chunk_of(payload: bytes) -> Chunk | None:
     return Chunk(metadata.uuid, metadata.chunk_id == metadata.num_chunks_from_msg - 1)
 
 
+@dataclass(slots=True, eq=False)
 class ChunkReceivers:
     """The receivers of chunks in one subscription."""
 
-    __slots__ = ("_receivers", "served", "waiting")
-
-    def __init__(self) -> None:
-        # The consumer that is being sent its waiting chunks now.
-        self.served: Consumer | None = None
-        # Chunks whose consumer has no room.
-        self.waiting: dict[Consumer, ReplayQueue] = {}
-        # By message uuid, from its first chunk to its last.
-        self._receivers: dict[str, Consumer] = {}
+    # The consumer that is being sent its waiting chunks now.
+    served: Consumer | None = None
+    # Chunks whose consumer has no room.
+    waiting: dict[Consumer, ReplayQueue] = field(default_factory=dict)
+    # By message uuid, from its first chunk to its last.
+    _receivers: dict[str, Consumer] = field(default_factory=dict, init=False)
 
     @property
     def waiting_count(self) -> int:
@@ -83,19 +82,9 @@ class ChunkReceivers:
         self._receivers[chunk.uuid] = consumer
         self.waiting.setdefault(consumer, ReplayQueue()).add(position)
 
-    def discard(self, position: EntryId) -> None:
-        """A chunk need not be sent any more."""
-        for queue in self.waiting.values():
-            queue.discard(position)
-
     def left(self, consumer: Consumer) -> list[EntryId]:
         """``consumer`` has left: return the chunks that waited for it, which may go to others."""
         self._receivers = {
             uuid: each for uuid, each in self._receivers.items() if each is not consumer
         }
         return list(self.waiting.pop(consumer, ()))
-
-    def clear(self) -> None:
-        """Begin again: no chunk was sent."""
-        self.waiting.clear()
-        self._receivers.clear()

@@ -11,7 +11,7 @@ through all held entries, and while no hash drains, an acknowledgement costs not
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from geminga_broker.managed_ledger.positions import EntryId
 from geminga_broker.subscriptions.consumer import Consumer
@@ -31,15 +31,15 @@ class DrainingHash:
     blocked_attempts: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class DrainingHashes:
     """The draining hashes of one subscription."""
 
-    def __init__(self) -> None:
-        self.hashes: dict[int, DrainingHash] = {}
-        # How many hashes each consumer has drained.
-        self.drained_total: dict[Consumer, int] = {}
-        # The hash of each entry that keeps one draining.
-        self._hash_of: dict[EntryId, int] = {}
+    hashes: dict[int, DrainingHash] = field(default_factory=dict, init=False)
+    # How many hashes each connected consumer has drained.
+    drained_total: dict[Consumer, int] = field(default_factory=dict, init=False)
+    # The hash of each entry that keeps one draining.
+    _hash_of: dict[EntryId, int] = field(default_factory=dict, init=False)
 
     def reassigned(self, select: Select, holders: Iterable[Consumer], known: KeyHashes) -> None:
         """Hashes have new owners: find those that drain, from the entries that ``holders`` hold."""
@@ -78,12 +78,7 @@ class DrainingHashes:
                 drained.append(key_hash)
         return drained
 
-    def left(self, consumer: Consumer) -> None:
-        """``consumer`` has left, and holds nothing any more."""
-        self.drained_total.pop(consumer, None)
-
-    def clear(self) -> None:
-        """Begin again: the cursor was reset, and no consumer holds anything."""
-        self.hashes.clear()
-        self.drained_total.clear()
-        self._hash_of.clear()
+    def of(self, consumer: Consumer) -> dict[int, DrainingHash]:
+        """The hashes that ``consumer`` no longer owns but still holds entries of, in order."""
+        found = sorted(each for each in self.hashes if self.hashes[each].consumer is consumer)
+        return {each: self.hashes[each] for each in found}

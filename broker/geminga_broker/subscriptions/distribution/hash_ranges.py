@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import mmh3
 
-from geminga_broker.errors import ConsumerNotAssigned
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.decisions.key_shared_policy import HashRange
 
@@ -24,13 +24,13 @@ def range_hash(key: bytes) -> int:
     return (mmh3.hash(key, 0, False) & 0x7FFF_FFFF) % HASHES or 1  # noqa: FBT003 (its third is "signed")
 
 
+@dataclass(slots=True, eq=False)
 class HashRanges:
     """The consumers' ranges, by their first and last hashes."""
 
-    def __init__(self) -> None:
-        # The consumer at each end of a range, and these ends in order.
-        self._at: dict[int, Consumer] = {}
-        self._ends: list[int] = []
+    # The consumer at each end of a range, and these ends in order.
+    _at: dict[int, Consumer] = field(default_factory=dict, init=False)
+    _ends: list[int] = field(default_factory=list, init=False)
 
     hash_of = staticmethod(range_hash)
 
@@ -50,14 +50,8 @@ class HashRanges:
                 return around
         return None
 
-    def check(self, ranges: Iterable[HashRange]) -> None:
-        """Raise ``ConsumerNotAssigned`` if a consumer owns some of ``ranges``."""
-        holder = self.holder(ranges)
-        if holder is not None:
-            raise ConsumerNotAssigned(f"Range conflict with consumer {holder.name}")
-
     def add(self, consumer: Consumer) -> None:
-        """Give ``consumer`` the ranges that it asks for; ``check`` came before."""
+        """Give ``consumer`` the ranges that it asks for; ``holder`` knew no other owner."""
         for start, end in consumer.key_shared.ranges:
             self._at[start] = self._at[end] = consumer
         self._ends = sorted(self._at)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import mmh3
 
@@ -24,29 +25,25 @@ def ring_hash(key: bytes) -> int:
     return (mmh3.hash(key, 0, False) & 0x7FFF_FFFF) % HASHES + 1  # noqa: FBT003 (its third is "signed")
 
 
+@dataclass(slots=True, eq=False)
 class HashRing:
     """The consumers' points on the ring."""
 
-    def __init__(self, points_per_consumer: int = POINTS_PER_CONSUMER) -> None:
-        self._points_per_consumer = points_per_consumer
-        # The consumers at each point in the order in which they came; the first one owns it.
-        self._at: dict[int, list[Consumer]] = {}
-        # Consumers of the same name are told apart by the lowest free number, so that one that
-        # reconnects gets the same points again.
-        self._numbers: dict[str, dict[int, Consumer]] = {}
-        # All points in order, and their owners, with the first owner once more at the end: hashes
-        # beyond the last point belong to the first one.
-        self._points: list[int] = []
-        self._owners: list[Consumer] = []
+    points_per_consumer: int = POINTS_PER_CONSUMER
+    # The consumers at each point in the order in which they came; the first one owns it.
+    _at: dict[int, list[Consumer]] = field(default_factory=dict, init=False)
+    # Consumers of the same name are told apart by the lowest free number, so that one that
+    # reconnects gets the same points again.
+    _numbers: dict[str, dict[int, Consumer]] = field(default_factory=dict, init=False)
+    # All points in order, and their owners, with the first owner once more at the end: hashes
+    # beyond the last point belong to the first one.
+    _points: list[int] = field(default_factory=list, init=False)
+    _owners: list[Consumer] = field(default_factory=list, init=False)
 
     hash_of = staticmethod(ring_hash)
 
     def holder(self, ranges: Iterable[HashRange]) -> None:
         """None: no consumer is in the way of a further one, because the keys are split anew."""
-        del ranges
-
-    def check(self, ranges: Iterable[HashRange]) -> None:
-        """Accept any further consumer: it does not ask for ranges."""
         del ranges
 
     def add(self, consumer: Consumer) -> None:
@@ -81,7 +78,7 @@ class HashRing:
         # Upstream's strings, so that both give the same consumers the same keys.
         return [
             ring_hash(f"{name}\0{number}\0{point}".encode())
-            for point in range(self._points_per_consumer)
+            for point in range(self.points_per_consumer)
         ]
 
     def _changed(self) -> None:

@@ -64,15 +64,17 @@ class LedgerHashes:
             self.first = first
 
 
+# What is known of any other ledger. It is never asked for a run, and so computes no hash.
+_NOTHING_KNOWN = LedgerHashes(0, len)
+
+
+@dataclass(slots=True, eq=False)
 class KeyHashes:
     """The hashes of the entries of all ledgers."""
 
-    def __init__(self, hash_of_key: Callable[[bytes], int]) -> None:
-        # The hash function of the selector.
-        self._hash_of_key = hash_of_key
-        self._ledgers: dict[int, LedgerHashes] = {}
-        # What is known of any other ledger.
-        self._nothing_known = LedgerHashes(0, hash_of_key)
+    # The hash function of the selector.
+    hash_of_key: Callable[[bytes], int]
+    _ledgers: dict[int, LedgerHashes] = field(default_factory=dict, init=False)
 
     def of_run(self, ledger_id: int, run: Sequence[Entry], mark_delete: Position) -> Sequence[int]:
         """The hashes of entries of one ledger beyond ``mark_delete``, in their order."""
@@ -80,7 +82,7 @@ class KeyHashes:
         ledger = self._ledgers.get(ledger_id)
         if ledger is None:
             first = passed_entry + 1 if ledger_id == passed_ledger else 0
-            ledger = self._ledgers[ledger_id] = LedgerHashes(first, self._hash_of_key)
+            ledger = self._ledgers[ledger_id] = LedgerHashes(first, self.hash_of_key)
         # Forget the entries up to the mark-delete position.
         if len(self._ledgers) > 1:
             for passed in [each for each in self._ledgers if each < passed_ledger]:
@@ -95,9 +97,5 @@ class KeyHashes:
         # Usually all ids are of one ledger, or of few in runs.
         found: list[int] = []
         for ledger_id, of_ledger in groupby(ids, key=itemgetter(0)):
-            found += self._ledgers.get(ledger_id, self._nothing_known).of(of_ledger)
+            found += self._ledgers.get(ledger_id, _NOTHING_KNOWN).of(of_ledger)
         return found
-
-    def clear(self) -> None:
-        """Begin again: the cursor was reset."""
-        self._ledgers.clear()

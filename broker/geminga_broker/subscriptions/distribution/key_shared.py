@@ -8,11 +8,12 @@ cannot take them now wait, so that a slow consumer does not hold up the keys of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from geminga_broker.managed_ledger.positions import Entry, EntryId, Position
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.decisions.key_shared_policy import HashRange, KeySharedPolicy
-from geminga_broker.subscriptions.distribution.draining_hashes import DrainingHash, DrainingHashes
+from geminga_broker.subscriptions.decisions.key_shared_policy import KeySharedPolicy
+from geminga_broker.subscriptions.distribution.draining_hashes import DrainingHashes
 from geminga_broker.subscriptions.distribution.hash_ranges import HashRanges
 from geminga_broker.subscriptions.distribution.hash_ring import HashRing
 from geminga_broker.subscriptions.distribution.key_hashes import UNKNOWN, KeyHashes
@@ -51,17 +52,15 @@ class Receivers(dict[int, Consumer | None]):
         return consumer
 
 
+@dataclass(slots=True, eq=False)
 class Share:
     """The entries of a run that are for one consumer."""
 
-    __slots__ = ("entries", "is_wanted", "room")
-
-    def __init__(self, room: int) -> None:
-        self.entries: list[Entry] = []
-        # How many more messages can be sent; entries beyond that will wait.
-        self.room = room
-        # False: all of them will wait.
-        self.is_wanted = room > 0
+    entries: list[Entry]
+    # How many more messages can be sent; entries beyond that will wait.
+    room: int
+    # False: all of them will wait.
+    is_wanted: bool
 
 
 class KeySharedDistribution:
@@ -76,16 +75,23 @@ class KeySharedDistribution:
     ) -> None:
         self.policy = policy
         self.consumers = consumers
-        # Which consumer owns which keys, and the entries that wait for their consumers.
+        # Which consumer owns which keys.
         self.keys = new_selector(policy)
-        self.replay = KeyedReplay()
-        # Delayed entries that are due, and whose keys must still be read.
-        self.due = ReplayQueue()
         self._is_done = is_done
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin again: no entry waits, and no consumer holds any."""
+        # The selector stays as it is: consumers that are still connected keep their keys.
+        # Entries that wait for their consumers; those that are due were delayed, and their keys
+        # must still be read.
+        self.replay = KeyedReplay()
+        self.due = ReplayQueue()
+        # Keys that wait for their former owners.
+        self.draining = DrainingHashes()
         # The key hashes of entries that were read, kept until they are acknowledged.
         self._hashes = KeyHashes(self.keys.hash_of)
-        self._draining = DrainingHashes()
-        self._receivers = Receivers(self.keys, self._draining)
+        self._receivers = Receivers(self.keys, self.draining)
         self._receiver = self._receivers.__getitem__
 
     # Consumers
@@ -100,7 +106,7 @@ class KeySharedDistribution:
         """``consumer`` has left: its keys, and the entries that it ``held``, go to others."""
         self.consumers.remove(consumer)
         self.keys.remove(consumer)
-        self._draining.left(consumer)
+        self.draining.drained_total.pop(consumer, None)
         # Without consumers there are no owners to wait for: the dispatcher begins again.
         if self.consumers:
             self._reassign(held)
@@ -110,19 +116,10 @@ class KeySharedDistribution:
         # The steps depend on each other: receivers on what drains, queues on receivers. If messages
         # may go out of order, no hash drains.
         if not self.policy.allows_out_of_order:
-            self._draining.reassigned(self.keys.select, self.consumers, self._hashes)
+            self.draining.reassigned(self.keys.select, self.consumers, self._hashes)
         self._receivers.clear()
         self.replay.reassign(self._hashes, self._receiver)
         self._queue(given_back)
-
-    def clear(self) -> None:
-        """Begin again: no entry waits, and no consumer holds any."""
-        # The selector stays as it is: consumers that are still connected keep their keys.
-        self._hashes.clear()
-        self._draining.clear()
-        self._receivers.clear()
-        self.replay.clear()
-        self.due.clear()
 
     # Waiting entries
 
@@ -164,7 +161,7 @@ class KeySharedDistribution:
             self.replay.add_for(consumer, ids)
             return
         hashes = self._hashes.of(ids)
-        draining = self._draining.hashes
+        draining = self.draining.hashes
         for key_hash in hashes if draining else ():
             if key_hash in draining:
                 draining[key_hash].blocked_attempts += 1
@@ -190,7 +187,7 @@ class KeySharedDistribution:
 
     def _given_up(self, ids: Sequence[EntryId]) -> bool:
         """Entries are no longer held; True if that drained a hash for which others waited."""
-        drained = self._draining.given_up(ids)
+        drained = self.draining.given_up(ids)
         if not drained:
             return False
         for key_hash in drained:
@@ -224,8 +221,11 @@ class KeySharedDistribution:
             consumer = receivers[key_hash]
             share = shares.get(consumer)
             if share is None:
-                is_ready = consumer is not None and self.wants_new(consumer)
-                share = shares[consumer] = Share(consumer.room if consumer and is_ready else 0)
+                room = 0
+                if consumer is not None and self.wants_new(consumer):
+                    may_hold = consumer.unacknowledged_max - consumer.unacknowledged
+                    room = min(consumer.permits, may_hold)
+                share = shares[consumer] = Share([], room, is_wanted=room > 0)
             share.entries.append(entry)
             if share.room > 0:
                 # An entry whose messages are not counted yet has at least one.
@@ -242,21 +242,8 @@ class KeySharedDistribution:
                     break
         return shares, used
 
-    # Stats
-
-    def ranges_of(self, consumer: Consumer) -> list[HashRange]:
-        """The hashes of the keys that ``consumer`` owns."""
-        return self.keys.ranges_of(consumer)
-
-    def draining_of(self, consumer: Consumer) -> dict[int, DrainingHash]:
-        """The hashes that ``consumer`` no longer owns but still holds entries of."""
-        draining = self._draining.hashes
-        return {
-            key_hash: draining[key_hash]
-            for key_hash in sorted(draining)
-            if draining[key_hash].consumer is consumer
-        }
-
-    def drained_total(self, consumer: Consumer) -> int:
-        """How many hashes ``consumer`` has drained."""
-        return self._draining.drained_total.get(consumer, 0)
+    def taker(self, consumer: Consumer, position: EntryId, payload: bytes) -> Consumer:
+        """``consumer``, as its share of a run has only entries of its own keys; see
+        ``SharedDistribution``."""
+        del position, payload
+        return consumer

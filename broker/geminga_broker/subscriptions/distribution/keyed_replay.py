@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
 from geminga_broker.managed_ledger.positions import EntryId
 from geminga_broker.subscriptions.consumer import Consumer
@@ -19,16 +20,16 @@ Receiver = Callable[[int], Consumer | None]
 """The consumer that may get entries of a hash now; None if none may."""
 
 
+@dataclass(slots=True, eq=False)
 class KeyedReplay:
     """The waiting entries of one subscription."""
 
-    def __init__(self) -> None:
-        # The entries that wait for each consumer; empty queues are possible.
-        self.queues: dict[Consumer, ReplayQueue] = {}
-        # Blocked entries by hash. A dict of positions, because any of them may be acknowledged;
-        # not sorted, because the queue that they move to sorts them.
-        self._blocked: dict[int, dict[EntryId, None]] = {}
-        self._blocked_count = 0
+    # The entries that wait for each consumer; empty queues are possible.
+    queues: dict[Consumer, ReplayQueue] = field(default_factory=dict)
+    # Blocked entries by hash. A dict of positions, because any of them may be acknowledged; not
+    # sorted, because the queue that they move to sorts them.
+    _blocked: dict[int, dict[EntryId, None]] = field(default_factory=dict, init=False)
+    _blocked_count: int = field(default=0, init=False)
 
     def __len__(self) -> int:
         return sum(map(len, self.queues.values())) + self._blocked_count
@@ -96,12 +97,6 @@ class KeyedReplay:
         self._blocked_count -= len(ids)
         if not blocked:
             del self._blocked[key_hash]
-
-    def clear(self) -> None:
-        """Remove all entries."""
-        self.queues.clear()
-        self._blocked.clear()
-        self._blocked_count = 0
 
     # Moving
 

@@ -89,8 +89,3 @@ class ReplayQueue:
         if self._head >= LEFT_MIN and 2 * self._head >= len(self._positions):
             del self._positions[: self._head]
             self._head = 0
-
-    def clear(self) -> None:
-        """Remove all positions."""
-        self._positions.clear()
-        self._head = 0

@@ -11,11 +11,7 @@ from dataclasses import dataclass, field
 
 from geminga_broker.managed_ledger.positions import EntryId
 from geminga_broker.subscriptions.consumer import Consumer
-from geminga_broker.subscriptions.distribution.chunk_receivers import (
-    WAITING_MAX,
-    ChunkReceivers,
-    chunk_of,
-)
+from geminga_broker.subscriptions.distribution.chunk_receivers import ChunkReceivers, chunk_of
 from geminga_broker.subscriptions.distribution.replay_queue import ReplayQueue
 
 # Messages that one consumer is sent before the next one's turn (dispatcherMaxRoundRobinBatchSize).
@@ -75,20 +71,15 @@ class SharedDistribution:
         if unheld and self.waiting_count:
             for each in unheld:
                 self.replay.discard(each)
-                self.chunks.discard(each)
+                for queue in self.chunks.waiting.values():
+                    queue.discard(each)
         return False
 
     def clear(self) -> None:
         """Begin again: no entry waits, and no consumer has part of a message."""
-        self.replay.clear()
-        self.chunks.clear()
+        self.replay, self.chunks = ReplayQueue(), ChunkReceivers()
 
     # Turns
-
-    @property
-    def may_read_on(self) -> bool:
-        """Whether so few chunks wait that new entries may be read."""
-        return not self.chunks.waiting or self.chunks.waiting_count < WAITING_MAX
 
     def next_consumer(self) -> Consumer | None:
         """The consumer whose turn it is; None if none can take messages.

@@ -110,10 +110,11 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
         """The position from which the slowest subscription has still to read."""
         positions: list[Position] = []
         for each in self.subscriptions.values():
-            dispatcher = each.dispatcher
+            dispatcher = each.membership.dispatcher
             # Without consumers, reading begins again after the mark-delete position.
-            is_read = dispatcher is not None and dispatcher.consumers
-            positions.append(dispatcher.wanted_from if dispatcher and is_read else each.mark_delete)
+            is_read = dispatcher is not None and each.consumers
+            mark = each.cursor.mark_delete
+            positions.append(dispatcher.wanted_from if dispatcher and is_read else mark)
         return min(positions, default=None)
 
     def run_appended(
@@ -141,7 +142,7 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
     def terminated(self) -> None:
         """Tell the consumers of subscriptions without a backlog that they have everything."""
         for subscription in self.subscriptions.values():
-            subscription.tell_end()
+            subscription.membership.tell_end()
 
     def is_used(self, rule: Inactivity) -> bool:
         """Whether a subscription exists, or is being created or deleted. If the rule deletes topics
@@ -150,18 +151,19 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
         if self._changing is not None and self._changing.locked():
             return True
         if rule.takes_subscriptions:
-            return any(each.backlog_entries for each in self.subscriptions.values())
+            return any(each.cursor.backlog_entries for each in self.subscriptions.values())
         return bool(self.subscriptions)
 
     def tick(self, now_s: float, period_s: float) -> None:
         """Compute the rates of consumers, of entries, and of expired messages."""
         super().tick(now_s, period_s)
         subscriptions = self.subscriptions.values()
+        sent = [each.sent() for each in subscriptions]
         self.entry_meter.tick(
             now_s,
             self._topic.managed_ledger.entries_added,
-            sum(each.membership.entries_sent for each in subscriptions),
-            sum(each.membership.entries_fetched for each in subscriptions),
+            sum(each.entries for each in sent),
+            sum(each.entries_fetched for each in sent),
         )
         for each in subscriptions:
             each.tick(now_s, period_s)

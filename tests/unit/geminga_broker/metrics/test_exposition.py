@@ -158,8 +158,8 @@ def test_how_long_compaction_writes_is_shown_of_those_that_were_compacted() -> N
 def test_who_was_held_back_is_shown_with_the_reason_where_there_is_a_limit() -> None:
     free, slow = topic("persistent://a/b/1"), topic("persistent://a/b/2")
     slow.subscriptions[0].stalls = stalls = Stalls()
-    stalls.note(LimitOf.TOPIC, messages=0, size_bytes=5)
-    stalls.note(LimitOf.BROKER, messages=-3, size_bytes=-1)
+    stalls.by_messages.update({LimitOf.TOPIC: 1, LimitOf.BROKER: 1})
+    stalls.by_bytes[LimitOf.BROKER] = 1
     found = {
         kind: {
             labels["reason"]: value

@@ -9,6 +9,7 @@ from tests.unit.geminga_broker.sessions.stand_ins import FrameClient
 
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.topics.directory import TopicDirectory
+from geminga_broker.topics.subscriptions.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar import api_pb2 as api
 
@@ -46,8 +47,8 @@ async def test_one_behind_the_end_of_a_ledger_means_its_end(
     client.ask("ack", consumer_id=1, ack_type=CUMULATIVE, message_id=[entry(first, 1000)])
     await settle()
     assert client.all_of("ackResponse")[-1].error == 0
-    assert topic.subscriptions["sub"].mark_delete == Position(first, 1)
-    assert topic.subscriptions["sub"].backlog_entries == 3
+    assert topic.part(PersistentSubscriptions).named("sub").cursor.mark_delete == Position(first, 1)
+    assert topic.part(PersistentSubscriptions).named("sub").cursor.backlog_entries == 3
 
 
 @pytest.mark.parametrize("has_receipt", [False, True])
@@ -70,7 +71,7 @@ async def test_one_before_the_first_entry_of_a_ledger_means_what_lies_before(
     else:
         client.say("ack", consumer_id=1, ack_type=CUMULATIVE, message_id=before)
     await settle()
-    assert topic.subscriptions["sub"].backlog_entries == backlog
+    assert topic.part(PersistentSubscriptions).named("sub").cursor.backlog_entries == backlog
     client.say("flow", consumer_id=1, messagePermits=9)
     await settle()
     assert len(client.all_of("message")) == backlog

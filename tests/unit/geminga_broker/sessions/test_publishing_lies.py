@@ -10,6 +10,7 @@ from tests.unit.geminga_broker.sessions.stand_ins import TOPIC, FrameClient, sen
 
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.topics.directory import TopicDirectory
+from geminga_broker.topics.subscriptions.persistent_subscriptions import PersistentSubscriptions
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.messages.payload import (
     encode_batch,
@@ -142,7 +143,7 @@ async def test_a_marker_of_a_client_gets_its_receipt_and_no_consumer_gets_the_ma
     assert (consumer.permits, consumer.unacknowledged, len(consumer.pending)) == (10, 0, 0)
     topic = topics.find(TopicName.parse(TOPIC))
     assert topic is not None
-    assert topic.subscriptions["sub"].backlog_entries == 0
+    assert topic.part(PersistentSubscriptions).named("sub").cursor.backlog_entries == 0
     client.publish(b"a")
     await settle()
     assert len(other.all_of("message")) == 1

@@ -164,7 +164,7 @@ async def drained(reading: Reading, *, permits: Sequence[int], pause_s: float = 
             ids = [position_in(header) for header in session.out[2 * acknowledged[index] :: 2]]
             acknowledged[index] += len(ids)
             if ids:
-                subscription.acknowledge_entries(consumer, ids)
+                subscription.acknowledger.entries(consumer, ids)
         if sum(acknowledged.values()) == len(reading.payloads):
             return
     raise AssertionError(f"{acknowledged} of {len(reading.payloads)} entries came")
@@ -248,7 +248,7 @@ async def test_what_was_acknowledged_before_is_not_read_again() -> None:
         left = [0, 1, 7, *range(1_000, 3_000, 5)]
         ledger_id = session.positions()[0][0]
         done = sorted(set(range(3_000)) - set(left))
-        subscription.acknowledge_entries(consumer, [(ledger_id, each) for each in done])
+        subscription.acknowledger.entries(consumer, [(ledger_id, each) for each in done])
         await subscription.disconnect(consumer)
         read_before, sent_before = reading.bytes_read, reading.bytes_sent
         await reading.subscribe(SubscriptionType.SHARED)

@@ -250,11 +250,6 @@ class Rig:
         self.subscription = Subscription(
             Owner(), TOPIC, -1, cast(ManagedLedger, log), cursor_over(log.chain), SimulatedClock()
         )
-        # It may outlive its consumers here.
-        self.subscription.disconnect = self._leave  # type: ignore[method-assign]  # no owner to tell
-
-    async def _leave(self, consumer: Consumer) -> None:
-        self.subscription.membership.remove(consumer)
 
     def do(self, call: Callable[..., object], *arguments: object) -> None:
         """Call it where timers can be set."""
@@ -311,7 +306,7 @@ class Rig:
 
     def evict(self) -> None:
         """Others need the memory for what they fetch."""
-        dispatcher = self.subscription.dispatcher
+        dispatcher = self.subscription.membership.dispatcher
         if dispatcher is not None:
             dispatcher.reader.read_ahead.evict()
 
@@ -384,17 +379,17 @@ class Rig:
         for position in positions:
             self.model.acknowledge(position)
         ids = [(each.ledger_id, each.entry_id) for each in positions]
-        self.do(self.subscription.acknowledge_entries, client.consumer, ids)
+        self.do(self.subscription.acknowledger.entries, client.consumer, ids)
 
     def acknowledge_part(self, client: Client, position: Position, remaining: int) -> None:
         self.model.acknowledge(position, remaining)
         entry = (position.ledger_id, position.entry_id, (remaining,))
-        self.do(self.subscription.acknowledge, client.consumer, [entry], None)
+        self.do(self.subscription.acknowledger.single, client.consumer, [entry], None)
 
     def acknowledge_upto(self, client: Client, position: Position) -> None:
         for each in [each for each in self.model.left if each <= position]:
             self.model.acknowledge(each)
-        self.do(self.subscription.acknowledge_upto, client.consumer, position, (), None)
+        self.do(self.subscription.acknowledger.upto, client.consumer, position, (), None)
 
     def seek(self, position: Position) -> None:
         self.model.seek(position)
@@ -447,7 +442,7 @@ class Rig:
             if not self.model.left:
                 break
         assert not self.model.left
-        assert self.subscription.mark_delete == ALL[-1]
+        assert self.subscription.cursor.mark_delete == ALL[-1]
         assert all(client.consumer.unacknowledged == 0 for client in self.model.clients)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -15,14 +16,21 @@ from tests.unit.geminga_broker.clients_and_logs import (
     cursor_over,
 )
 
-from geminga_broker.errors import ConsumerBusy, InvalidRequest, NotAllowed, StorageUnavailable
+from geminga_broker.errors import (
+    ConsumerBusy,
+    ConsumerNotAssigned,
+    InvalidRequest,
+    NotAllowed,
+    StorageUnavailable,
+)
 from geminga_broker.managed_ledger.acknowledgement.acknowledged import Acknowledged
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.policies.unacknowledged import UnacknowledgedLimits
 from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.decisions.key_shared_policy import KeySharedPolicy
 from geminga_broker.subscriptions.redelivery_count_store import has_stored_counts
 from geminga_broker.subscriptions.subscription import Subscription
-from geminga_protocol.pulsar.enums import SubscriptionType
+from geminga_protocol.pulsar.enums import KeySharedMode, SubscriptionType
 from geminga_protocol.records.topics.redelivery_counts import CountedRun, properties_of_runs
 from geminga_simulation.event_loop.clock import SimulatedClock
 from geminga_simulation.event_loop.loop import SimulatedLoop
@@ -91,7 +99,7 @@ def test_entries_acknowledged_together_are_as_good_as_one_by_one(
             acknowledge(subscription, consumer, list(command))
         subscription.redeliver(other, None)
         return [
-            subscription.mark_delete,
+            subscription.cursor.mark_delete,
             list(subscription.cursor.acknowledged.ranges()),
             consumer.messages_acknowledged,
             consumer.unacknowledged,
@@ -102,11 +110,11 @@ def test_entries_acknowledged_together_are_as_good_as_one_by_one(
     def together(
         subscription: Subscription, consumer: Consumer, ids: list[tuple[int, int]]
     ) -> None:
-        subscription.acknowledge_entries(consumer, ids)
+        subscription.acknowledger.entries(consumer, ids)
 
     def singly(subscription: Subscription, consumer: Consumer, ids: list[tuple[int, int]]) -> None:
         for ledger_id, entry_id in ids:
-            subscription.acknowledge(consumer, [(ledger_id, entry_id, ())], None)
+            subscription.acknowledger.single(consumer, [(ledger_id, entry_id, ())], None)
 
     loop = SimulatedLoop()
     try:
@@ -117,13 +125,30 @@ def test_entries_acknowledged_together_are_as_good_as_one_by_one(
         loop.close()
 
 
+async def test_an_exclusive_subscription_has_no_room_for_a_second_consumer() -> None:
+    subscription = subscription_over(MemoryLog((1, 1)))
+    await joined(subscription, EXCLUSIVE)
+    with pytest.raises(ConsumerBusy, match="Exclusive consumer is already connected"):
+        await subscription.admit(EXCLUSIVE)
+
+
+async def test_a_range_of_keys_has_one_consumer() -> None:
+    subscription = subscription_over(MemoryLog((1, 1)))
+    wanted = KeySharedPolicy(KeySharedMode.STICKY, ranges=((0, 99),))
+    await subscription.admit(KEY_SHARED, wanted)
+    subscription.connected(consumer_of(NotedSession(), "first", key_shared=wanted))
+    with pytest.raises(ConsumerNotAssigned, match="Range conflict with consumer first"):
+        await subscription.admit(KEY_SHARED, replace(wanted, ranges=((99, 99),)))
+    await subscription.admit(KEY_SHARED, replace(wanted, ranges=((100, 100),)))
+
+
 async def test_a_consumer_that_settled_half_of_too_much_is_sent_more() -> None:
     count = 110
     subscription = subscription_over(MemoryLog((1, count)))
     subscription.membership.limit(UnacknowledgedLimits(per_consumer=100))
     consumer, session = await joined(subscription, SHARED, permits=count)
     assert consumer.is_blocked_on_unacknowledged
-    subscription.acknowledge_entries(consumer, [(1, entry) for entry in range(count // 2)])
+    subscription.acknowledger.entries(consumer, [(1, entry) for entry in range(count // 2)])
     assert len(session.positions()) == count
 
 
@@ -131,10 +156,10 @@ async def test_entries_another_consumer_holds_are_acknowledged_for_it() -> None:
     subscription = subscription_over(MemoryLog((1, 10)))
     first, _ = await joined(subscription, SHARED, "first", permits=10)
     second, _ = await joined(subscription, SHARED, "second")
-    subscription.acknowledge_entries(second, [(1, entry) for entry in range(10)])
+    subscription.acknowledger.entries(second, [(1, entry) for entry in range(10)])
     assert first.unacknowledged == 0
     assert second.messages_acknowledged == 10
-    assert subscription.mark_delete == Position(1, 9)
+    assert subscription.cursor.mark_delete == Position(1, 9)
 
 
 @pytest.mark.parametrize("has_ack_sets", [False, True])
@@ -148,9 +173,9 @@ async def test_a_blocked_consumer_goes_on_when_another_acknowledges_for_it(
     assert blocked.is_blocked_on_unacknowledged
     held = session.positions()
     if has_ack_sets:
-        subscription.acknowledge(other, [(*each, (0,)) for each in held], None)
+        subscription.acknowledger.single(other, [(*each, (0,)) for each in held], None)
     else:
-        subscription.acknowledge_entries(other, list(held))
+        subscription.acknowledger.entries(other, list(held))
     assert len(session.positions()) == 2 * len(held)
 
 
@@ -161,13 +186,13 @@ async def test_a_subscription_with_too_much_unacknowledged_waits_until_half_of_i
     subscription = subscription_over(MemoryLog((1, 2000)))
     subscription.membership.limit(UnacknowledgedLimits(per_subscription=1000))
     members = [(await joined(subscription, kind, name, permits=2000))[0] for name in "ab"]
-    sent = subscription.messages_out
+    sent = subscription.sent().messages
     assert 1000 <= sent < 2000
-    assert subscription.dispatcher is not None
-    assert subscription.dispatcher.is_blocked_on_unacknowledged
+    assert subscription.membership.dispatcher is not None
+    assert subscription.membership.dispatcher.is_blocked_on_unacknowledged
     settled = 0
-    while subscription.messages_out == sent:
-        subscription.acknowledge_entries(members[0], [(1, settled)])
+    while subscription.sent().messages == sent:
+        subscription.acknowledger.entries(members[0], [(1, settled)])
         settled += 1
     assert settled == sent - 499
 
@@ -178,11 +203,11 @@ async def test_of_a_batch_only_the_messages_left_count_as_unacknowledged() -> No
     other, _ = await joined(subscription, SHARED)
     holder.pending[Position(1, 0)] = 64
     holder.unacknowledged += 63
-    subscription.acknowledge(other, [(1, 0, (0b1011,))], None)
+    subscription.acknowledger.single(other, [(1, 0, (0b1011,))], None)
     assert holder.unacknowledged == 4
-    subscription.acknowledge(holder, [(1, 0, (0b0011,))], None)
+    subscription.acknowledger.single(holder, [(1, 0, (0b0011,))], None)
     assert holder.unacknowledged == 3
-    subscription.acknowledge(holder, [(1, 0, (0b1000,))], None)
+    subscription.acknowledger.single(holder, [(1, 0, (0b1000,))], None)
     assert holder.unacknowledged == 1
 
 
@@ -214,8 +239,8 @@ async def test_what_was_skipped_may_still_be_acknowledged() -> None:
     subscription = subscription_over(MemoryLog((1, 10)))
     consumer, _ = await joined(subscription, SHARED)
     subscription.cursor.acknowledged.acknowledge_upto(Position(1, 4))
-    subscription.acknowledge_entries(consumer, [(1, 1), (1, 2)])
-    subscription.acknowledge(consumer, [(1, 3, ())], None)
+    subscription.acknowledger.entries(consumer, [(1, 1), (1, 2)])
+    subscription.acknowledger.single(consumer, [(1, 3, ())], None)
     assert consumer.unacknowledged == 7
 
 
@@ -223,8 +248,8 @@ async def test_a_cumulative_acknowledgement_is_not_for_shared() -> None:
     subscription = subscription_over(MemoryLog((1, 10)))
     consumer, _ = await joined(subscription, SHARED)
     with pytest.raises(NotAllowed, match="needs an Exclusive or Failover"):
-        subscription.acknowledge_upto(consumer, Position(1, 3), (), None)
-    assert subscription.mark_delete == Position(1, -1)
+        subscription.acknowledger.upto(consumer, Position(1, 3), (), None)
+    assert subscription.cursor.mark_delete == Position(1, -1)
 
 
 async def test_consumers_of_one_type_at_a_time_are_let_in() -> None:
@@ -242,8 +267,8 @@ async def test_counters_outlive_the_consumers_they_came_from() -> None:
     for permits in (4, 6):
         consumer, _ = await joined(subscription, SHARED, permits=permits)
         await subscription.disconnect(consumer)
-    assert subscription.messages_out == 10
-    assert subscription.bytes_out > 0
+    assert subscription.sent().messages == 10
+    assert subscription.sent().size_bytes > 0
 
 
 @pytest.mark.parametrize("kind", [EXCLUSIVE, FAILOVER])
@@ -254,10 +279,10 @@ async def test_nothing_serves_a_subscription_in_order_while_nobody_is_there(
     for first in (0, 2):
         consumer, session = await joined(subscription, kind, permits=2)
         assert session.positions() == [(1, first), (1, first + 1)]
-        subscription.acknowledge_upto(consumer, Position(1, first + 1), (), None)
+        subscription.acknowledger.upto(consumer, Position(1, first + 1), (), None)
         await subscription.disconnect(consumer)
-        assert (subscription.dispatcher, subscription.type) == (None, kind)
-    assert (subscription.membership.entries_sent, subscription.messages_out) == (4, 4)
+        assert (subscription.membership.dispatcher, subscription.type) == (None, kind)
+    assert (subscription.sent().entries, subscription.sent().messages) == (4, 4)
 
 
 async def test_a_consumer_let_in_before_the_last_one_went_is_served() -> None:
@@ -279,10 +304,10 @@ async def test_what_is_fetched_for_a_consumer_that_went_is_counted() -> None:
     consumer, _ = await joined(subscription, EXCLUSIVE)
     await subscription.disconnect(consumer)
     await log.settled()
-    assert subscription.membership.entries_fetched == 3
+    assert subscription.sent().entries_fetched == 3
     await subscription.disconnect((await joined(subscription, EXCLUSIVE))[0])
     await log.settled()
-    assert (subscription.membership.entries_fetched, log.reads) == (6, 2)
+    assert (subscription.sent().entries_fetched, log.reads) == (6, 2)
 
 
 async def test_redelivery_counts_outlive_the_last_consumer_and_the_type() -> None:
@@ -303,7 +328,7 @@ async def test_what_nobody_said_was_acknowledged_is_not_counted_any_more() -> No
     subscription.redeliver(consumer, [Position(1, 1)])
     await subscription.disconnect(consumer)
     consumer, _ = await joined(subscription, EXCLUSIVE)
-    subscription.acknowledge_upto(consumer, Position(1, 1), (), None)
+    subscription.acknowledger.upto(consumer, Position(1, 1), (), None)
     subscription.passed_ledger()
     assert not subscription.redelivery_counts.counts
 
@@ -328,7 +353,7 @@ async def test_a_seek_that_fails_is_over() -> None:
             await subscription.seek(Position(1, 1))
     await joined(subscription, SHARED)
     await subscription.seek(Position(1, 1))
-    assert subscription.mark_delete == Position(1, 0)
+    assert subscription.cursor.mark_delete == Position(1, 0)
 
 
 async def test_counts_that_nobody_has_looked_at_are_forgotten_by_a_seek_too() -> None:
@@ -358,9 +383,9 @@ async def test_what_is_acknowledged_is_not_counted_any_more(kind: SubscriptionTy
     subscription.redeliver(consumer, None)
     counts = subscription.redelivery_counts.counts
     assert len(counts) == 4
-    subscription.acknowledge(consumer, [(1, 1, ())], None)
+    subscription.acknowledger.single(consumer, [(1, 1, ())], None)
     assert len(counts) == 3
-    subscription.acknowledge_entries(consumer, [(1, 2), (1, 3)])
+    subscription.acknowledger.entries(consumer, [(1, 2), (1, 3)])
     assert len(counts) == 1
 
 

@@ -314,7 +314,7 @@ async def test_who_subscribes_during_a_seek_waits_for_its_end(
     topics: TopicDirectory, ledgers: MemoryLedgers, settle: Settle
 ) -> None:
     topic = await opened(topics)
-    subscription = await topic.subscribe(EXCLUSIVE)
+    subscription = await topic.part(PersistentSubscriptions).subscribe(EXCLUSIVE)
     ledgers.is_prompt = False
     seeking = asyncio.ensure_future(subscription.seek(Position(-1, -1)))
     await settle()
@@ -331,13 +331,13 @@ async def test_an_empty_topic_has_no_last_message_and_takes_every_seek(
     topics: TopicDirectory,
 ) -> None:
     topic = await opened(topics)
-    subscription = await topic.subscribe(EXCLUSIVE)
+    subscription = await topic.part(PersistentSubscriptions).subscribe(EXCLUSIVE)
     for position in (Position(-1, -1), LATEST, Position(7, 7)):
         await subscription.seek(position)
         assert await subscription.last_message() == ((-1, -1), -1)
-        assert subscription.mark_delete == (0, -1)
+        assert subscription.cursor.mark_delete == (0, -1)
     await subscription.seek_time(0)
-    assert subscription.mark_delete == (0, -1)
+    assert subscription.cursor.mark_delete == (0, -1)
 
 
 async def test_an_unsubscribed_name_begins_anew(

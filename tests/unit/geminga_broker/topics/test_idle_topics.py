@@ -25,6 +25,7 @@ from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics import directory
 from geminga_broker.topics.directory import TopicDirectory
+from geminga_broker.topics.subscriptions.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
@@ -189,7 +190,7 @@ async def have_used(topics: TopicDirectory, number: int) -> None:
         await topic.connect_producer(producer)
         producer.append_all([(b"a", 1, producer, 0, 0)])
     await asyncio.sleep(1)
-    await topic.subscriptions["EXCLUSIVE"].seek(Position(0, 0))
+    await topic.part(PersistentSubscriptions).named("EXCLUSIVE").seek(Position(0, 0))
 
 
 def parts_of(topics: TopicDirectory) -> list[object]:

@@ -125,7 +125,7 @@ async def test_a_topic_whose_cursor_another_broker_took_is_let_go(
     coordination: Coordination,
     meddle: Callable[[str, bytes], None],
 ) -> None:
-    subscription = await topic.subscribe(EXCLUSIVE)
+    subscription = await topic.part(PersistentSubscriptions).subscribe(EXCLUSIVE)
     told = Told()
     subscription.connected(consumer_of(NotedSession(), told=told))
     path = cursor_path(NAME.managed_ledger_name, "sub")
@@ -174,7 +174,7 @@ async def test_a_part_that_cannot_close_keeps_neither_the_others_nor_the_log_ope
     assert [record.message for record in caplog.records] == ["part not closed"]
     assert ledgers.writers[0].is_closed
     again = await topics.get(NAME, create=False)
-    assert again.part(PersistentSubscriptions).named("sub").mark_delete == Position(0, 0)
+    assert again.part(PersistentSubscriptions).named("sub").cursor.mark_delete == Position(0, 0)
 
 
 async def test_an_unloaded_topic_waits_for_what_is_on_its_way(

@@ -31,6 +31,7 @@ from geminga_broker.compaction.report import CompactionStatus
 from geminga_broker.errors import NotAllowed
 from geminga_broker.managed_ledger.positions import EARLIEST
 from geminga_broker.policies.compaction import CompactionConfig
+from geminga_broker.topics.subscriptions.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.topic import Topic
 from geminga_broker.topics.topic_compaction import COMPACTIONS_AT_ONCE_MAX, TopicCompaction
 from geminga_ledger import NotEnoughBookies
@@ -56,7 +57,7 @@ async def test_an_empty_value_deletes_its_key_and_nothing_left_is_said_so() -> N
         await publish(topic, single("a", b"1"), single("a", b""))
         await compact(topic)
         assert await read(topic) == []
-        subscription = await topic.subscribe(READER)
+        subscription = await topic.part(PersistentSubscriptions).subscribe(READER)
         assert await subscription.last_message(reads_compacted=True) == (EARLIEST, -1)
         assert (await subscription.last_message())[0].entry_id == 1
 
@@ -79,7 +80,7 @@ async def test_the_last_message_is_the_last_that_is_left_of_its_batch() -> None:
         topic = await loaded(topics)
         await publish(topic, batch(("a", b"1"), ("b", b"1"), ("c", b"")))
         await compact(topic)
-        subscription = await topic.subscribe(READER)
+        subscription = await topic.part(PersistentSubscriptions).subscribe(READER)
         position, index = await subscription.last_message(reads_compacted=True)
         assert (position.entry_id, index) == (0, 1)
 
@@ -111,7 +112,7 @@ async def test_acknowledging_what_is_left_leaves_no_backlog() -> None:
         subscription, consumer = await attached(topic, session, DURABLE)
         ids = [tuple(at) for at, *_ in seen_by(session)]
         assert len(ids) == 2
-        subscription.acknowledge_entries(consumer, [(each[0], each[1]) for each in ids])
+        subscription.acknowledger.entries(consumer, [(each[0], each[1]) for each in ids])
         assert subscription.cursor.backlog_entries == 0
 
 
@@ -123,7 +124,7 @@ async def test_unacknowledged_messages_come_again_and_others_do_not() -> None:
         session = NotedSession()
         subscription, consumer = await attached(topic, session, DURABLE)
         first, *_ = seen_by(session)
-        subscription.acknowledge_upto(consumer, first[0], (), None)
+        subscription.acknowledger.upto(consumer, first[0], (), None)
         await subscription.disconnect(consumer)
         assert [key for _, _, key, _ in await read(topic, DURABLE)] == ["c", "b"]
 

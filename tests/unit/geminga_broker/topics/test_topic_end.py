@@ -63,7 +63,7 @@ class Reading:
 
     async def acknowledge_upto_last(self) -> None:
         last = Position(*self.session.positions()[-1])
-        self.subscription.acknowledge_upto(self.consumer, last, (), None)
+        self.subscription.acknowledger.upto(self.consumer, last, (), None)
         await asyncio.sleep(1)
 
 
@@ -96,7 +96,7 @@ async def test_nobody_is_told_while_something_is_left(kind: SubscriptionType) ->
         subscription = await reading.begin(await loaded(topics), SubscribeRequest("sub", kind))
         (first,) = reading.session.positions()
         assert reading.told.ends == 0
-        subscription.acknowledge_entries(reading.consumer, [first])
+        subscription.acknowledger.entries(reading.consumer, [first])
         assert reading.told.ends == 1
 
 

@@ -51,7 +51,9 @@ async def consume(topic: Topic, name: str, kind: SubscriptionType, *acked: int) 
     subscription.flow(consumer, 1000)
     await asyncio.sleep(1)
     ledger_id = topic.managed_ledger.chain.last_confirmed[0]
-    subscription.acknowledge(consumer, [(ledger_id, entry_id, ()) for entry_id in acked], None)
+    subscription.acknowledger.single(
+        consumer, [(ledger_id, entry_id, ()) for entry_id in acked], None
+    )
 
 
 async def publish(topic: Topic, count: int) -> None:

@@ -201,7 +201,7 @@ async def test_who_is_held_back_is_told_by_which_limit(
     assert {name for name, count in counts.items() if count} == {member}
     stalls = topic_snapshot(topic).subscriptions[0].stalls
     assert stalls is not None
-    assert counts[member] == stalls.by_messages(reason) + stalls.by_bytes(reason)
+    assert counts[member] == stalls.by_messages[reason] + stalls.by_bytes[reason]
     topics.apply_policies(topic.name.namespace, Policies())
     again = topic_stats(topic, EVERYTHING, "here:8080")["subscriptions"]["sub"]
     assert dict(again)[member] == counts[member]
@@ -249,7 +249,7 @@ def joined(dispatcher: KeySharedDispatcher, name: str) -> Consumer:
 
 def test_one_consumer_has_all_keys_and_drains_none() -> None:
     log = KeyedLog("abcd", (1, 4))
-    dispatcher = KeySharedDispatcher(log, cursor_over(log.chain), AUTO_SPLIT)  # type: ignore[arg-type]  # a stand-in
+    dispatcher = KeySharedDispatcher(log, cursor_over(log.chain), [], AUTO_SPLIT)  # type: ignore[arg-type]  # a stand-in
     joined(dispatcher, "x")
     stats = stats_of(dispatcher)
     assert stats["keySharedMode"] == "AUTO_SPLIT"
@@ -261,7 +261,7 @@ def test_one_consumer_has_all_keys_and_drains_none() -> None:
 
 def test_what_a_newcomer_waits_for_is_told() -> None:
     log = KeyedLog("abcdefgh", (1, 8))
-    dispatcher = KeySharedDispatcher(log, cursor_over(log.chain), AUTO_SPLIT)  # type: ignore[arg-type]  # a stand-in
+    dispatcher = KeySharedDispatcher(log, cursor_over(log.chain), [], AUTO_SPLIT)  # type: ignore[arg-type]  # a stand-in
     joined(dispatcher, "x")
     joined(dispatcher, "y")
     stats = stats_of(dispatcher)
@@ -281,7 +281,7 @@ def test_what_a_newcomer_waits_for_is_told() -> None:
 
 def test_without_its_consumers_a_subscription_is_told_of_alone() -> None:
     log = KeyedLog("a", (1, 1))
-    dispatcher = KeySharedDispatcher(log, cursor_over(log.chain), AUTO_SPLIT)  # type: ignore[arg-type]  # a stand-in
+    dispatcher = KeySharedDispatcher(log, cursor_over(log.chain), [], AUTO_SPLIT)  # type: ignore[arg-type]  # a stand-in
     joined(dispatcher, "x")
     stats = new_subscription_stats()
     add_key_shared(stats, dispatcher.distribution)

@@ -10,6 +10,7 @@ from tests.unit.geminga_broker.sessions.stand_ins import FrameClient
 
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.topics.directory import TopicDirectory
+from geminga_broker.topics.subscriptions.persistent_subscriptions import PersistentSubscriptions
 from geminga_protocol.pulsar import api_pb2 as api
 
 Connect = Callable[[], FrameClient]
@@ -98,7 +99,7 @@ async def test_acknowledgements_of_foreign_messages_are_answered_and_change_noth
     errors = [each.error for each in client.all_of("ackResponse")]
     assert sorted(errors) == [0, 0, api.MetadataError], "beyond the end, nothing can be meant"
     (topic,) = topics.loaded
-    assert topic.subscriptions["sub"].mark_delete is not None
+    assert topic.part(PersistentSubscriptions).named("sub").cursor.mark_delete is not None
     assert not client.transport.is_closing()
 
 
@@ -166,6 +167,26 @@ async def test_the_last_message_of_an_empty_topic_is_none(connect: Connect, sett
     await settle()
     (answer,) = client.all_of("getLastMessageIdResponse")
     assert answer.last_message_id.entryId == MINUS_ONE
+
+
+async def test_a_non_persistent_topic_has_nothing_to_go_back_to(
+    connect: Connect, settle: Settle
+) -> None:
+    client = connect()
+    topic = "non-persistent://t/n/t"
+    client.ask("subscribe", topic=topic, subscription="sub", consumer_id=1, subType=SHARED)
+    await settle()
+    client.ask("seek", consumer_id=1, message_id=entry(0, 0))
+    client.ask("seek", consumer_id=1, message_publish_time=1)
+    client.ask("getLastMessageId", consumer_id=1)
+    await settle()
+    assert client.heard == ["success", "error", "error", "error"]
+    assert [each.message for each in client.all_of("error")] == [
+        "a non-persistent topic keeps no messages to seek to",
+        "a non-persistent topic keeps no messages to seek to",
+        "a non-persistent topic keeps no last message",
+    ]
+    assert {each.error for each in client.all_of("error")} == {api.NotAllowedError}
 
 
 async def test_an_exclusive_subscription_takes_one_of_two_at_once(
@@ -240,7 +261,7 @@ async def test_an_acknowledgement_in_a_transaction_is_refused_and_changes_nothin
     (answer,) = client.all_of("ackResponse")
     assert answer.error == api.NotAllowedError
     (topic,) = topics.loaded
-    assert topic.subscriptions["sub"].mark_delete == Position(0, -1)
+    assert topic.part(PersistentSubscriptions).named("sub").cursor.mark_delete == Position(0, -1)
 
 
 # The end of a topic
@@ -281,7 +302,7 @@ async def check_unharmed(
 ) -> None:
     """Another client gets what it would have got; nothing of the backlog is lost."""
     (topic,) = topics.loaded
-    assert topic.subscriptions["sub"].backlog_entries == backlog
+    assert topic.part(PersistentSubscriptions).named("sub").cursor.backlog_entries == backlog
     other = connect()
     other.subscribe(1, "other", initialPosition=api.CommandSubscribe.Earliest)
     await settle()

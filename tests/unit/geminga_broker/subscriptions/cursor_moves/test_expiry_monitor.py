@@ -212,9 +212,9 @@ async def test_a_subscription_that_is_not_durable_passes_them_too(
 ) -> None:
     await publish(topic, OLD, YOUNG)
     request = SubscribeRequest("reader", EXCLUSIVE, is_durable=False, starts_at_earliest=True)
-    reader = await topic.subscribe(request)
+    reader = await topic.part(PersistentSubscriptions).subscribe(request)
     await maintain(topics, MessageExpiry)
-    assert reader.backlog_entries == 1
+    assert reader.cursor.backlog_entries == 1
 
 
 @pytest.mark.parametrize("kind", SubscriptionType)

@@ -6,19 +6,25 @@ import pytest
 
 from geminga_broker.errors import ConsumerBusy, ConsumerNotAssigned
 from geminga_broker.subscriptions.decisions.key_shared_policy import AUTO_SPLIT, KeySharedPolicy
-from geminga_protocol.pulsar.enums import KeySharedMode
+from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
+from geminga_protocol.pulsar.enums import KeySharedMode, SubscriptionType
 
 STICKY = KeySharedPolicy(KeySharedMode.STICKY, ranges=((1, 2),))
 IN_ANY_ORDER = KeySharedPolicy(allows_out_of_order=True)
 
 
+def check(policy: KeySharedPolicy, kind: SubscriptionType = SubscriptionType.KEY_SHARED) -> None:
+    SubscribeRequest("sub", kind, key_shared=policy).check()
+
+
 def test_no_range_and_one_that_ends_before_it_begins_are_refused() -> None:
-    STICKY.check()
-    AUTO_SPLIT.check()
+    check(STICKY)
+    check(AUTO_SPLIT)
+    check(KeySharedPolicy(KeySharedMode.STICKY), SubscriptionType.SHARED)
     with pytest.raises(ConsumerNotAssigned, match="must not be empty"):
-        KeySharedPolicy(KeySharedMode.STICKY).check()
+        check(KeySharedPolicy(KeySharedMode.STICKY))
     with pytest.raises(ConsumerNotAssigned, match="start > end"):
-        KeySharedPolicy(KeySharedMode.STICKY, ranges=((1, 2), (5, 4))).check()
+        check(KeySharedPolicy(KeySharedMode.STICKY, ranges=((1, 2), (5, 4))))
 
 
 def test_other_ranges_do_fit() -> None:

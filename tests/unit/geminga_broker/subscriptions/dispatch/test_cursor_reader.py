@@ -42,6 +42,7 @@ def dispatcher_over(log: MemoryLog) -> tuple[Watched, Consumer, NotedSession]:
     dispatcher = Watched(
         log,  # type: ignore[arg-type]  # a stand-in with what dispatchers use
         cursor_over(log.chain),
+        [],
         topic="persistent://t/n/topic",
         partition=0,
         is_exclusive=True,

@@ -10,7 +10,6 @@ from tests.unit.geminga_broker.clients_and_logs import (
     cursor_over,
 )
 
-from geminga_broker.errors import ConsumerNotAssigned
 from geminga_broker.managed_ledger.cache.entry_cache import ENTRY_OVERHEAD_BYTES
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.subscriptions.consumer import Consumer
@@ -19,7 +18,7 @@ from geminga_broker.subscriptions.decisions.key_shared_policy import (
     HashRange,
     KeySharedPolicy,
 )
-from geminga_broker.subscriptions.dispatch import key_shared_dispatcher, tracking_dispatcher
+from geminga_broker.subscriptions.dispatch import key_shared_dispatcher
 from geminga_broker.subscriptions.dispatch.key_shared_dispatcher import KeySharedDispatcher
 from geminga_broker.subscriptions.distribution import key_shared
 from geminga_broker.subscriptions.distribution.hash_ranges import range_hash
@@ -30,7 +29,7 @@ KEYS = "abcdefgh"
 
 
 def dispatcher_over(log: KeyedLog, policy: KeySharedPolicy = AUTO_SPLIT) -> KeySharedDispatcher:
-    return KeySharedDispatcher(log, cursor_over(log.chain), policy)  # type: ignore[arg-type]  # a stand-in
+    return KeySharedDispatcher(log, cursor_over(log.chain), [], policy)  # type: ignore[arg-type]  # a stand-in
 
 
 def joined(
@@ -41,7 +40,6 @@ def joined(
     policy = KeySharedPolicy(shared.mode, shared.allows_out_of_order, ranges)
     consumer = consumer_of(session, name, key_shared=policy)
     consumer.permits = permits
-    dispatcher.check_room(policy)
     dispatcher.add(consumer)
     return consumer, session
 
@@ -60,7 +58,7 @@ def keys_of(session: NotedSession, log: KeyedLog) -> set[str]:
 
 
 def owned(dispatcher: KeySharedDispatcher, consumer: Consumer) -> set[str]:
-    ranges = dispatcher.distribution.ranges_of(consumer)
+    ranges = dispatcher.distribution.keys.ranges_of(consumer)
     return {
         key for key in KEYS if any(start <= ring_hash(key.encode()) <= end for start, end in ranges)
     }
@@ -89,14 +87,14 @@ def test_a_newcomer_gets_at_once_what_is_not_on_its_way_to_others() -> None:
     assert owned(dispatcher, second) & held, "the keys of this test say nothing"
     assert owned(dispatcher, second) - held, "the keys of this test say nothing"
     assert keys_of(session, log) == owned(dispatcher, second) - held
-    draining = dispatcher.distribution.draining_of(first)
+    draining = dispatcher.distribution.draining.of(first)
     assert set(draining) == {ring_hash(key.encode()) for key in held & owned(dispatcher, second)}
     assert all(each.entries == 1 and each.blocked_attempts == 1 for each in draining.values())
-    assert dispatcher.distribution.draining_of(second) == {}
+    assert dispatcher.distribution.draining.of(second) == {}
     acknowledge(dispatcher, first, *range(4))
     assert keys_of(session, log) == owned(dispatcher, second)
-    assert dispatcher.distribution.draining_of(first) == {}
-    assert dispatcher.distribution.drained_total(first) == len(draining)
+    assert dispatcher.distribution.draining.of(first) == {}
+    assert dispatcher.distribution.draining.drained_total.get(first, 0) == len(draining)
     assert len(first_session.positions()) == 4
 
 
@@ -106,9 +104,9 @@ def test_a_key_that_comes_back_to_its_holder_need_not_drain() -> None:
     first, session = joined(dispatcher, "x", permits=8)
     dispatcher.dispatch()
     second, _ = joined(dispatcher, "y", permits=0)
-    assert dispatcher.distribution.draining_of(first)
+    assert dispatcher.distribution.draining.of(first)
     dispatcher.remove(second)
-    assert not dispatcher.distribution.draining_of(first)
+    assert not dispatcher.distribution.draining.of(first)
     first.permits = 100
     dispatcher.dispatch()
     assert session.positions() == [(1, entry) for entry in range(16)]
@@ -132,7 +130,7 @@ def test_a_given_back_entry_of_a_draining_key_waits_for_the_rest() -> None:
     dispatcher.dispatch()
     holder.permits = 100
     others = [joined(dispatcher, name, permits=100) for name in "yzuvw"]
-    assert dispatcher.distribution.draining_of(holder), "the names of this test say nothing"
+    assert dispatcher.distribution.draining.of(holder), "the names of this test say nothing"
     dispatcher.redeliver(holder, [Position(1, 1)])
     assert all(not other.positions() for _, other in others)
     acknowledge(dispatcher, holder, 0, 2)
@@ -164,18 +162,18 @@ def test_reading_ahead_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     joined(dispatcher, "y", permits=1000)
     dispatcher.dispatch()
     assert dispatcher.redelivery_backlog == 20
-    assert dispatcher.read_position < Position(1, 100)
+    assert dispatcher.reader.position < Position(1, 100)
     stuck.permits = 1000
     dispatcher.dispatch()
     assert dispatcher.redelivery_backlog == 0
-    assert dispatcher.read_position == Position(1, 800)
+    assert dispatcher.reader.position == Position(1, 800)
 
 
 def test_nothing_is_read_ahead_while_nobody_can_take_it() -> None:
     dispatcher = dispatcher_over(KeyedLog(KEYS, (1, 800)))
     joined(dispatcher, "x", permits=3)
     dispatcher.dispatch()
-    assert dispatcher.read_position == Position(1, 3)
+    assert dispatcher.reader.position == Position(1, 3)
     assert dispatcher.redelivery_backlog == 0
 
 
@@ -197,8 +195,6 @@ def test_consumers_name_their_keys_and_what_nobody_names_waits() -> None:
     dispatcher.dispatch()
     assert session.positions() == [(1, 0), (1, 8)]
     assert dispatcher.redelivery_backlog == 14
-    with pytest.raises(ConsumerNotAssigned, match="Range conflict with consumer x"):
-        joined(dispatcher, "y", permits=1, ranges=((0, 65_535),))
     ranges = ((0, hash_of_a - 1), (hash_of_a + 1, 65_535))
     _, session = joined(dispatcher, "y", permits=100, ranges=ranges)
     dispatcher.dispatch()
@@ -225,17 +221,17 @@ async def test_no_more_is_read_ahead_while_what_waits_is_fetched() -> None:
     stuck, session = joined(dispatcher, "x", permits=0)
     joined(dispatcher, "y", permits=100)
     dispatcher.dispatch()
-    read_upto = dispatcher.read_position
+    read_upto = dispatcher.reader.position
     assert dispatcher.wanted_from == min(
         Position(1, entry) for entry in range(8) if log.key(entry) in owned(dispatcher, stuck)
     )
     log.is_cold = True
     stuck.permits = 10
     dispatcher.dispatch()
-    assert (session.out, dispatcher.read_position) == ([], read_upto)
+    assert (session.out, dispatcher.reader.position) == ([], read_upto)
     await log.settled()
     assert stuck.permits == 0
-    assert dispatcher.read_position == read_upto, "there was enough that waited"
+    assert dispatcher.reader.position == read_upto, "there was enough that waited"
 
 
 @pytest.fixture
@@ -261,12 +257,12 @@ async def test_what_waits_is_kept_and_no_more_is_fetched_than_may_be_kept(
     full: tuple[KeyedLog, KeySharedDispatcher, Consumer, NotedSession],
 ) -> None:
     log, dispatcher, _, _ = full
-    read_upto, reads = dispatcher.read_position, log.reads
+    read_upto, reads = dispatcher.reader.position, log.reads
     dispatcher.dispatch()
-    assert (dispatcher.read_position, log.reads) == (read_upto, reads)
+    assert (dispatcher.reader.position, log.reads) == (read_upto, reads)
     log.is_cold = False
     dispatcher.dispatch()
-    assert dispatcher.read_position == Position(1, 2_000), "what is cached need not be kept"
+    assert dispatcher.reader.position == Position(1, 2_000), "what is cached need not be kept"
 
 
 async def test_what_waits_is_fetched_once_and_sent_from_memory(
@@ -280,7 +276,7 @@ async def test_what_waits_is_fetched_once_and_sent_from_memory(
     dispatcher.dispatch()
     await log.settled()
     assert keys_of(session, log) == owned(dispatcher, stuck)
-    assert dispatcher.read_position == Position(1, 2_000)
+    assert dispatcher.reader.position == Position(1, 2_000)
     assert log.entries_read == 2_000
     assert log.read_ahead_budget.used_bytes == 0
 
@@ -289,7 +285,7 @@ async def test_reading_goes_on_when_others_acknowledge_what_waits(
     full: tuple[KeyedLog, KeySharedDispatcher, Consumer, NotedSession],
 ) -> None:
     log, dispatcher, stuck, _ = full
-    read_upto = dispatcher.read_position
+    read_upto = dispatcher.reader.position
     waiting = [
         (1, entry_id)
         for entry_id in range(read_upto.entry_id)
@@ -299,7 +295,7 @@ async def test_reading_goes_on_when_others_acknowledge_what_waits(
     assert dispatcher.acknowledged_all(waiting, waiting)
     dispatcher.dispatch()
     await log.settled()
-    assert dispatcher.read_position > read_upto
+    assert dispatcher.reader.position > read_upto
 
 
 def test_after_a_seek_nothing_is_in_flight_and_nothing_waits() -> None:
@@ -310,7 +306,7 @@ def test_after_a_seek_nothing_is_in_flight_and_nothing_waits() -> None:
     joined(dispatcher, "y", permits=0)
     dispatcher.rewind()
     assert dispatcher.redelivery_backlog == 0
-    assert not dispatcher.distribution.draining_of(first)
+    assert not dispatcher.distribution.draining.of(first)
     assert first.unacknowledged == 0
     dispatcher.remove(first)
 
@@ -325,7 +321,7 @@ def test_acknowledging_what_waits_makes_room_for_others(monkeypatch: pytest.Monk
     before = len(session.positions())
     waiting = [
         entry
-        for entry in range(dispatcher.read_position.entry_id)
+        for entry in range(dispatcher.reader.position.entry_id)
         if log.key(entry) in owned(dispatcher, stuck)
     ]
     assert len(waiting) == 10
@@ -360,7 +356,7 @@ def test_what_is_due_does_not_wait_for_others_that_take_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(key_shared, "LOOK_AHEAD_PER_CONSUMER_MAX", 5)
-    monkeypatch.setattr(tracking_dispatcher, "DUE_AT_ONCE_MAX", 5)
+    monkeypatch.setattr(key_shared_dispatcher, "DUE_AT_ONCE_MAX", 5)
     log = KeyedLog(KEYS, (1, 200))
     dispatcher = dispatcher_over(log)
     joined(dispatcher, "x", permits=0)

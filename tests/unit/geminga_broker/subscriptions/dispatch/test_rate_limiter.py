@@ -61,10 +61,10 @@ async def test_nobody_who_waits_twice_is_called_twice() -> None:
 
     gate.wait(wake)
     gate.wait(wake)
-    assert gate.is_crowded
+    assert gate.waiting
     await asyncio.sleep(10)
     assert called == [1]
-    assert not gate.is_crowded
+    assert not gate.waiting
 
 
 async def test_who_left_is_not_called() -> None:

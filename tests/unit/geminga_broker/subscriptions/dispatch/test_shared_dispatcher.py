@@ -22,7 +22,7 @@ from geminga_broker.subscriptions.dispatch.shared_dispatcher import SharedDispat
 
 
 def dispatcher_over(log: MemoryLog) -> SharedDispatcher:
-    return SharedDispatcher(log, cursor_over(log.chain))  # type: ignore[arg-type]  # a stand-in
+    return SharedDispatcher(log, cursor_over(log.chain), [])  # type: ignore[arg-type]  # a stand-in
 
 
 class CountingLog(MemoryLog):

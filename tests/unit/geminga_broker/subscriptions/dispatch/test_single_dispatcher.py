@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
 from tests.unit.geminga_broker.clients_and_logs import (
     MemoryLog,
     NotedSession,
@@ -13,7 +12,6 @@ from tests.unit.geminga_broker.clients_and_logs import (
     cursor_over,
 )
 
-from geminga_broker.errors import ConsumerBusy
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.subscriptions.dispatch.single_dispatcher import SingleDispatcher
 
@@ -24,6 +22,7 @@ def dispatcher_over(
     return SingleDispatcher(
         log,  # type: ignore[arg-type]  # a stand-in with what dispatchers use
         cursor_over(log.chain),
+        [],
         topic="persistent://t/n/topic",
         partition=0,
         is_exclusive=is_exclusive,
@@ -51,14 +50,6 @@ def test_acknowledged_entries_are_skipped_and_cost_no_permit() -> None:
     dispatcher.dispatch()
     assert session.positions() == [(1, 0), (1, 3), (1, 5)]
     assert consumer.permits == 7
-
-
-def test_an_exclusive_subscription_has_no_room_for_a_second_consumer() -> None:
-    dispatcher = dispatcher_over(MemoryLog((1, 1)))
-    dispatcher.check_room()
-    dispatcher.add(consumer_of(NotedSession()))
-    with pytest.raises(ConsumerBusy, match="Exclusive consumer is already connected"):
-        dispatcher.check_room()
 
 
 def test_a_full_socket_gets_nothing_until_it_drains() -> None:

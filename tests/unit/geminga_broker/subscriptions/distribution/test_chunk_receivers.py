@@ -14,8 +14,9 @@ from tests.unit.geminga_broker.clients_and_logs import (
 
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.dispatch import shared_dispatcher
 from geminga_broker.subscriptions.dispatch.shared_dispatcher import SharedDispatcher
-from geminga_broker.subscriptions.distribution import chunk_receivers, shared
+from geminga_broker.subscriptions.distribution import chunk_receivers
 from geminga_broker.subscriptions.distribution.chunk_receivers import (
     Chunk,
     ChunkReceivers,
@@ -66,7 +67,7 @@ def joined(dispatcher: SharedDispatcher, name: str, permits: int) -> tuple[Consu
 
 
 def dispatcher_over(log: MemoryLog) -> SharedDispatcher:
-    return SharedDispatcher(log, cursor_over(log.chain))  # type: ignore[arg-type]  # a stand-in
+    return SharedDispatcher(log, cursor_over(log.chain), [])  # type: ignore[arg-type]  # a stand-in
 
 
 def parts_of(session: NotedSession, log: ChunkedLog) -> dict[str, list[int]]:
@@ -159,7 +160,7 @@ async def test_chunks_that_were_given_back_come_again_together() -> None:
 async def test_what_waits_is_bounded_and_acknowledged_chunks_wait_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shared, "WAITING_MAX", 3)
+    monkeypatch.setattr(shared_dispatcher, "WAITING_MAX", 3)
     log = ChunkedLog("a", chunks=501, plain=600)
     dispatcher = dispatcher_over(log)
     joined(dispatcher, "slow", 1)

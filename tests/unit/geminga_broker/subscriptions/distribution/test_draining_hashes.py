@@ -49,12 +49,3 @@ def test_a_hash_that_goes_on_draining_remembers_how_often_others_had_to_wait() -
     draining.reassigned({A: first, B: first}.get, [first], known)
     assert draining.hashes == {}
     assert draining.given_up([(1, 0), (1, 1)]) == []
-
-
-def test_who_leaves_is_forgotten() -> None:
-    draining = DrainingHashes()
-    first = holder_of(0)
-    draining.reassigned(NOBODYS.get, [first], hashes_of("a"))
-    assert draining.given_up([(1, 0)]) == [A]
-    draining.left(first)
-    assert draining.drained_total == {}

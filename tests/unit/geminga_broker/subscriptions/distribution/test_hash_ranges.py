@@ -5,17 +5,16 @@ from __future__ import annotations
 import pytest
 from tests.unit.geminga_broker.clients_and_logs import NotedSession, consumer_of
 
-from geminga_broker.errors import ConsumerNotAssigned
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.decisions.key_shared_policy import HashRange, KeySharedPolicy
 from geminga_broker.subscriptions.distribution.hash_ranges import HashRanges
 from geminga_protocol.pulsar.enums import KeySharedMode
 
 
-def joined(keys: HashRanges, *ranges: HashRange, name: str = "c") -> Consumer:
+def joined(keys: HashRanges, *ranges: HashRange) -> Consumer:
     policy = KeySharedPolicy(KeySharedMode.STICKY, ranges=ranges)
-    consumer = consumer_of(NotedSession(), name, key_shared=policy)
-    keys.check(ranges)
+    consumer = consumer_of(NotedSession(), key_shared=policy)
+    assert keys.holder(ranges) is None
     keys.add(consumer)
     return consumer
 
@@ -45,11 +44,10 @@ def test_what_lies_between_two_ranges_of_one_consumer_is_its_own_until_asked_for
 
 
 @pytest.mark.parametrize("conflict", [(0, 0), (5, 6), (10, 10), (10, 12), (0, 99), (25, 26)])
-def test_a_range_of_somebody_else_is_refused(conflict: HashRange) -> None:
+def test_a_range_of_another_consumer_has_a_holder(conflict: HashRange) -> None:
     keys = HashRanges()
-    joined(keys, (0, 10), (20, 30), name="first")
-    with pytest.raises(ConsumerNotAssigned, match="Range conflict with consumer first"):
-        joined(keys, conflict)
+    first = joined(keys, (0, 10), (20, 30))
+    assert keys.holder([conflict]) is first
 
 
 def test_ranges_are_free_again_when_their_consumer_is_gone() -> None:

@@ -68,8 +68,6 @@ def test_a_key_is_looked_for_once() -> None:
     for part in (run[:5], run[3:], run[2:3] + run[8:], run):
         hashes.of_run(0, part, BEGINNING)
     assert len(looked) == len(run)
-    hashes.clear()
-    assert hashes.of([(0, 1)]) == [0]
 
 
 def test_what_the_mark_has_passed_takes_no_memory() -> None:

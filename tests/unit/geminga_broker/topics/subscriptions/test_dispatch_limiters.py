@@ -96,7 +96,7 @@ async def counts(topic: Topic, *at_s: float, name: str = "sub") -> list[int]:
     found = []
     for each in at_s:
         await asyncio.sleep(begin_s + each - loop.time())
-        found.append(topic.subscriptions[name].messages_out)
+        found.append(topic.subscriptions[name].sent().messages)
     return found
 
 
@@ -167,7 +167,7 @@ async def test_subscriptions_of_a_topic_share_its_rate_and_have_their_own(
     for name in topic.subscriptions:
         await joined(topic, SubscriptionType.SHARED, name=name)
     await asyncio.sleep(9)
-    sent = [subscription.messages_out for subscription in topic.subscriptions.values()]
+    sent = [subscription.sent().messages for subscription in topic.subscriptions.values()]
     assert sent == pytest.approx([each, each], rel=0.15)
 
 
@@ -179,7 +179,7 @@ async def test_topics_of_a_broker_share_its_rate_and_none_starves(topics: TopicD
     for topic in opened_topics:
         await joined(topic, SubscriptionType.EXCLUSIVE)
     await asyncio.sleep(9)
-    sent = [topic.subscriptions["sub"].messages_out for topic in opened_topics]
+    sent = [topic.subscriptions["sub"].sent().messages for topic in opened_topics]
     assert sent == pytest.approx([500, 500], rel=0.15)
 
 
@@ -190,9 +190,9 @@ async def test_what_is_given_back_counts_again(topics: TopicDirectory, follow: F
     consumer = await joined(topic, SubscriptionType.SHARED)
     subscription = topic.subscriptions["sub"]
     subscription.redeliver(consumer, None)
-    assert subscription.messages_out == 10
+    assert subscription.sent().messages == 10
     await asyncio.sleep(1.05)
-    assert subscription.messages_out == 20
+    assert subscription.sent().messages == 20
     assert consumer.unacknowledged == 10
 
 
@@ -247,7 +247,7 @@ async def test_a_rate_may_follow_what_is_published(topics: TopicDirectory, follo
 async def test_nothing_is_made_where_nothing_is_limited(topics: TopicDirectory) -> None:
     topic = await opened(topics)
     await joined(topic, SubscriptionType.SHARED)
-    dispatcher = topic.part(PersistentSubscriptions).named("sub").dispatcher
+    dispatcher = topic.part(PersistentSubscriptions).named("sub").membership.dispatcher
     assert dispatcher is not None
     assert dispatcher._throttle is None
 
@@ -266,4 +266,4 @@ async def test_nothing_is_left_of_a_subscription_that_is_gone(
     follow(Policies())
     assert await counts(topic, 0.01, name="next") == [5]
     assert isinstance(subscription, Subscription)
-    assert subscription.messages_out == 1
+    assert subscription.sent().messages == 1

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.geminga_broker.clients_and_logs import NotedSession, Told, consumer_of, producer_of
 
-from geminga_broker.errors import ConsumerBusy, NotAllowed, ProducerBusy, TopicFenced
-from geminga_broker.managed_ledger.positions import EARLIEST
+from geminga_broker.errors import ConsumerBusy, ProducerBusy, TopicFenced
 from geminga_broker.subscriptions import non_persistent_subscription
 from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.non_persistent_subscription import NonPersistentSubscription
@@ -122,17 +121,6 @@ async def test_a_producer_whose_client_is_gone_makes_room(topic: Topic) -> None:
     assert list(topic.publishing.producers) == [later]
     with pytest.raises(ProducerBusy):
         await connected(topic, NotedSession())
-
-
-async def test_there_is_nothing_to_go_back_to(topic: Topic) -> None:
-    subscription, _, _ = await joined(topic, EXCLUSIVE)
-    assert subscription.mark_delete is None
-    with pytest.raises(NotAllowed):
-        await subscription.seek(EARLIEST)
-    with pytest.raises(NotAllowed):
-        await subscription.seek_time(0)
-    with pytest.raises(NotAllowed):
-        await subscription.last_message()
 
 
 async def test_a_deleted_topic_lets_everybody_go_and_takes_nobody(

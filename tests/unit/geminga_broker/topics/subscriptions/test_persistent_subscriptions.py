@@ -15,6 +15,7 @@ from geminga_broker.subscriptions.consumer import Consumer
 from geminga_broker.subscriptions.subscribe_request import ConsumerIdentity, SubscribeRequest
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.directory import TopicDirectory
+from geminga_broker.topics.subscriptions.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topics.topic_names import TopicName
@@ -184,4 +185,5 @@ async def test_beyond_the_end_the_initial_position_counts(topic: Topic, start: P
             starts_at_earliest=earliest,
             start_position=start,
         )
-        assert (await topic.subscribe(request)).mark_delete == mark
+        subscription = await topic.part(PersistentSubscriptions).subscribe(request)
+        assert subscription.cursor.mark_delete == mark

@@ -12,6 +12,7 @@ from geminga_broker.admin.services import Services
 from geminga_broker.ownership.ownership import Ownership
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
 from geminga_broker.topics.directory import TopicDirectory
+from geminga_broker.topics.subscriptions.persistent_subscriptions import PersistentSubscriptions
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.topics.topic_names import TopicName
@@ -54,8 +55,8 @@ async def filled(
 
 
 def backlogs(topics: dict[str, Topic], subscription: str) -> list[int]:
-    found = (topic.subscriptions.get(subscription) for topic in topics.values())
-    return [each.backlog_entries for each in found if each is not None]
+    stored = [topic.part(PersistentSubscriptions).subscriptions for topic in topics.values()]
+    return [each[subscription].cursor.backlog_entries for each in stored if subscription in each]
 
 
 async def test_every_subscription_passes_all_there_is(

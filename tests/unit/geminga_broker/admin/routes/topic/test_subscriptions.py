@@ -216,7 +216,7 @@ async def test_a_cursor_is_reset_into_a_batch(
     ledger_id = topic.managed_ledger.chain.last_confirmed[0]
     body = {"ledgerId": ledger_id, "entryId": entry_id, **more}
     assert (await client.post(f"{T}/subscription/s/resetcursor", json=body)).status_code == 204
-    assert topic.part(PersistentSubscriptions).named("s").mark_delete == Position(
+    assert topic.part(PersistentSubscriptions).named("s").cursor.mark_delete == Position(
         ledger_id, first - 1
     )
     subscription, _ = await connected(topic)
