@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
@@ -32,19 +33,19 @@ class Connection(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
 class MemoryBackPressure:
     """All open connections of a bookie; holds them while ``is_full`` says so."""
 
-    def __init__(self, is_full: Callable[[], bool]) -> None:
-        self._is_full = is_full
-        # A dict and not a set, for its order: a simulation must do the same each time, and the
-        # order of a set depends on memory addresses.
-        self._connections: dict[Connection, None] = {}
-        self._is_closed = False
-        self._is_empty = asyncio.Event()
-        # Whether connections are held, and how often that began.
-        self.is_held = False
-        self.holds = 0
+    is_full: Callable[[], bool]
+    # Whether connections are held, and how often that began.
+    is_held: bool = False
+    holds: int = 0
+    # A dict and not a set, for its order: a simulation must do the same each time, and the order of
+    # a set depends on memory addresses.
+    _connections: dict[Connection, None] = field(init=False, default_factory=dict)
+    _is_closed: bool = field(init=False, default=False)
+    _is_empty: asyncio.Event = field(init=False, default_factory=asyncio.Event)
 
     def __len__(self) -> int:
         return len(self._connections)
@@ -67,7 +68,7 @@ class MemoryBackPressure:
 
     def review(self) -> None:
         """Check again whether memory is full; hold or release all connections if that changed."""
-        is_held = self._is_closed or self._is_full()
+        is_held = self._is_closed or self.is_full()
         if is_held == self.is_held:
             return
         self.is_held = is_held

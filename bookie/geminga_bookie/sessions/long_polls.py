@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from struct import Struct
 
 from geminga_bookie.storage.last_confirmed import LastConfirmed
@@ -19,16 +20,14 @@ LONG_POLL_S_MAX = 300.0
 _LEDGER_ID = Struct(">q8x")
 
 
+@dataclass(slots=True, eq=False)
 class LongPoll:
     """One reader that waits for more than ``previous_lac`` of a ledger."""
 
-    __slots__ = ("ledger_id", "previous_lac", "timer", "when_over")
-
-    def __init__(self, ledger_id: int, previous_lac: int, when_over: WhenOver) -> None:
-        self.ledger_id = ledger_id
-        self.previous_lac = previous_lac
-        self.when_over = when_over
-        self.timer: asyncio.TimerHandle | None = None
+    ledger_id: int
+    previous_lac: int
+    when_over: WhenOver
+    timer: asyncio.TimerHandle | None = None
 
 
 # Called when a wait ends, with the wait and whether there is news: True where more may be
@@ -36,16 +35,16 @@ class LongPoll:
 WhenOver = Callable[[LongPoll, bool], None]
 
 
+@dataclass(slots=True, eq=False)
 class LongPolls:
     """All readers of a bookie that wait, at most ``waiting_max``."""
 
-    def __init__(self, last_confirmed: LastConfirmed, waiting_max: int) -> None:
-        self._waiting_max = waiting_max
-        self._last_confirmed = last_confirmed
-        # By ledger, in the order in which they came. HOT: sessions check whether it is empty before
-        # they report entries.
-        self.waiting: dict[int, dict[LongPoll, None]] = {}
-        self._count = 0
+    last_confirmed: LastConfirmed
+    waiting_max: int
+    # By ledger, in the order in which they came. HOT: sessions check whether it is empty before
+    # they report entries.
+    waiting: dict[int, dict[LongPoll, None]] = field(init=False, default_factory=dict)
+    _count: int = field(init=False, default=0)
 
     def __len__(self) -> int:
         return self._count
@@ -57,7 +56,7 @@ class LongPolls:
 
         Raises ``BookieOverloaded`` where too many readers wait.
         """
-        if self._count >= self._waiting_max:
+        if self._count >= self.waiting_max:
             raise BookieOverloaded(ledger_id)
         poll = LongPoll(ledger_id, previous_lac, when_over)
         self.waiting.setdefault(ledger_id, {})[poll] = None
@@ -91,7 +90,7 @@ class LongPolls:
         if not polls:
             return
         try:
-            lac = self._last_confirmed.find(ledger_id)
+            lac = self.last_confirmed.find(ledger_id)
         except BookieRefusal:
             return
         # Where only the disk knows, every reader is answered, from there.

@@ -45,6 +45,7 @@ class RareRequests:
         # Answers that are made later. The session pauses it while the client does not take them.
         self.queue = queue = AnswerQueue(
             context.spawn,
+            name="answers",
             queued_max=context.config.reads_queued_max,
             write=write,
             on_drained=on_drained,
