@@ -28,6 +28,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from geminga_protocol.bookkeeper.codes import ReturnCode
+from geminga_protocol.bookkeeper.errors import refusal_of
 from geminga_runtime.errors import GemingaError
 
 
@@ -211,3 +213,21 @@ class LedgerIdsExhausted(LedgerError):
 
     def __init__(self) -> None:
         super().__init__("there are no more ledger ids")
+
+
+def append_error(
+    return_code: int, ledger_id: int, entry_id: int, bookie_id: str
+) -> LedgerFenced | WrongPassword | AppendRefused:
+    """What a bookie's refusal of an entry means to the writer.
+
+    The first two are the end of it: every other bookie refuses the same. An ``AppendRefused`` is
+    about this bookie alone.
+    """
+    if return_code == ReturnCode.EFENCED:
+        return LedgerFenced(ledger_id)
+    if return_code == ReturnCode.EUA:
+        return WrongPassword(ledger_id)
+    is_read_only = return_code == ReturnCode.EREADONLY
+    error = (BookiesReadOnly if is_read_only else AppendRefused)(ledger_id, entry_id, bookie_id)
+    error.__cause__ = refusal_of(return_code, ledger_id, entry_id)
+    return error

@@ -99,7 +99,7 @@ class LedgerRepair(Service):
         self._coordination = coordination
         self.registry = BookieRegistry(coordination, random=random, config=ledger_options)
         self._links = BookieLinks(
-            self.registry,
+            self.registry.resolve,
             network=network,
             clock=clock,
             random=random,

@@ -45,7 +45,7 @@ async def is_sane(access: AdminAccess) -> bool:
             await writer.close()
             reader = await ledgers.open(writer.ledger_id, recover=False)
             # A writer whose bookie fails goes on with another one, and the entries are there.
-            fragments = reader.metadata.fragments
+            fragments = reader.view.metadata.fragments
             if len(fragments) != 1 or fragments[0].ensemble != (bookie_id,):
                 log.warning("bookie failed its sanity test: another one took its place")
                 return False

@@ -124,7 +124,9 @@ async def open_cluster(hosts: str) -> AsyncGenerator[Cluster, None]:
     async with ZooKeeper(hosts, clock, makes_chroot=False) as zookeeper:
         await require_cluster(zookeeper, hosts)
         registry = BookieRegistry(zookeeper, random=random, config=CONFIG)
-        links = BookieLinks(registry, network=network, clock=clock, random=random, config=CONFIG)
+        links = BookieLinks(
+            registry.resolve, network=network, clock=clock, random=random, config=CONFIG
+        )
         store = LedgerStore(zookeeper, clock=clock, random=random, config=CONFIG)
         async with links:
             yield Cluster(zookeeper, network, clock, random, registry, store, links)
