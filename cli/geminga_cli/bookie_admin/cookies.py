@@ -51,6 +51,7 @@ async def show_cookies(cluster: Cluster, options: argparse.Namespace) -> int:
                 return None
 
     values = await asyncio.gather(*map(read, names))
+    # An empty value is no cookie, and means the same as a deleted one.
     found = [_facts(name, value) for name, value in zip(names, values, strict=True) if value]
     columns = ("bookie", "journal_directories", "ledger_directories")
     return print_report(found, columns, _cell, as_json=options.json)

@@ -34,6 +34,7 @@ def host_port(words: str) -> str:
 
 def http_address(words: str) -> str:
     """``HOST:PORT``, which may be given as a URL without a path."""
+    # People copy the address out of a browser, or out of a bookie's log.
     return host_port(words.removeprefix("http://").rstrip("/"))
 
 
@@ -124,6 +125,7 @@ def main(arguments: Sequence[str]) -> int:
     options = make_parser().parse_args(arguments)
     command = SUB_COMMANDS[options.command]
     module, _, name = command.does.partition(":")
+    # Only now: --help must not load the ledger client, and what reads files needs no client at all.
     work = getattr(import_module(f"{_PACKAGE}.{module}"), name)
     try:
         if command.is_on_cluster:
@@ -157,6 +159,7 @@ def make_parser() -> argparse.ArgumentParser:
         )
         for each in command.options:
             sub.add_argument(*each.names, **each.how)
+        # Every command of a cluster finds it in the same way.
         if command.has_cluster_options:
             which = sub.add_mutually_exclusive_group()
             for each in CLUSTER:
@@ -167,10 +170,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 SUB_COMMANDS = {
     "list-bookies": SubCommand(
-        "listing:list_bookies", "the registered bookies, their addresses and free space"
+        "lists:list_bookies", "the registered bookies, their addresses and free space"
     ),
     "list-ledgers": SubCommand(
-        "listing:list_ledgers",
+        "lists:list_ledgers",
         "the ledgers of the cluster",
         (
             option("--bookie", default="", metavar="ID", help="only ledgers on this bookie"),
@@ -178,10 +181,10 @@ SUB_COMMANDS = {
         ),
     ),
     "ledger-metadata": SubCommand(
-        "listing:ledger_metadata", "a ledger's record in ZooKeeper", (LEDGER,)
+        "lists:ledger_metadata", "a ledger's record in ZooKeeper", (LEDGER,)
     ),
     "read-ledger": SubCommand(
-        "reading:read_ledger",
+        "read_ledger:read_ledger",
         "print entries of a ledger",
         (
             LEDGER,
@@ -240,9 +243,9 @@ SUB_COMMANDS = {
         has_cluster_options=False,
     ),
     "list-under-replicated": SubCommand(
-        "listing:list_under_replicated", "the ledgers that are marked as under-replicated"
+        "lists:list_under_replicated", "the ledgers that are marked as under-replicated"
     ),
-    "who-is-auditor": SubCommand("listing:who_is_auditor", "the bookie that looks for lost copies"),
+    "who-is-auditor": SubCommand("lists:who_is_auditor", "the bookie that looks for lost copies"),
     "cookie": SubCommand(
         "cookies:show_cookies",
         "all bookies that ever were here, and their directories; or the VERSION file of one",

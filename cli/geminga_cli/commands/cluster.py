@@ -46,12 +46,15 @@ PAGES = HelpPages(
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command that the first word names; returns the exit code."""
+    # Its options are settings, which argparse's sub-parsers know nothing of.
     if arguments[:1] == ["up"]:
         settings, file = standalone.parse(arguments[1:], ClusterSettings, PAGES)
         assert isinstance(settings, ClusterSettings)
         if settings.geo:
             from geminga_cli.supervisor import geo  # noqa: PLC0415 - not for --help
 
+            # The words as they were given: each cluster parses them again and makes its own
+            # settings of them.
             return geo.run(settings, arguments[1:])
         return standalone.run(settings, file)
     options = make_parser().parse_args(arguments)
@@ -135,6 +138,7 @@ async def _obey(options: argparse.Namespace, operator: Operator) -> int:
         case "add":
             added = await operator.add(options.part)
             _show([added], added, options)
+        # "down": argparse has refused any other word.
         case _:
             await operator.stop()
     return 0

@@ -32,6 +32,7 @@ def make_parser() -> argparse.ArgumentParser:
     add_subscription_options(parser, kind="-t", position="-p", begins="a new subscription begins")
     add(
         *("-m", "--subscription-mode"),
+        # Upstream's NonDurable is a reader.
         type=one_of("durable"),
         default="durable",
         metavar="MODE",

@@ -70,6 +70,7 @@ REFUSED_CONSUME: Mapping[str, tuple[str, ...]] = {
 
 def main(arguments: Sequence[str]) -> int:
     """Run the load; returns the exit code."""
+    # The load comes first, as in pulsar-perf: each has options of its own.
     name, *rest = [*arguments] or [""]
     if name in ("--help", "-h", ""):
         print(_usage(), end="", file=sys.stdout if name else sys.stderr)
@@ -113,6 +114,7 @@ def complete(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None
     if given.load == "latency" and given.size < LATENCY_BYTES_MIN:
         parser.error(f"a message whose latency is measured has {LATENCY_BYTES_MIN} bytes at least")
     if given.load == "consume":
+        # Upstream's default name.
         given.subscriptions = given.subscriptions or ["sub"]
         many = given.num_subscriptions
         if many > 1 and len(given.subscriptions) == 1:
@@ -218,6 +220,7 @@ def _add_batching(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         *("-b", "--batch-time-window"),
+        # Milliseconds on the command line, seconds in the client.
         type=lambda text: rate(text) / 1000,
         default=0.001,
         metavar="MS",
@@ -234,6 +237,7 @@ def _add_batching(parser: argparse.ArgumentParser) -> None:
         "-bb",
         "--batch-max-bytes",
         type=positive,
+        # pulsar-perf's default, and below a broker's largest message.
         default=4_194_304,
         help="bytes of a batch (4194304)",
     )

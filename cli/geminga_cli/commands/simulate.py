@@ -32,6 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     story = Story(
         setup,
         partial(run_scenario_seed, path),
+        # The command that repeats a failure, for the report.
         lambda setup: ["geminga", "simulate", options.scenario, *setup_words(setup)],
         smaller_setups,
     )
@@ -130,6 +131,7 @@ def setup_words(setup: Setup) -> list[str]:
         words += ["--brokers", str(setup.brokers)]
     if setup.proxies:
         words += ["--proxies", str(setup.proxies)]
+    # The default is the class's own.
     if setup.time_limit_s != type(setup)().time_limit_s:
         words += ["--time-limit", str(setup.time_limit_s)]
     return words
