@@ -107,6 +107,7 @@ class HttpAdminService:
 
         Raises ``InvalidUse``.
         """
+        # Found here, and not as a connection that fails: the URL is mostly what was mistyped.
         if urlsplit(url).scheme not in DEFAULT_PORTS or not urlsplit(url).hostname:
             raise InvalidUse(f"{url!r} should be a URL such as http://localhost:8080")
         self._url = url
@@ -142,6 +143,7 @@ class HttpAdminService:
 
     def submit(self, method: str, path: str, parts: Sequence[FormPart]) -> Any:  # noqa: ANN401 - JSON
         """Send a multipart form; returns the JSON of the answer."""
+        # Between the parts no length is written, so that the files are streamed as they are.
         boundary = os.urandom(BOUNDARY_BYTES).hex()
         content: list[bytes | Path] = []
         for part in parts:
@@ -175,6 +177,7 @@ class HttpAdminService:
         asked = urlencode(words)
         target = path if path.startswith("/") else ROOT + path
         url = urljoin(self._url, target + (f"?{asked}" if asked else ""))
+        # The method and the body stay the same, unlike in a browser: REST redirects with 307.
         status, headers, answered = self._once(method, url, body, into)
         for _ in range(REDIRECTS_MAX):
             if status // 100 != 3:
@@ -210,6 +213,7 @@ class HttpAdminService:
             with suppress(BrokenPipeError, ConnectionResetError):
                 connection.request(method, target, body, headers)
             response = connection.getresponse()
+            # Only now is the file opened: a refusal must not empty one that is there.
             if into is not None and response.status // 100 == 2:
                 try:
                     opened = into.open("wb")
@@ -246,6 +250,7 @@ class _Body:
                 yield part
                 continue
             try:
+                # Opened anew for each redirect.
                 with part.open("rb") as file:
                     while chunk := file.read(FILE_READ_BYTES):
                         yield chunk
@@ -279,6 +284,7 @@ class TlsOptions:
             context = ssl.create_default_context(cafile=self.trust_file)
         except (OSError, ssl.SSLError) as error:
             raise InvalidUse(f"{self.trust_file} holds no certificates: {error}") from None
+        # In this order: ssl refuses CERT_NONE while host names are checked.
         if self.allow_insecure or not self.checks_hostname:
             context.check_hostname = False
         if self.allow_insecure:

@@ -32,6 +32,7 @@ def create_subscription(service: AdminService, given: Given) -> None:
     body: dict[str, Any] = dict(given.messageId)
     if given.property:
         body["properties"] = dict(given.property)
+    # ``replicated`` (PIP-33) is decided at the creation.
     query = {"replicated": True} if given.replicated else {}
     service.ask("PUT", path(ONE, given), query, body)
 
@@ -50,6 +51,7 @@ def expire_messages(service: AdminService, given: Given) -> None:
     if given.position is None:
         service.ask("POST", path(f"{ONE}/expireMessages/{{expireTime}}", given))
     else:
+        # ``ResetCursorData``.
         body = {**given.position, "isExcluded": given.exclude_reset_position}
         service.ask("POST", path(f"{ONE}/expireMessages", given), content=body)
 

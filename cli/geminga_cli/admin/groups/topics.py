@@ -97,6 +97,7 @@ def delete_topics(service: AdminService, given: Given) -> None:
         paths = _matching(service, given.topic)
     else:
         paths = [topic(given.topic)]
+    # One after the other: the first that is refused ends the command, and the others stay.
     for each in paths:
         service.ask("DELETE", each, {"force": given.force})
 
@@ -104,6 +105,7 @@ def delete_topics(service: AdminService, given: Given) -> None:
 def _matching(service: AdminService, text: str) -> list[UrlPath]:
     """The topics whose last part of the name matches, in one namespace."""
     whole = text if "://" in text else f"persistent://{text}"
+    # The pattern may have slashes; the first two end tenant and namespace.
     domain, _, rest = whole.partition("://")
     parts = rest.split("/", 2)
     if len(parts) != 3:
@@ -126,6 +128,7 @@ def look_up(service: AdminService, given: Given) -> str:
 
 def look_up_partitions(service: AdminService, given: Given) -> dict[str, Any]:
     """By partition, the URL of its broker; with ``--sort-by-broker`` by broker, its partitions."""
+    # 0 for a topic without partitions, and for one that does not exist.
     count = service.ask("GET", path("{topic}/partitions", given))["partitions"]
     # The argument is a part of a URL, the answer has names of topics.
     domain, rest = given.topic.split("/", 1)
@@ -158,6 +161,7 @@ def create_missed_partitions(service: AdminService, given: Given) -> None:
 
 def create_partitioned_topic(service: AdminService, given: Given) -> None:
     """Create a topic with partitions. REST takes their number alone, or an object."""
+    # A bare number is the older form, which every broker knows.
     content = given.partitions
     if given.metadata:
         content = {"partitions": given.partitions, "properties": given.metadata}
@@ -168,9 +172,11 @@ def compaction_status(service: AdminService, given: Given) -> str:
     """The result of the last compaction; with ``--wait-complete``, once it has ended."""
     while True:
         report = service.ask("GET", path("{topic}/compaction", given))
+        # It may take hours: there is no deadline, as in pulsar-admin.
         if not given.wait_complete or report["status"] != "RUNNING":
             break
         time.sleep(POLL_S)
+    # Refused, so that a script sees it by the exit code.
     if report["status"] == "ERROR":
         raise AdminRefused(500, f"The last compaction failed: {report['lastError']}")
     # The words are those of pulsar-admin.
@@ -197,6 +203,7 @@ def backlog_size(service: AdminService, given: Given) -> int:
 def internal_info(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSON
     """The records of a topic; brokers send this JSON as text inside JSON."""
     value = service.ask("GET", path("{topic}/internal-info", given))
+    # ``ManagedLedgerInfo`` as ``PersistentTopicsBase`` writes it.
     return json.loads(value) if isinstance(value, str) and value.startswith("{") else value
 
 
