@@ -11,6 +11,7 @@ import logging
 
 from geminga_bookie.admin.access import AdminAccess
 from geminga_ledger import LedgerError
+from geminga_ledger.writing.listener import NoListener
 from geminga_runtime.coordination import CoordinationError
 
 log = logging.getLogger(__name__)
@@ -65,11 +66,8 @@ async def is_sane(access: AdminAccess) -> bool:
             )
 
 
-class _Listener:
-    """What a writer reports to. Closing the writer waits for its entries, so little is needed."""
-
-    def entries_confirmed(self, last_confirmed: int) -> None:
-        """Do nothing: the test reads the entries."""
+class _Listener(NoListener):
+    """Ignores what is confirmed: closing the writer waits for its entries, which are then read."""
 
     def writer_failed(self, error: LedgerError) -> None:
         """Log it; the test then reads too few entries."""

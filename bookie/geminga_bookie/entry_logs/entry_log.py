@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from geminga_bookie.config import BookieConfig
@@ -123,7 +123,7 @@ class EntryLog:
             kept = [each for each in self.numbers if each <= end.log_number and each in logs]
         self._sizes = {number: logs[number].end for number in kept}
         # Leftovers: files behind the end, and files of which nothing is in use.
-        await self._remove_all(set(self.numbers) - set(kept))
+        await self.remove(*set(self.numbers).difference(kept))
         if end is None or end.log_number not in kept:  # it was lost, and the loss accepted
             return
         # The last file goes on where the index knows it to end. What is behind that may be whole
@@ -213,7 +213,7 @@ class EntryLog:
         # The failure that led here is what is reported. What cannot be given back now is, at the
         # latest, by the next start.
         with suppress(OSError):
-            await self._remove_all({each for each in self.numbers if each > number})
+            await self.remove(*(each for each in self.numbers if each > number))
         with suppress(OSError):
             if number in self._homes and (await self.open_files.get(number)).file.size > offset:
                 # Cut off, and not appended to any more: after a failed sync, what the kernel still
@@ -427,12 +427,8 @@ class EntryLog:
 
     # Removing.
 
-    async def remove(self, number: int) -> None:
-        """Delete a file that is not appended to any more; reads of it that began can finish."""
-        assert self._current is None or number != self._current_number
-        await self._remove_all({number})
-
-    async def _remove_all(self, numbers: Collection[int]) -> None:
+    async def remove(self, *numbers: int) -> None:
+        """Delete files that are not appended to any more; reads of them that began can finish."""
         # First of all, before anything is awaited: no read opens them any more.
         homes = {number: self._homes.pop(number) for number in sorted(numbers)}
         self._damaged = {each for each in self._damaged if each[0] not in homes}

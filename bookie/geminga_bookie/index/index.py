@@ -175,10 +175,6 @@ class Index:
         """
         version = layout.FORMAT.pack(layout.FORMAT_VERSION)
         self.note(change, (layout.FORMAT_KEY, version))
-        await self.flush()
-
-    async def flush(self) -> None:
-        """Make all changes durable. Where it fails they hold all the same: flush again."""
         await self.store.flush()
 
     def clear(self) -> None:

@@ -16,12 +16,8 @@ from typing import Protocol
 class Connection(Protocol):
     """A connection that can be told to stop, to go on, and to end."""
 
-    def hold(self) -> None:
-        """Read nothing from now on."""
-        ...
-
-    def release(self) -> None:
-        """Read again."""
+    def set_held(self, *, is_held: bool) -> None:
+        """Read nothing from now on, or read again."""
         ...
 
     def close(self) -> None:
@@ -43,27 +39,24 @@ class MemoryBackPressure:
     holds: int = 0
     # A dict and not a set, for its order: a simulation must do the same each time, and the order of
     # a set depends on memory addresses.
-    _connections: dict[Connection, None] = field(init=False, default_factory=dict)
+    connections: dict[Connection, None] = field(init=False, default_factory=dict)
     _is_closed: bool = field(init=False, default=False)
     _is_empty: asyncio.Event = field(init=False, default_factory=asyncio.Event)
 
-    def __len__(self) -> int:
-        return len(self._connections)
-
     def join(self, connection: Connection) -> None:
         """Add a connection that was accepted."""
-        self._connections[connection] = None
+        self.connections[connection] = None
         self._is_empty.clear()
         # What holds the others holds the new one too.
         if self._is_closed:
             connection.abort()
         elif self.is_held:
-            connection.hold()
+            connection.set_held(is_held=True)
 
     def leave(self, connection: Connection) -> None:
         """Remove a connection that is gone."""
-        self._connections.pop(connection, None)
-        if not self._connections:
+        self.connections.pop(connection, None)
+        if not self.connections:
             self._is_empty.set()
 
     def review(self) -> None:
@@ -74,11 +67,8 @@ class MemoryBackPressure:
         self.is_held = is_held
         self.holds += is_held
         # A copy: a connection that is released may end, and leave, at once.
-        for connection in list(self._connections):
-            if is_held:
-                connection.hold()
-            else:
-                connection.release()
+        for connection in list(self.connections):
+            connection.set_held(is_held=is_held)
 
     def close(self) -> None:
         """Hold all connections for good; later ones are aborted."""
@@ -87,13 +77,13 @@ class MemoryBackPressure:
 
     async def disconnect(self, timeout_s: float) -> None:
         """Close every connection; abort those that have not ended after ``timeout_s`` seconds."""
-        for connection in list(self._connections):
+        for connection in list(self.connections):
             connection.close()
-        if not self._connections:
+        if not self.connections:
             return
         try:
             async with asyncio.timeout(timeout_s):
                 await self._is_empty.wait()
         except TimeoutError:
-            for connection in list(self._connections):
+            for connection in list(self.connections):
                 connection.abort()

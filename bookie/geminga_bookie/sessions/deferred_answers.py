@@ -54,7 +54,8 @@ class DeferredAnswers(ABC, Generic[PendingT]):
         # reading frames because the queue was full goes on then.
         self._on_drained = on_drained
         self._pending: deque[PendingT] = deque()
-        self._task: asyncio.Task[object] | None = None
+        # Writes answers while any is pending; what comes then must wait, to keep the order.
+        self.task: asyncio.Task[object] | None = None
         # Cleared by the session while the client does not take its answers.
         self.can_write = asyncio.Event()
         self.can_write.set()
@@ -70,8 +71,8 @@ class DeferredAnswers(ABC, Generic[PendingT]):
         self._is_closed = True
         self._pending.clear()
         # It may be waiting for the disk, or for a client that takes nothing.
-        if self._task is not None:
-            self._task.cancel()
+        if self.task is not None:
+            self.task.cancel()
 
     def push(self, pending: PendingT) -> None:
         """Make this answer after those that are pending."""
@@ -79,8 +80,8 @@ class DeferredAnswers(ABC, Generic[PendingT]):
         if self._is_closed:
             return
         self._pending.append(pending)
-        if self._task is None:
-            self._task = self._spawn(self._drain(), name=self._name)
+        if self.task is None:
+            self.task = self._spawn(self._drain(), name=self._name)
 
     async def _drain(self) -> None:
         try:
@@ -92,7 +93,7 @@ class DeferredAnswers(ABC, Generic[PendingT]):
                     self._on_drained()
         finally:
             # The next ``push`` starts a new task.
-            self._task = None
+            self.task = None
 
     @abstractmethod
     async def _answers(self) -> list[bytes]:

@@ -44,10 +44,7 @@ class LongPolls:
     # By ledger, in the order in which they came. HOT: sessions check whether it is empty before
     # they report entries.
     waiting: dict[int, dict[LongPoll, None]] = field(init=False, default_factory=dict)
-    _count: int = field(init=False, default=0)
-
-    def __len__(self) -> int:
-        return self._count
+    count: int = field(init=False, default=0)  # of all that wait, whatever the ledger
 
     def wait(
         self, ledger_id: int, previous_lac: int, timeout_s: float, when_over: WhenOver
@@ -56,11 +53,11 @@ class LongPolls:
 
         Raises ``BookieOverloaded`` where too many readers wait.
         """
-        if self._count >= self.waiting_max:
+        if self.count >= self.waiting_max:
             raise BookieOverloaded(ledger_id)
         poll = LongPoll(ledger_id, previous_lac, when_over)
         self.waiting.setdefault(ledger_id, {})[poll] = None
-        self._count += 1
+        self.count += 1
         # A timer each: how long to wait is the reader's choice.
         loop = asyncio.get_running_loop()
         poll.timer = loop.call_later(min(timeout_s, LONG_POLL_S_MAX), self._end, poll, False)  # noqa: FBT003 a timer takes no keywords
@@ -72,7 +69,7 @@ class LongPolls:
         if poll not in polls:
             return
         del polls[poll]
-        self._count -= 1
+        self.count -= 1
         if not polls:
             del self.waiting[poll.ledger_id]
         assert poll.timer is not None

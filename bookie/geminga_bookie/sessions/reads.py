@@ -42,11 +42,6 @@ class ReadQueue(DeferredAnswers[PendingRead]):
         # Reads that are pending, and those taken from there but not answered yet.
         self._in_progress = 0
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether reads wait, so that one that comes now must wait too."""
-        return self._task is not None
-
     def push(self, pending: PendingRead) -> None:
         """Answer this read after those that are pending."""
         self._in_progress += 1

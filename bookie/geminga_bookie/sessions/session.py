@@ -267,7 +267,7 @@ class Session(ClientConnection):
         if not self._came_s:
             self._came_s = self._counters.clock.monotonic()
         # Reads are answered in their order, and no more is answered at once than one write takes.
-        if self._reads.is_busy or self._replied_bytes >= WRITE_BYTES:
+        if self._reads.task is not None or self._replied_bytes >= WRITE_BYTES:
             self._read_later(ledger_id, entry_id)
             return
         try:

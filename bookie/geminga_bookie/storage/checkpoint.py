@@ -146,7 +146,7 @@ class Checkpointer(Service):
             try:
                 if sealed.records is None:
                     sealed.records = await self._write(sealed)
-                await storage.index.flush()
+                await storage.index.store.flush()
                 for record in sealed.records:
                     ledger = sealed.ledgers.get(record.ledger_id)
                     if ledger is not None:  # deleted, while the index could not be flushed

@@ -130,7 +130,7 @@ class _Rebuild:
     async def _commit_blocks(self) -> None:
         # Flushed and not committed: without a version it is no index yet.
         self.index.note(Change(blocks=self._blocks, log_end=self._end))
-        await self.index.flush()
+        await self.index.store.flush()
         self._blocks = []
 
     def _note_ledger(self, record: LedgerRecord) -> None:

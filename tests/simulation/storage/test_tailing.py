@@ -348,7 +348,7 @@ def count_the_last_alone_down(patch: pytest.MonkeyPatch) -> None:
     honest = LongPolls.cancel
 
     def cancel(polls: LongPolls, poll: Waiting) -> None:
-        count = len(polls)
+        count = polls.count
         honest(polls, poll)
         if poll.ledger_id in polls.waiting:
             polls._count = count
