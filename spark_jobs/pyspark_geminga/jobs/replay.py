@@ -140,8 +140,6 @@ def as_messages(rows: DataFrame, *, namespace: str | None, has_text_keys: bool) 
         messages = with_text_keys(messages)
     if namespace is None:
         return messages.drop("__topic")
-    # A local name has no slash: with one more part it would be a name of Pulsar's version 1, which
-    # has a cluster in it.
     name = f.element_at(f.split(_without_partition(f.col("__topic")), "/"), -1)
     return messages.withColumn("__topic", f.concat(f.lit(f"persistent://{namespace}/"), name))
 
