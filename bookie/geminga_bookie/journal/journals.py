@@ -40,6 +40,7 @@ class SharedGroup(Group):
     is_written: bool = True
 
 
+@dataclass(eq=False, slots=True)
 class SpreadJournals:
     """Looks like a ``Journal``; ledger ``n`` has journal ``n % len(journals)``.
 
@@ -47,10 +48,9 @@ class SpreadJournals:
     So shared groups wait in a queue, and are answered only from its front.
     """
 
-    def __init__(self, journals: Sequence[Journal]) -> None:
-        self._journals = journals
-        # Oldest first; the last one is the one that forms.
-        self._groups: deque[SharedGroup] = deque([SharedGroup()])
+    _journals: Sequence[Journal]
+    # Oldest first; the last one is the one that forms.
+    _groups: deque[SharedGroup] = field(init=False, default_factory=lambda: deque([SharedGroup()]))
 
     @property
     def forming(self) -> SharedGroup:

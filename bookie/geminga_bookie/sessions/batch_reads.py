@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from geminga_bookie.errors import CorruptFile
@@ -26,18 +27,14 @@ log = logging.getLogger(__name__)
 BATCH_ENTRIES_MAX = 10_000
 
 
+@dataclass(eq=False, slots=True)
 class BatchReads:
-    """Takes the requests for several entries of one connection; ``queue`` makes the answers."""
+    """Takes the requests for several entries of one connection; the queue makes the answers."""
 
-    def __init__(
-        self,
-        context: SessionContext,
-        queue: AnswerQueue,
-        write: Callable[[list[bytes]], None],
-    ) -> None:
-        self._context = context
-        self._queue = queue
-        self._write = write
+    _context: SessionContext
+    _queue: AnswerQueue
+    # Takes the pieces of answers that are made at once: refusals.
+    _write: Callable[[list[bytes]], None]
 
     def take(self, buffer: bytes, start: int, end: int) -> None:
         """Take the request at ``buffer[start:end]``. Raises ``WireError`` for garbage."""

@@ -79,7 +79,7 @@ class RareRequests:
     def close(self) -> None:
         """Drop what is pending: the connection is gone."""
         self.queue.close()
-        self._v3.close()
+        self._v3.reads.close()
 
 
 def _refuse_unread(buffer: bytes, start: int, end: int, code: int) -> bytes:

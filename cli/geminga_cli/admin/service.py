@@ -50,6 +50,7 @@ class FormPart:
         """The bytes before the content."""
         words = f'form-data; name="{self.name}"'
         if isinstance(self.content, Path):
+            # As browsers do: quotes and backslashes would end the name.
             file_name = self.content.name.replace("\\", "\\\\").replace('"', '\\"')
             words += f'; filename="{file_name}"'
         head = f"--{boundary}\r\nContent-Disposition: {words}\r\n"
@@ -113,6 +114,7 @@ class HttpAdminService:
         self._url = url
         self._tls = tls or TlsOptions()
         self._timeout_s = timeout_s
+        # Java's endpoints answer text or JSON, and refuse a request that takes only the other.
         self._headers = {"Accept": "*/*", **_authorization(auth_params)}
         # By scheme and ``host:port``: connections that are kept for the next request.
         self._open: dict[tuple[str, str], http.client.HTTPConnection] = {}
@@ -179,6 +181,7 @@ class HttpAdminService:
         url = urljoin(self._url, target + (f"?{asked}" if asked else ""))
         # The method and the body stay the same, unlike in a browser: REST redirects with 307.
         status, headers, answered = self._once(method, url, body, into)
+        # A broker that is not the owner of a topic redirects with the owner's address.
         for _ in range(REDIRECTS_MAX):
             if status // 100 != 3:
                 break
@@ -221,10 +224,12 @@ class HttpAdminService:
                     raise InvalidUse(f"{into} cannot be written: {error}") from None
                 with opened:
                     shutil.copyfileobj(response, opened, FILE_READ_BYTES)
+            # Also of a redirect: the connection can be used again only when its answer is read.
             answered = response.read(ANSWER_BYTES_MAX)
         except (OSError, http.client.HTTPException, ValueError) as error:
             where = f"{parts.scheme}://{parts.netloc}"
             raise BrokerUnreachable(where, str(error) or type(error).__name__) from None
+        # HTTP's names ignore case, dictionaries do not.
         return response.status, {k.lower(): v for k, v in response.headers.items()}, answered
 
 
@@ -300,6 +305,7 @@ def _authorization(auth_params: str) -> Mapping[str, str]:
         raise InvalidUse(f"--auth-params should be {TOKEN}TEXT or {TOKEN}{TOKEN_FILE}///PATH")
     token = auth_params.removeprefix(TOKEN)
     if token.startswith(TOKEN_FILE):
+        # file:///PATH, as the setting of Java's tools has it; a relative path is no URL.
         file = Path(urlsplit(token).path)
         try:
             token = file.read_text().strip()

@@ -17,6 +17,7 @@ from typing import Any
 from geminga_cli.output import drop_output
 
 EXIT_CANNOT = 2
+# Modules are named in ``SUB_COMMANDS`` and loaded when their word is given.
 _PACKAGE = "geminga_cli.bookie_admin"
 
 PORT_MAX = 65_535
@@ -40,6 +41,7 @@ def http_address(words: str) -> str:
 
 def zookeeper_hosts(words: str) -> str:
     """``HOST:PORT[,HOST:PORT...][/CHROOT]`` as it was given."""
+    # The chroot is checked by ZooKeeper: it may have any name that a node may have.
     for each in words.partition("/")[0].split(","):
         host_port(each)
     return words
@@ -169,6 +171,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 SUB_COMMANDS = {
+    # The order is that of --help: looking, then repairing, then orders to one bookie.
     "list-bookies": SubCommand(
         "lists:list_bookies", "the registered bookies, their addresses and free space"
     ),
@@ -210,6 +213,7 @@ SUB_COMMANDS = {
     "verify-ledger": SubCommand(
         "verification:verify_ledger", "read every copy of every entry of a ledger", (LEDGER,)
     ),
+    # Of files alone: they work on a machine where nothing runs, and on copies.
     "dump-journal": SubCommand(
         "files.journal:dump_journals",
         "the content of journal files",
@@ -274,6 +278,7 @@ SUB_COMMANDS = {
             ),
         ),
     ),
+    # With its cookie a bookie loses its name: an empty one may take it.
     "delete-cookie": SubCommand(
         "cookie_changes:delete_cookie",
         "forget a bookie that is gone for good, once no ledger is on it",
@@ -292,6 +297,7 @@ SUB_COMMANDS = {
         "let others move all ledgers off a stopped bookie, then forget it",
         (BOOKIE,),
     ),
+    # Orders go to the bookie's HTTP (``geminga_bookie.admin``); ZooKeeper only tells where that is.
     "force-gc": SubCommand(
         "orders:force_gc", "let a bookie collect garbage now", (BOOKIE, HTTP), is_on_cluster=False
     ),

@@ -94,6 +94,7 @@ def make_parser() -> argparse.ArgumentParser:
             sub.add_argument("part", metavar=part, help="such as broker-2: `status` lists them")
         return sub
 
+    # Exit codes as of a health check, so that scripts can wait for the cluster.
     status = add("status", "show all parts; exit code 0 if all are ready, else 1", part="")
     status.add_argument("--json", action="store_true", help="print JSON, for programs")
     logs = add("logs", "show the end of a part's log")
@@ -102,6 +103,7 @@ def make_parser() -> argparse.ArgumentParser:
     kill.add_argument(
         "--keep-down", action="store_true", help="do not start it again until `resume`"
     )
+    # A paused part answers nothing, and its connections stay open: as a machine that hangs.
     add("pause", "stop a part with SIGSTOP until `resume`")
     add("resume", "continue a paused part, or start one that was kept down")
     added = add(
@@ -120,6 +122,7 @@ async def _obey(options: argparse.Namespace, operator: Operator) -> int:
         case "status":
             status = await operator.status()
             _show(status.values(), status, options)
+            # A part that is kept down, or paused, is not ready either.
             is_ready = all(each["state"] == READY for each in status.values())
             return 0 if is_ready else EXIT_UNHEALTHY
         case "logs":

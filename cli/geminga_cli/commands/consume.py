@@ -38,6 +38,7 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="MODE",
         help="Durable; to leave no subscription behind, use geminga read",
     )
+    # Matched with names of a namespace: TOPIC names the namespace, too.
     add("--regex", action="store_true", help="treat TOPIC as a regular expression")
     add(
         *("-rs", "--replicated"),
@@ -45,6 +46,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="replicate acknowledgements to other clusters",
     )
     add(
+        # Moves the subscription itself: other consumers of it go there as well.
         *("-stp", "--start-timestamp"),
         type=count,
         default=0,

@@ -79,6 +79,7 @@ def add_seed_options(parser: argparse.ArgumentParser) -> None:
     seeds.add_argument("--seeds", type=_at_least_1, default=100, metavar="N", help="(default 100)")
     seeds.add_argument("--first", type=int, default=0, metavar="SEED", help="(default 0)")
     seeds.add_argument("--seed", type=int, help="this seed alone")
+    # A seed runs in one thread: several seeds need several processes.
     seeds.add_argument("--jobs", type=_at_least_1, default=1, metavar="N", help="processes")
     seeds.add_argument("--keep-going", action="store_true", help="do not stop at a failure")
     faults = parser.add_argument_group("faults")
@@ -96,6 +97,7 @@ def add_seed_options(parser: argparse.ArgumentParser) -> None:
     )
     one = parser.add_argument_group("looking into a failure")
     one.add_argument("--trace", action="store_true", help="show what happened, in words")
+    # Many thousand lines: for comparing two runs that should be alike.
     one.add_argument("--callbacks", action="store_true", help="show each callback and delivery")
     one.add_argument(
         "--shrink",

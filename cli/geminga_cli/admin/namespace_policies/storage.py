@@ -172,6 +172,7 @@ STORAGE = (
         query=(("backlogQuotaType", "type"),),
     ),
     Policy(
+        # Without it, messages of a subscription that nobody reads are kept for ever.
         "message-ttl",
         "after how many seconds messages expire",
         "messageTTL",
@@ -258,6 +259,7 @@ TOPIC_LIFE = (
         lambda given: {"allowAutoSubscriptionCreation": given.enable},
     ),
     Policy(
+        # All four are one policy: what is not given cannot stay as it was.
         "inactive-topic-policies",
         "when inactive topics are deleted",
         "inactiveTopicPolicies",
