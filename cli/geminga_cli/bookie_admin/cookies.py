@@ -37,6 +37,7 @@ async def show_cookies(cluster: Cluster, options: argparse.Namespace) -> int:
             # Not on standard output: what is redirected into a file must be a cookie or nothing.
             print(facts["error"], file=sys.stderr)
         else:
+            # Byte for byte, so that it can be redirected into VERSION.
             sys.stdout.write(value.decode())
         return int(bool(facts["error"]))
 

@@ -111,6 +111,8 @@ def _matching(service: AdminService, text: str) -> list[UrlPath]:
     if len(parts) != 3:
         raise InvalidUse(f"{text!r} should be TENANT/NAMESPACE/PATTERN")
     try:
+        # Python's expressions, where pulsar-admin has Java's: what both have in common is what
+        # people write.
         pattern = re.compile(parts[2])
     except re.error as error:
         raise InvalidUse(f"{parts[2]!r} is no regular expression: {error}") from None
@@ -137,6 +139,7 @@ def look_up_partitions(service: AdminService, given: Given) -> dict[str, Any]:
         raise InvalidUse(f"{name} is not partitioned; topics lookup finds it")
     brokers: dict[str, str] = {}
     for index in range(count):
+        # A lookup loads the partition's bundle, where no broker owns it yet.
         found = service.ask("GET", f"/lookup/v2/topic/{given.topic}-partition-{index}")
         brokers[f"{name}-partition-{index}"] = found["brokerUrl"]
     if not given.sort_by_broker:
@@ -189,6 +192,7 @@ def compaction_status(service: AdminService, given: Given) -> str:
 
 def update_partitions(service: AdminService, given: Given) -> None:
     """Give a topic more partitions."""
+    # More only: fewer would leave messages where no consumer looks for them.
     query = {"updateLocalTopicOnly": given.update_local_only, "force": given.force}
     service.ask("POST", path("{topic}/partitions", given), query, given.partitions)
 
@@ -196,6 +200,7 @@ def update_partitions(service: AdminService, given: Given) -> None:
 def backlog_size(service: AdminService, given: Given) -> int:
     """The bytes of a topic from a message on."""
     where = path("{topic}/backlogSize", given)
+    # PUT, although it changes nothing: the message id is a body, which GET has not.
     size: int = service.ask("PUT", where, content=given.messageId)
     return size
 

@@ -45,6 +45,7 @@ PUBLISHING = (
         is_on,
     ),
     Policy(
+        # Longer is cheaper, and a topic that moves reads more of its log again.
         "deduplication-snapshot-interval",
         "how many seconds lie between snapshots of producers' sequence ids",
         "deduplicationSnapshotInterval",
