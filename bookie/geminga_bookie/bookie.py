@@ -34,7 +34,7 @@ from geminga_bookie.disks.space_watch import SpaceWatch
 from geminga_bookie.entry_logs.entry_log import EntryLog
 from geminga_bookie.errors import UnknownFormat
 from geminga_bookie.formats.index_v2 import FORMAT_VERSION, Counts
-from geminga_bookie.formats.journal_v1 import JOURNAL_BEGINNING, Fence, JournalMark, decode_body
+from geminga_bookie.formats.journal_v1 import JOURNAL_BEGINNING, JournalMark, decode_body
 from geminga_bookie.garbage.collector import Collector
 from geminga_bookie.garbage.compaction import Compactor
 from geminga_bookie.index.index import Change, Index, SortedStore
@@ -235,10 +235,8 @@ class Bookie(Service):
                     for ledger_id, entry_id, master_key, entry in adds:
                         self.storage.restore_add(ledger_id, entry_id, master_key, entry)
                     entries += len(adds)
-                    if isinstance(mark, Fence):
-                        self.storage.restore_fence(*mark)
-                    elif mark is not None:
-                        self.storage.restore_explicit_lac(*mark)
+                    if mark is not None:
+                        self.storage.restore_mark(mark)
                 end = group.mark
                 # A checkpoint must not trust what a power cut may still take away: it may carry
                 # the group, but its mark stays before it.
@@ -372,7 +370,7 @@ class Bookie(Service):
         config = self.config
         queued_bytes = 0
         for journal in self.journals:
-            queued_bytes += journal.queued_bytes
+            queued_bytes += journal.forming.size + journal.writing_bytes
         return (
             queued_bytes > config.journal_queue_bytes_max
             or self.storage.write_cache.used_bytes > config.write_cache_bytes_max

@@ -88,13 +88,13 @@ class BookieMetrics:
         waiting = sum(len(journal.forming.waiters) for journal in journals)
         yield "bookie_journal_JOURNAL_CB_QUEUE_SIZE", waiting
         # Connections whose sockets are not read for now: their requests wait there.
-        blocked = len(bookie.back_pressure) * bookie.back_pressure.is_held
+        blocked = len(bookie.back_pressure.connections) * bookie.back_pressure.is_held
         unanswered = queued + sum(journal.writing_entries for journal in journals)
         yield "bookkeeper_server_ADD_ENTRY_IN_PROGRESS", unanswered
         yield "bookkeeper_server_ADD_ENTRY_BLOCKED", blocked
         yield "bookkeeper_server_READ_ENTRY_IN_PROGRESS", counters.reads_in_progress
         yield "bookkeeper_server_READ_ENTRY_BLOCKED", blocked
-        yield "geminga_bookie_connections", len(bookie.back_pressure)
+        yield "geminga_bookie_connections", len(bookie.back_pressure.connections)
         yield "geminga_bookie_connections_max", bookie.limits.connections_max
 
     def _counters(self) -> Iterator[Value]:

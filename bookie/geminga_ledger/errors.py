@@ -28,6 +28,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from geminga_protocol.bookkeeper.codes import ReturnCode
+from geminga_protocol.bookkeeper.errors import refusal_of
 from geminga_runtime.errors import GemingaError
 
 
@@ -37,12 +39,20 @@ class LedgerError(GemingaError):
     code: ClassVar[str] = "PersistenceError"
 
 
-class NoSuchLedger(LedgerError):
-    """The ledger was deleted, or never created."""
+class _OfLedger(LedgerError):
+    """An error whose text needs nothing but the ledger's id."""
+
+    text: ClassVar[str]  # with {} for the id
 
     def __init__(self, ledger_id: int) -> None:
-        super().__init__(f"there is no ledger {ledger_id}")
+        super().__init__(self.text.format(ledger_id))
         self.ledger_id = ledger_id
+
+
+class NoSuchLedger(_OfLedger):
+    """The ledger was deleted, or never created."""
+
+    text = "there is no ledger {}"
 
 
 class NoSuchEntry(LedgerError):
@@ -63,20 +73,16 @@ class EntryCorrupt(LedgerError):
         self.entry_id = entry_id
 
 
-class LedgerClosed(LedgerError):
+class LedgerClosed(_OfLedger):
     """The writer was closed; append to another ledger."""
 
-    def __init__(self, ledger_id: int) -> None:
-        super().__init__(f"ledger {ledger_id} is closed and takes no more entries")
-        self.ledger_id = ledger_id
+    text = "ledger {} is closed and takes no more entries"
 
 
-class LedgerFenced(LedgerError):
+class LedgerFenced(_OfLedger):
     """Another writer took the ledger over; this one must stop, not retry."""
 
-    def __init__(self, ledger_id: int) -> None:
-        super().__init__(f"ledger {ledger_id} was fenced by a newer writer")
-        self.ledger_id = ledger_id
+    text = "ledger {} was fenced by a newer writer"
 
 
 class LedgerClosedByOther(LedgerFenced):
@@ -94,12 +100,10 @@ class LedgerClosedByOther(LedgerFenced):
         )
 
 
-class WrongPassword(LedgerError):
+class WrongPassword(_OfLedger):
     """The bookies know the ledger under another password."""
 
-    def __init__(self, ledger_id: int) -> None:
-        super().__init__(f"ledger {ledger_id} has another password")
-        self.ledger_id = ledger_id
+    text = "ledger {} has another password"
 
 
 class AppendRefused(LedgerError):
@@ -211,3 +215,21 @@ class LedgerIdsExhausted(LedgerError):
 
     def __init__(self) -> None:
         super().__init__("there are no more ledger ids")
+
+
+def append_error(
+    return_code: int, ledger_id: int, entry_id: int, bookie_id: str
+) -> LedgerFenced | WrongPassword | AppendRefused:
+    """What a bookie's refusal of an entry means to the writer.
+
+    The first two are the end of it: every other bookie refuses the same. An ``AppendRefused`` is
+    about this bookie alone.
+    """
+    if return_code == ReturnCode.EFENCED:
+        return LedgerFenced(ledger_id)
+    if return_code == ReturnCode.EUA:
+        return WrongPassword(ledger_id)
+    is_read_only = return_code == ReturnCode.EREADONLY
+    error = (BookiesReadOnly if is_read_only else AppendRefused)(ledger_id, entry_id, bookie_id)
+    error.__cause__ = refusal_of(return_code, ledger_id, entry_id)
+    return error

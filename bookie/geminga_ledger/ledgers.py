@@ -71,7 +71,12 @@ class Ledgers(Service):
         self._store = LedgerStore(coordination, clock=clock, random=random, config=config)
         self._registry = BookieRegistry(coordination, random=random, config=config)
         self._links = BookieLinks(
-            self._registry, network=network, clock=clock, random=random, config=config, tls=tls
+            self._registry.resolve,
+            network=network,
+            clock=clock,
+            random=random,
+            config=config,
+            tls=tls,
         )
         self._bookies = Bookies(self._registry, self._links, random)
         self.counters = LedgerCounters()

@@ -84,7 +84,7 @@ class LedgerRecovery:
         stored = await self.store.update(await self.store.read(self.ledger_id), in_recovery)
         if stored.metadata.state is LedgerState.CLOSED:
             return stored
-        tail = _Tail(stored.metadata)
+        tail = _Tail(before=stored.metadata, after=stored.metadata)
         last_entry, length = await self._recover_tail(tail)
 
         def closed(metadata: LedgerMetadata) -> LedgerMetadata | None:
@@ -214,14 +214,14 @@ class LedgerRecovery:
         return self.bookies.links.link(bookie_id, Purpose.RECOVERY)
 
 
+@dataclass(eq=False, slots=True)
 class _Tail:
     """The metadata that one attempt found, ``before``, and the fragments it leaves, ``after``."""
 
-    def __init__(self, metadata: LedgerMetadata) -> None:
-        self.before = metadata
-        self.after = metadata
-        # Set once it exists; it calls ``change_ensemble`` later.
-        self.pipeline: AddPipeline | None = None
+    before: LedgerMetadata
+    after: LedgerMetadata
+    # Set once it exists; it calls ``change_ensemble`` later.
+    pipeline: AddPipeline | None = None
 
     async def change_ensemble(self, ensemble: tuple[str, ...]) -> None:
         """What comes after what is confirmed goes to ``ensemble`` (``Commit``)."""

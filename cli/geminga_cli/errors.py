@@ -32,6 +32,7 @@ class UnusablePort(GemingaError):
     code: ClassVar[str] = "UnusablePort"
 
     def __init__(self, host: str, port: int, reason: str, remedy: str) -> None:
+        # The remedy is the caller's: only it knows which option names the port.
         super().__init__(f"cannot listen on {host}:{port} ({reason}): {remedy}")
         self.host = host
         self.port = port
@@ -44,6 +45,7 @@ class TooFewBookies(GemingaError):
 
     def __init__(self, directory: Path, stored: int, wanted: int) -> None:
         super().__init__(
+            # Checked before anything starts: a bookie less would look like a lost one.
             f"the data in {directory} is on {stored} bookies, with {wanted} a part of it could not "
             f"be read: start with --num-bookies {stored}, or leave the option out"
         )

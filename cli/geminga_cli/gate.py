@@ -56,6 +56,7 @@ def pass_gate(environment: Mapping[str, str], modules: Sequence[str]) -> bool:
     descriptor = environment.get(GATE_VARIABLE)
     if descriptor is None:
         return True
+    # This is what makes waiting worthwhile.
     for name in modules:
         import_module(name)
     entrance = int(descriptor)

@@ -98,6 +98,7 @@ PARTS = ("broker", "bookie", "proxy", "functions-worker", "autorecovery")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command named first; returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    # Without words: the usage, and no error. It is what a new user types first.
     name = words[0] if words else "--help"
     if name == "help" and len(words) > 1:
         _, name, *rest = words
@@ -129,6 +130,7 @@ def help_words(name: str, rest: Sequence[str]) -> list[str]:
 def run(command: Command, arguments: Sequence[str]) -> int:
     """Run the command; an error of ours becomes one line on standard error."""
     try:
+        # Imported only now, with everything that it needs.
         return int(import_module(command.module).main([*command.words, *arguments]))
     except GemingaError as error:
         print(f"geminga: {error}", file=sys.stderr)

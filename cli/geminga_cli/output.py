@@ -28,4 +28,5 @@ def drop_output() -> None:
 
     Python flushes standard output once more when it exits; without this, that would fail again.
     """
+    # The descriptor itself is replaced: what C code and child processes write is dropped too.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -37,6 +37,7 @@ class ReservedPort:
             # Both sides must set it: the holder, and the program that listens later.
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._socket.bind((host, port))
+            # The kernel's choice, where 0 was wanted.
             self.port = int(self._socket.getsockname()[1])
         except OSError:
             self._socket.close()

@@ -45,6 +45,7 @@ def stop_at_end_of_input(loop: asyncio.AbstractEventLoop, stop: Callable[[], Non
 
     def read() -> None:
         if not drop_some():
+            # The end of a stream is readable for ever: without this, the loop would spin.
             loop.remove_reader(STANDARD_INPUT)
             stop()
 

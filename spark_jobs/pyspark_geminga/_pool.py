@@ -38,6 +38,7 @@ def task_client(access: Access) -> ClientLoop:
     client = _clients.pop(key, None)
     if client is None:
         while len(_clients) >= CLIENTS_MAX:
+            # Dictionaries keep the order of insertion: the first was not used for longest.
             _clients.pop(next(iter(_clients))).close()
         client = ClientLoop(access)
     _clients[key] = client  # the newest is last
@@ -57,6 +58,7 @@ class ClientLoop:
 
     def iterate(self, items: AsyncIterator[ItemT]) -> Iterator[ItemT]:
         """Wait for each of the items, and yield it."""
+        # ``anext`` with a default: StopAsyncIteration cannot leave a coroutine as itself.
         end = _End[ItemT]()
 
         async def following() -> ItemT | _End[ItemT]:
@@ -67,6 +69,7 @@ class ClientLoop:
 
     def close(self) -> None:
         """Close the client and its loop."""
+        # Only while no task uses it: tasks of a process run one after the other.
         self.run(self.client.close())
         self._loop.close()
 

@@ -19,6 +19,7 @@ from pyspark_geminga.errors import InvalidOption
 _CLIENT = "pulsar.client."
 _ADMIN = "pulsar.admin."
 # Methods by the last part of a name, in lower case: Java's classes, or our own words.
+# Java users write org.apache.pulsar.client.impl.auth.AuthenticationToken and the like.
 _METHODS = {
     "authenticationtoken": "token",
     "token": "token",
@@ -30,6 +31,7 @@ _METHODS = {
     "oauth2": "oauth2",
 }
 # Below pulsar.client. (and pulsar.admin., which may repeat them); Spark makes all names lower case.
+# Of upstream's ClientConfigurationData those that this client has, too.
 CLIENT_OPTIONS = (
     "authPluginClassName",
     "authParams",
@@ -69,6 +71,7 @@ class Access:
         Ignores the options of the source or sink itself (see ``check_names``). Raises
         ``InvalidOption``.
         """
+        # Spark keeps options in a map that ignores case, and hands their names over in lower case.
         lower = {name.lower(): value for name, value in options.items()}
         service_url = lower.get("service.url")
         if not service_url:
@@ -76,6 +79,7 @@ class Access:
                 "service.url", "is missing: pulsar://host:6650 is what it looks like"
             )
         admin_url = lower.get("admin.url") or None
+        # Without the last slash: paths are appended to it.
         access = cls(
             service_url,
             admin_url.rstrip("/") if admin_url else None,
@@ -98,6 +102,7 @@ class Access:
         is_secure = self.service_url.startswith(("pulsar+ssl:", "https:"))
         options: dict[str, Any] = {}
         # Absent ones keep the defaults of the client library.
+        # Milliseconds in Java's configuration, seconds in the client's.
         for name, parameter in (
             ("operationtimeoutms", "operation_timeout_s"),
             ("connectiontimeoutms", "connect_timeout_s"),
@@ -127,8 +132,14 @@ class Access:
                 trust_file=given.get("tlstrustcertsfilepath"),
                 certificate_file=certificate,
                 key_file=key,
-                checks_hostname=_flag(given, "tlshostnameverificationenable", default=True),
-                allows_untrusted=_flag(given, "tlsallowinsecureconnection", default=False),
+                checks_hostname=flag(
+                    _CLIENT + "tlsHostnameVerificationEnable",
+                    given.get("tlshostnameverificationenable", "true"),
+                ),
+                allows_untrusted=flag(
+                    _CLIENT + "tlsAllowInsecureConnection",
+                    given.get("tlsallowinsecureconnection", "false"),
+                ),
             )
         except ValueError as error:
             raise InvalidOption(_CLIENT + "tls*", str(error)) from error
@@ -139,6 +150,7 @@ class Access:
         name = given.get("authpluginclassname")
         if not name:
             return None
+        # The last part of a class name; our own words have no dots.
         method = _METHODS.get(name.rpartition(".")[2].lower())
         if method is None:
             raise InvalidOption(
@@ -146,6 +158,7 @@ class Access:
                 f"{name!r} is none of token, tls, basic and oauth2, or Java's classes for them",
             )
         text, parameters = given.get("authparams", ""), self._auth_parameters()
+        # The certificate itself is among the TLS options.
         if method == "tls":
             return geminga.MutualTls()
         if method == "token":
@@ -171,6 +184,7 @@ class Access:
                 raise InvalidOption(_CLIENT + "authParams", f"is no JSON: {error}") from error
             return {name: str(value) for name, value in document.items()}
         # The first colon only: values are URLs and paths, too.
+        # As in upstream's AuthenticationUtil.configureFromPulsar1AuthParamString.
         pairs = (pair.partition(":") for pair in text.split(",") if ":" in pair)
         return {name.strip(): value.strip() for name, _, value in pairs}
 
@@ -206,6 +220,7 @@ def whole_number(option: str, text: str, *, least: int = 1) -> int:
     try:
         number = int(text)
     except ValueError:
+        # A number that is refused below, with the same words.
         number = least - 1
     if number < least:
         raise InvalidOption(option, f"{text!r} is no whole number from {least} on")
@@ -219,16 +234,13 @@ def flag(option: str, text: str) -> bool:
     return text.lower() == "true"
 
 
-def _flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
-    return flag(_CLIENT + name, given[name]) if name in given else default
-
-
 def _token(text: str) -> str | Callable[[], str]:
     """A token, with or without ``token:`` before it; or a function that reads it out of a file.
 
     The client calls the function for each connection: the file may get a new token meanwhile.
     """
     if text.startswith("file:"):
+        # file:///path and file:/path alike, as Java's URI has them.
         path = unquote(urlsplit(text).path)
 
         def read() -> str:

@@ -38,6 +38,7 @@ class AdminRefused(ConnectorError):
 
     def __init__(self, url: str, status: int, reason: str) -> None:
         super().__init__(f"{url} answers {status}: {reason}")
+        # HTTP's, by which callers decide whether to ask again.
         self.status = status
 
 

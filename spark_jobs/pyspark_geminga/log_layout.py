@@ -104,6 +104,8 @@ class LogLayout:
                 # An end within a batch of messages needs that entry as well.
                 behind = min(entries, end.entry_id + (end.batch_index > 0))
             if first < behind:
+                # Entries of a ledger differ: the share is right on average, and over the whole
+                # ledger.
                 share = size_bytes * (behind - first) // entries
                 found.append(Segment(ledger_id, first, behind - first, share))
         return tuple(found)

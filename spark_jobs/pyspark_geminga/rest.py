@@ -22,11 +22,13 @@ from pyspark_geminga.log_layout import Ledger, LogLayout
 
 # A broker redirects a request about a topic to the broker that serves it. More hops are a loop.
 REDIRECTS_MAX = 10
+# Of connecting, and of each wait for bytes; a broker may load a topic before it answers.
 TIMEOUT_S = 30.0
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 # Requests that run concurrently.
 REQUESTS_MAX = 8
 NOT_FOUND = 404
+# Unauthorized: nobody known asks. Forbidden: the role may not.
 FORBIDDEN = (401, 403)
 
 
@@ -38,6 +40,7 @@ class AdminClient:
         # ``http://a:1,b:2`` is two brokers, which are tried in turn.
         scheme, _, hosts = access.admin_url.partition("://")
         self._urls = [f"{scheme}://{host}" for host in hosts.rstrip("/").split(",")]
+        # Both are made once: reading keys and tokens for each request would be wasted.
         admin = access.for_admin()
         self._tls = admin.tls()
         self._authentication = admin.authentication()
@@ -72,6 +75,8 @@ class AdminClient:
         For a role that may not ask the answer is yes. Raises ``OSError``.
         """
         try:
+            # Upstream: admin/v3/Transactions, which answers 503 unless
+            # transactionCoordinatorEnabled.
             return await self._ask_for("/admin/v3/transactions/coordinators") is not None
         except AdminRefused as refusal:
             return refusal.status in FORBIDDEN  # 503 means that they are disabled
@@ -82,6 +87,7 @@ class AdminClient:
         ``None`` if there is no such topic. Raises ``AdminRefused`` or ``OSError``.
         """
         name = TopicName.parse(topic)
+        # ``stats`` of a partitioned topic is 404: it is no topic by itself.
         document = await self.get(name, "stats") or await self.get(name, "partitioned-stats")
         if document is None:
             return None
@@ -110,11 +116,14 @@ class AdminClient:
         if self._authentication is not None:
             headers = await self._authentication.http_headers()
         async with self._slots:
+            # The standard library's HTTP client blocks; a library for asyncio would be one more
+            # that Spark's machines need.
             return await asyncio.to_thread(self._request, path, headers)
 
     def _request(self, path: str, headers: Mapping[str, str]) -> dict[str, Any] | None:
         """Try the brokers in turn until one answers. Runs in a thread, as the methods below."""
         failed: OSError | None = None
+        # Only where a broker cannot be reached: an error that one answers is that of all.
         for base in self._urls:
             try:
                 return self._follow(base + path, headers)
@@ -125,6 +134,7 @@ class AdminClient:
 
     def _follow(self, url: str, headers: Mapping[str, str]) -> dict[str, Any] | None:
         """Ask at ``url``, and follow redirects."""
+        # The location is a URL of another broker, whole or relative.
         for _ in range(REDIRECTS_MAX):
             status, location, body = self._ask(url, headers)
             if location is not None and status // 100 == 3:
@@ -132,6 +142,7 @@ class AdminClient:
                 continue
             if status == NOT_FOUND:
                 return None
+            # What brokers say as text or JSON ({"reason": ...}) is shown as it is, up to a length.
             if status != 200:
                 raise AdminRefused(url, status, body[:500].decode(errors="replace"))
             try:
@@ -180,6 +191,7 @@ def layout_of(stats: Mapping[str, Any]) -> LogLayout:
     In Pulsar's list of ledgers the one that is being written has 0 entries and bytes: its numbers
     are in ``lastConfirmedEntry``, ``currentLedgerEntries`` and ``currentLedgerSize``.
     """
+    # "ledger:entry", and "-1:-1" for a log without entries.
     last_ledger, _, last_entry = str(stats["lastConfirmedEntry"]).partition(":")
     end = LogPosition(int(last_ledger), int(last_entry) + 1)
     if end.ledger_id < 0:

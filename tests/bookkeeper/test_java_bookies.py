@@ -103,7 +103,7 @@ async def test_our_reader_follows_our_writer(cluster: Cluster) -> None:
         )
         await writer.close()
         assert await waiting == ENTRIES + 19
-        assert reader.is_closed
+        assert reader.view.is_closed
 
 
 async def test_what_our_writer_says_at_a_pause_everybody_hears(
@@ -115,7 +115,7 @@ async def test_what_our_writer_says_at_a_pause_everybody_hears(
         reader = await others.open(writer.ledger_id, recover=False)
         assert await reader.wait_for_confirmed(ENTRIES - 2, timeout_s=WAIT_S) == ENTRIES - 1
         newcomer = await others.open(writer.ledger_id, recover=False)
-        assert await newcomer.read_last_confirmed() == ENTRIES - 1
+        assert await newcomer.view.ask_bookies() == ENTRIES - 1
         ledger = str(writer.ledger_id)
         words = words_of(java.run_program(cluster.zookeeper, "v3", "confirmed", ledger))
         assert words == {"explicit": str(ENTRIES - 1)}

@@ -122,7 +122,9 @@ async def stored_ledgers(zookeeper_address: str) -> AsyncGenerator[StoredLedgers
     config = LedgerConfig()
     async with ZooKeeper(zookeeper_address, clock) as coordination:
         registry = BookieRegistry(coordination, random=random, config=config)
-        links = BookieLinks(registry, network=network, clock=clock, random=random, config=config)
+        links = BookieLinks(
+            registry.resolve, network=network, clock=clock, random=random, config=config
+        )
         async with registry, links, Ledgers(coordination, network, clock, random) as ledgers:
             yield StoredLedgers(
                 ledgers,

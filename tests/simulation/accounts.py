@@ -74,8 +74,8 @@ def check_bookies(storage: Storage) -> None:
     """As many readers wait at each bookie as it counts."""
     for host, bookie in storage.serving():
         waiting = sum(map(len, bookie.long_polls.waiting.values()))
-        if len(bookie.long_polls) != waiting:
-            counted = len(bookie.long_polls)
+        if bookie.long_polls.count != waiting:
+            counted = bookie.long_polls.count
             raise InvariantViolated(f"{host.name} counts {counted} long polls, and has {waiting}")
 
 

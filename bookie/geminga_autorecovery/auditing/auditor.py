@@ -63,6 +63,7 @@ class Auditor:
         self._clock = clock
         self._repair = repair
         self._config = config
+        # In their own order and time: one that takes hours must not keep the others waiting.
         self._checks: tuple[PeriodicCheck, ...] = (
             ReadingCheck(
                 repair,
@@ -95,6 +96,7 @@ class Auditor:
 
     async def run(self) -> None:
         """Watch, audit and check until cancelled."""
+        # What was known in an earlier term is of no use: bookies may have come and gone since.
         self._lost = LostBookies(frozenset())
         # Another auditor may have died in the middle of an audit: begin with one.
         self._next_audit_s = self._clock.monotonic()
@@ -127,6 +129,8 @@ class Auditor:
 
     async def _begin(self) -> None:
         """Learn of every bookie that has a cookie, also of those lost before this term."""
+        # The parent nodes and the layout, which other daemons refuse to work without (upstream:
+        # ``LedgerUnderreplicationManager``).
         await prepare_underreplication(self._coordination)
         await controls.initialize_lost_bookie_delay(
             self._coordination, self._config.lost_bookie_recovery_delay_s
@@ -141,6 +145,8 @@ class Auditor:
     async def _watch_once(self) -> None:
         """Read which bookies are registered; then audit if that is due, or wait for a change."""
         self._watches.begin()
+        # The node switches all of auto-recovery off (upstream: ``bookkeeper shell autorecovery
+        # -disable``).
         if await self._watches.exists(DISABLED_PATH) is not None:
             await self._watches.wait(self._config.rescan_interval_s)
             return
@@ -170,6 +176,7 @@ class Auditor:
             if version is not None and version != stat.version:
                 is_same = self._delay_s == before_s
                 self._lost.delay_changed(self._delay_s, is_same=is_same, now_s=now_s)
+        # Watched: a bookie that registers or is lost ends the wait of ``_watch_once``.
         live = await read_live_bookies(self._watches.children)
         self._lost.observe(live.all, delay_s=self._delay_s, now_s=now_s)
         self.counters.audits_delayed = self._lost.delayed_count
@@ -190,8 +197,10 @@ class Auditor:
                 return
             await self._mark(stored, bookies_of(stored.metadata) - live)
 
+        # Broken off, the audit is still due: the lost bookies stay lost.
         if await self._visit_ledgers(visit, at_once_max=self._config.metadata_reads_max):
             self._lost.audited(live)
+            # 0 switches the regular audits off; losses are audited all the same.
             interval_s = self._config.auditor_periodic_bookie_check_interval_s or math.inf
             self._next_audit_s = self._clock.monotonic() + interval_s
             self.counters.audits += 1
@@ -229,6 +238,7 @@ class Auditor:
 
         if await self._visit_ledgers(visit, at_once_max=check.at_once_max):
             now_ms = self._clock.wall_ms()
+            # Only a whole run counts: one that was broken off begins anew with the next attempt.
             await controls.set_last_check(self._coordination, now_ms, check.last_check)
             check.finish(self._clock.monotonic() - begun_s)
         else:
@@ -256,6 +266,8 @@ class Auditor:
             )
             await self._marks.mark(stored.ledger_id, missing)
             self.counters.ledgers_marked += 1
+            # The whole ledger, although only some of its copies may be missing: an upper bound of
+            # the work.
             self.counters.marked_bytes += stored.metadata.length
 
     def _skip(self, ledger_id: int, error: LedgerError) -> None:

@@ -86,6 +86,7 @@ class Election(Service):
 
     async def _run(self) -> None:
         while True:
+            # Counted for metrics: many attempts with no term mean that ZooKeeper is unwell.
             self.attempts += 1
             try:
                 await self._win()
@@ -131,6 +132,7 @@ class Election(Service):
     async def _serve(self) -> None:
         """Work as long as our vote and the leader node are ours."""
         log.info("this bookie is the auditor", extra={"bookie": self._bookie_id})
+        # Only now: both nodes are ours, and have been since the last look.
         self.is_auditor = True
         task = self._working = self.spawn(self._work(), name="auditor")
         # Work that ends by itself, by a mistake or by ``_session_changed``, ends the term.
@@ -188,6 +190,8 @@ class Election(Service):
             # Gone with its session, or deleted by an operator: the next attempt votes again.
             self._vote = None
             raise NodeMissing(own_name)
+        # Only the vote right before ours is watched: when the auditor is lost, one daemon wakes and
+        # not all (upstream watches alike).
         own = names.index(own_name)
         return f"{VOTES_PATH}/{names[own - 1]}" if own else None
 
@@ -206,6 +210,8 @@ class Election(Service):
         return True
 
     async def _is_ours(self, path: str) -> bool:
+        # By the session and not by the name in the node: a daemon that was restarted has the same
+        # name, and its old nodes go with its old session.
         stat = await self._coordination.exists(path)
         return stat is not None and stat.ephemeral_owner == self._coordination.session_id
 

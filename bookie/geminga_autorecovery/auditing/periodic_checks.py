@@ -84,6 +84,7 @@ class ReplicasCheck(PeriodicCheck):
     last_check = controls.REPLICAS
 
     # Ledgers of this run: with an entry that has no copy, fewer than Qa copies, fewer than Qw.
+    # Published together at the end: metrics of half a run would look like an improvement.
     _without = _below_ack = _below_write = 0
 
     async def begin(self) -> None:
@@ -97,9 +98,11 @@ class ReplicasCheck(PeriodicCheck):
         if metadata.state is not LedgerState.CLOSED or metadata.last_entry < 0:
             return frozenset()
         quorum = quorum_of(stored.ledger_id, metadata)
+        # Bookies that are gone are not asked: audits see to them.
         lists = await self._repair.entry_lists.ask(
             stored.ledger_id, bookies_of(metadata) & self._registered
         )
+        # The neutral value: nobody lacks anything.
         found = Replicas(frozenset(), quorum.write_quorum)
         for fragment in fragments_of(metadata):
             found = found.joined(await count_replicas(fragment, quorum, lists))
@@ -137,6 +140,7 @@ class PlacementCheck(PeriodicCheck):
         metadata = stored.metadata
         if metadata.state is LedgerState.CLOSED:
             quorum = quorum_of(stored.ledger_id, metadata)
+            # By the racks that are known now: an operator may have moved a bookie since.
             is_well = is_adhering(metadata, quorum, self._repair.registry.racks, self._registered)
             self._badly_placed += not is_well
         return frozenset()

@@ -21,6 +21,7 @@ def is_adhering(
     metadata: LedgerMetadata, quorum: Quorum, racks: Racks, bookies: Collection[str]
 ) -> bool:
     """Whether every fragment adheres; ``bookies`` are all that are registered."""
+    # Bookies without a rack of their own are all in the default one.
     racks_in_use = len({racks.get(bookie, DEFAULT_RACK) for bookie in bookies})
     wanted = min(RACKS_WANTED, quorum.write_quorum, racks_in_use)
     # By write set, not by ensemble: an entry is on Qw of the E bookies only.

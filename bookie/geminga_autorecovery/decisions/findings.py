@@ -58,6 +58,7 @@ class FaultyFragment:
         kind = "open fragment" if fragment.is_open else "fragment"
         flaws = (
             f"{fragment.ensemble[index]} {_WORDS[finding]}"
+            # By place in the ensemble, as metadata lists them.
             for index, finding in sorted(self.findings.items())
         )
         return f"in the {kind} that begins with entry {fragment.first_entry}, {', '.join(flaws)}"

@@ -73,6 +73,7 @@ def bookies_of(metadata: LedgerMetadata) -> frozenset[str]:
 
 def belongs_on(quorum: Quorum, entry_id: int, index: int) -> bool:
     """Whether an entry should be on the bookie with this index in the ensemble."""
+    # Round robin: entry n is on Qw slots from n mod E on, around the end.
     return (index - entry_id) % quorum.ensemble_size < quorum.write_quorum
 
 

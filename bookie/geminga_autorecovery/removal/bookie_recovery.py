@@ -63,6 +63,8 @@ async def recover(
     await prepare_underreplication(coordination)
     claims = Claims(coordination, random, holder="recover")
     ledger_ids = await ledgers_of(bookie_id, coordination, repair.store)
+    # Each in turn, and not side by side: a tool should not take more of the cluster than a worker
+    # does.
     recovery = _Recovery(bookie_id, len(ledger_ids), claims, repair, on_progress, on_trouble)
     for ledger_id in ledger_ids:
         await recovery.attempt(ledger_id)
@@ -144,6 +146,7 @@ class _Recovery:
     async def _move(self, claim: Claim, troubles: list[str]) -> bool:
         """Whether the ledger is off the bookie; why it is not whole is added to ``troubles``."""
         ledger_id = claim.ledger_id
+        # As if it were gone: nothing is copied to it, and it is read from last.
         options = RepairOptions(lost=frozenset({self.bookie_id}))
         result = RepairResult.FAULTY
         try:

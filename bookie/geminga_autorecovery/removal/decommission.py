@@ -90,6 +90,7 @@ async def decommission(
         if not left:
             break
         now_s = clock.monotonic()
+        # Any progress counts: many ledgers of a slow cluster may take days.
         if len(left) < len(before):
             moved_at_s = now_s
         elif now_s - moved_at_s >= stall_s:
@@ -123,6 +124,7 @@ async def still_on(bookie_id: str, ledger_ids: list[int], store: LedgerStore) ->
         except NoSuchLedger:
             return
         except LedgerError as error:
+            # Its metadata cannot be read: nobody can say that it was on the bookie, or move it.
             log.warning("ledger not read", extra={"ledger": ledger_id, "error": str(error)})
             return
         if bookie_id in bookies_of(stored.metadata):

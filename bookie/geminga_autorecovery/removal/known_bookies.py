@@ -32,6 +32,7 @@ async def require_known(bookie_id: str, coordination: Coordination, store: Ledge
 async def named_bookies(coordination: Coordination) -> frozenset[str]:
     """The ids of those registered or with a cookie. Raises ``CoordinationError``."""
     live = await read_live_bookies(coordination.children)
+    # One that is down has its cookie, and one whose cookie was deleted by hand may be registered.
     return live.all | await cookie_names(coordination)
 
 

@@ -76,6 +76,7 @@ class FragmentCopier:
             counters.bytes_written += stored_bytes
             counters.read_s += read_s - begun_s
             counters.write_s += self.clock.monotonic() - read_s
+            # By what was stored, and from the beginning of the batch: the time that it took counts.
             if rate:
                 self.next_batch_s = begun_s + stored_bytes / rate
             # The plan may have skipped some: the last of a batch is the end of the next window.
@@ -130,6 +131,7 @@ class _Batch:
             for (_, entry_id), copy in zip(asked, copies, strict=True):
                 if copy.flaw is None:
                     found[entry_id] = copy.content
+        # Nothing of the batch is stored then: the plan has to be made anew.
         unreadable = [each for each in self.wanted if each not in found]
         if unreadable:
             raise EntriesUnreadable(self.stored.ledger_id, unreadable)
@@ -153,6 +155,7 @@ class _Batch:
 
         A bookie that is not registered comes last: it may be running and have the one copy.
         """
+        # It was asked first, and what it gave was no good copy.
         without = {each.old for each in self.wanted[entry_id] if each.is_in_place}
         findings, ensemble = self.fault.findings, self.fault.fragment.ensemble
         indexes = sorted(

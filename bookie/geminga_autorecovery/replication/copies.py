@@ -191,6 +191,7 @@ def _refused(return_code: int) -> Copy:
     if is_absence(return_code):
         return Copy(flaw=Flaw.ABSENT, why="the bookie says that it has none")
     try:
+        # Newer bookies may have codes that are not known here.
         words = ReturnCode(return_code).name
     except ValueError:
         words = f"code {return_code}"
@@ -210,6 +211,7 @@ class _CopyWrites:
         self._link = link
         # The ledger's master key.
         self._key = key
+        # By entry id: what is not stored yet, and is sent again over the next connection.
         self._unstored = dict(entries)
         self._failure: CopyRefused | None = None
         # Set at each answer and at the failure.
@@ -219,6 +221,7 @@ class _CopyWrites:
         """Return when all are stored. Raises ``CopyRefused``, also after ``timeout_s`` seconds
         without an answer."""
         link = self._link
+        # One bookie, so that its slot is always 0.
         link.attach(self._ledger_id, self, 0)
         try:
             # There is a connection already: ``attach`` reports only the next one.

@@ -37,6 +37,7 @@ class EntryLists:
     async def ask(self, ledger_id: int, bookies: Collection[str]) -> dict[str, EntryList]:
         """What each of the bookies has of the ledger."""
         names = sorted(bookies)
+        # All at once: there are as many requests as bookies in the ledger.
         lists = await asyncio.gather(*(self._ask_one(ledger_id, name) for name in names))
         return dict(zip(names, lists, strict=True))
 

@@ -98,8 +98,10 @@ class LedgerRepair(Service):
         self.store = LedgerStore(coordination, clock=clock, random=random, config=ledger_options)
         self._coordination = coordination
         self.registry = BookieRegistry(coordination, random=random, config=ledger_options)
+        # Connections of its own, apart from those of a bookie or broker in the same process: one
+        # that is slow with copies delays no writer.
         self._links = BookieLinks(
-            self.registry,
+            self.registry.resolve,
             network=network,
             clock=clock,
             random=random,
@@ -120,6 +122,7 @@ class LedgerRepair(Service):
         self._copier = FragmentCopier(copies, clock=clock, config=config, counters=self.counters)
 
     async def _open(self, stack: AsyncExitStack) -> None:
+        # The registry before the links, which ask it for addresses.
         await stack.enter_async_context(self.registry)
         await stack.enter_async_context(self._links)
         await stack.enter_async_context(self._take_overs)
@@ -175,6 +178,7 @@ class LedgerRepair(Service):
                     )
                     if on_trouble is not None:
                         on_trouble(str(error))
+            # A second look instead of trust: what was copied is read from where it should be now.
             if closed:
                 faults = await self.check(ledger_id, options)
         except NoSuchLedger:
@@ -251,6 +255,7 @@ class LedgerRepair(Service):
         self, stored: StoredMetadata, fault: FaultyFragment, options: RepairOptions
     ) -> RepairPlan:
         quorum = quorum_of(stored.ledger_id, stored.metadata)
+        # At the latest moment: copying the fragment before may have taken minutes.
         live = await self.live_bookies(options)
 
         def choose(ensemble: tuple[str, ...], places: frozenset[int]) -> dict[int, str]:

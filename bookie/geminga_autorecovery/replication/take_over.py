@@ -61,6 +61,8 @@ class TakeOvers(Service):
         if ledgers is not None:
             await ledgers.open(stored.ledger_id, recover=True)
         elif len(self._by_password) < PASSWORDS_MAX:
+            # Kept open with its connections: the next ledger of a cluster mostly has the same
+            # password.
             made = await self._stack.enter_async_context(self._ledgers_with(password))
             # Two ledgers at once may open two: the later one is kept for others, both are closed at
             # the end.

@@ -54,6 +54,7 @@ class ReplicationWorker(Service):
         self._coordination = coordination
         self._repair = repair
         self._config = config
+        # The holder's name is in the locks, which tools show as "who is on it".
         self._claims = Claims(coordination, random, holder=holder)
         # By ledger: how often it could not be repaired in a row; the ledger that failed last is
         # last.
@@ -89,6 +90,8 @@ class ReplicationWorker(Service):
         await self._deferred_room.acquire()
         is_deferred = False
         try:
+            # A claim is a lock in ZooKeeper: nobody else works on the ledger until it is given
+            # back.
             claim = await self._claims.take()
             if claim is not None:
                 is_deferred = await self._repair_claimed(claim)
@@ -126,6 +129,7 @@ class ReplicationWorker(Service):
             result = RepairResult.FAULTY
         if result is RepairResult.WHOLE:
             # Whole, or deleted meanwhile.
+            # Its next failure, if there is one, is a new one.
             self._failures.pop(ledger_id, None)
             self._repair.counters.ledgers_replicated += 1
             await self._claims.done(claim)
@@ -137,6 +141,7 @@ class ReplicationWorker(Service):
             delay_s = self._config.open_ledger_rereplication_grace_s
         else:
             # The longest delay is halved for each failure that is missing to the last doubling.
+            # With the usual 300 s: 9, 19, 37, 75, 150 and from then on 300 s.
             failures = self._failures.pop(ledger_id, 0)
             self._failures[ledger_id] = failures + 1
             if len(self._failures) > FAILED_LEDGERS_MAX:

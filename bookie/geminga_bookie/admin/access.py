@@ -71,7 +71,7 @@ class AdminAccess(Service):
         self._opening = asyncio.Lock()
         self._stack: AsyncExitStack | None = None
         # Orders that are being carried out.
-        self._jobs: set[str] = set()
+        self.jobs: set[str] = set()
 
     async def _open(self, stack: AsyncExitStack) -> None:
         self._stack = stack
@@ -99,17 +99,13 @@ class AdminAccess(Service):
             LedgerConfig(),
         )
 
-    def is_going_on(self, job: str) -> bool:
-        """Whether the order that ``start`` got under that name has not ended."""
-        return job in self._jobs
-
     def start(self, job: str, work: Coroutine[object, object, None]) -> None:
         """Carry out ``work`` after the answer. Raises ``Refused`` while the same job goes on."""
-        if job in self._jobs:
+        if job in self.jobs:
             # A coroutine that is never awaited would be reported as a mistake.
             work.close()
             raise Refused(HTTPStatus.CONFLICT, f"{job} is going on already; its end is in the log")
-        self._jobs.add(job)
+        self.jobs.add(job)
         self.spawn(self._run(job, work), name=job)
 
     async def _run(self, job: str, work: Coroutine[object, object, None]) -> None:
@@ -121,4 +117,4 @@ class AdminAccess(Service):
         else:
             log.info("order done", extra={"order": job})
         finally:
-            self._jobs.discard(job)
+            self.jobs.discard(job)

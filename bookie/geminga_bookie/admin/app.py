@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import dataclass
 from http import HTTPStatus
 
 from geminga_bookie.admin.access import AdminAccess
@@ -37,21 +38,15 @@ ROUTINE_PATHS = server.ROUTINE_PATHS | {"/heartbeat", "/api/v1/bookie/is_ready"}
 PREFIXES = (b"/api/", b"/heartbeat")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class BookieAdmin:
     """Answers the admin's paths with ``access``, and leaves all others to ``other``."""
 
-    def __init__(
-        self,
-        access: AdminAccess,
-        other: AsgiApp,
-        *,
-        resource: Resource,
-        authorizer: Authorizer = ALLOW_ALL,
-    ) -> None:
-        self._access = access
-        self._other = other
-        self._resource = resource
-        self._authorizer = authorizer
+    access: AdminAccess
+    other: AsgiApp
+    # What a client needs a right to.
+    resource: Resource
+    authorizer: Authorizer = ALLOW_ALL
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -59,7 +54,7 @@ class BookieAdmin:
         # Without empty segments, as upstream's server takes a path.
         path = b"/" + b"/".join(filter(None, raw_path.split(b"/")))
         if not path.startswith(PREFIXES):
-            await self._other(scope, receive, send)
+            await self.other(scope, receive, send)
             return
         is_head = scope["method"] == "HEAD"
         method = "GET" if is_head else scope["method"]
@@ -86,15 +81,15 @@ class BookieAdmin:
         try:
             principal = scope.get("state", {}).get("principal") or ANONYMOUS
             # Asked before the path is looked at: which paths there are is nothing for strangers.
-            await self._authorizer.authorize(principal, Action.READ, self._resource)
+            await self.authorizer.authorize(principal, Action.READ, self.resource)
             route = _route(path, method)
             if route.action is not Action.READ:
-                await self._authorizer.authorize(principal, route.action, self._resource)
+                await self.authorizer.authorize(principal, route.action, self.resource)
             parameters = parse_parameters(scope.get("query_string", b""))
             async with asyncio.timeout(BODY_TIMEOUT_S):
                 request = Request(method, parameters, await _read_body(receive))
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                answer = await route.endpoint(self._access, request)
+                answer = await route.endpoint(self.access, request)
                 if isinstance(answer.body, bytes):
                     return answer
                 # The first piece is made before the status is sent: what fails early fails with

@@ -11,6 +11,7 @@ import logging
 
 from geminga_bookie.admin.access import AdminAccess
 from geminga_ledger import LedgerError
+from geminga_ledger.writing.listener import NoListener
 from geminga_runtime.coordination import CoordinationError
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ async def is_sane(access: AdminAccess) -> bool:
             await writer.close()
             reader = await ledgers.open(writer.ledger_id, recover=False)
             # A writer whose bookie fails goes on with another one, and the entries are there.
-            fragments = reader.metadata.fragments
+            fragments = reader.view.metadata.fragments
             if len(fragments) != 1 or fragments[0].ensemble != (bookie_id,):
                 log.warning("bookie failed its sanity test: another one took its place")
                 return False
@@ -65,11 +66,8 @@ async def is_sane(access: AdminAccess) -> bool:
             )
 
 
-class _Listener:
-    """What a writer reports to. Closing the writer waits for its entries, so little is needed."""
-
-    def entries_confirmed(self, last_confirmed: int) -> None:
-        """Do nothing: the test reads the entries."""
+class _Listener(NoListener):
+    """Ignores what is confirmed: closing the writer waits for its entries, which are then read."""
 
     def writer_failed(self, error: LedgerError) -> None:
         """Log it; the test then reads too few entries."""

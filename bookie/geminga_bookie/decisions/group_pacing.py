@@ -10,6 +10,8 @@ entries come, no group waits.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 # Event loops' timers count milliseconds: a shorter wait cannot be had.
 STEP_S = 0.001
 # An interval that brings fewer entries together than this is not worth its latency.
@@ -27,6 +29,7 @@ TRIAL_DELAY_MAX = 64
 TRUST_WINDOWS = 40
 
 
+@dataclass(slots=True, eq=False)
 class GroupPacing:
     """Learns the interval between the beginnings of two groups, from 0 to ``interval_max_s``.
 
@@ -34,39 +37,24 @@ class GroupPacing:
     interval that was on trial is kept, and whether another one is tried in the next window.
     """
 
-    __slots__ = (
-        "_entries",
-        "_interval_max_s",
-        "_known_interval_s",
-        "_known_rate",
-        "_rate",
-        "_started_s",
-        "_till_doubt",
-        "_till_trial",
-        "_trial_delay",
-        "_window_began_s",
-        "interval_s",
-    )
-
-    def __init__(self, interval_max_s: float) -> None:
-        # The interval now; 0: no group waits.
-        self.interval_s = 0.0
-        self._interval_max_s = interval_max_s
-        # When the last group began to be written.
-        self._started_s = 0.0
-        self._window_began_s = 0.0
-        # Entries in this window so far, and entries per second in the last one.
-        self._entries = 0
-        self._rate = 0.0
-        # What a failed trial goes back to, and the rate that a trial is compared with. A trial is
-        # on while ``interval_s`` differs from the known interval.
-        self._known_interval_s = 0.0
-        self._known_rate = 0.0
-        # Windows between two trials of a longer interval, and those that are left until the next.
-        self._trial_delay = TRIAL_DELAY_MIN
-        self._till_trial = TRIAL_DELAY_MIN
-        # Windows until it is tried to have no interval.
-        self._till_doubt = TRUST_WINDOWS
+    interval_max_s: float
+    # The interval now; 0: no group waits.
+    interval_s: float = 0.0
+    # When the last group began to be written.
+    _started_s: float = field(init=False, default=0.0)
+    _window_began_s: float = field(init=False, default=0.0)
+    # Entries in this window so far, and entries per second in the last one.
+    _entries: int = field(init=False, default=0)
+    _rate: float = field(init=False, default=0.0)
+    # What a failed trial goes back to, and the rate that a trial is compared with. A trial is on
+    # while ``interval_s`` differs from the known interval.
+    _known_interval_s: float = field(init=False, default=0.0)
+    _known_rate: float = field(init=False, default=0.0)
+    # Windows between two trials of a longer interval, and those that are left until the next.
+    _trial_delay: int = field(init=False, default=TRIAL_DELAY_MIN)
+    _till_trial: int = field(init=False, default=TRIAL_DELAY_MIN)
+    # Windows until it is tried to have no interval.
+    _till_doubt: int = field(init=False, default=TRUST_WINDOWS)
 
     def wait_s(self, now_s: float, entries: int) -> float:
         """How long a group of ``entries`` should wait from now on; 0 for not at all."""
@@ -88,7 +76,7 @@ class GroupPacing:
         self._rate = self._entries / window_s
         self._window_began_s = now_s
         self._entries = 0
-        if self._rate * self._interval_max_s < COMPANY_MIN:
+        if self._rate * self.interval_max_s < COMPANY_MIN:
             # Too few entries come for any interval to pay.
             self.interval_s = self._known_interval_s = 0.0
         elif self.interval_s > self._known_interval_s:
@@ -102,7 +90,7 @@ class GroupPacing:
             if self.interval_s and self._till_doubt <= 0:
                 self.interval_s = 0.0
             elif self._till_trial <= 0:
-                self.interval_s = min(self.interval_s + STEP_S, self._interval_max_s)
+                self.interval_s = min(self.interval_s + STEP_S, self.interval_max_s)
 
     def _end_trial(self, *, is_kept: bool) -> None:
         is_shorter = self.interval_s < self._known_interval_s

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
@@ -22,32 +23,29 @@ from geminga_server.directories import require_directory
 _DirectoryKey = tuple[int, int] | Path
 
 
+@dataclass(slots=True, eq=False)
 class Directory:
     """A directory as the settings name it, and the disk behind it."""
 
-    __slots__ = ("capacity_bytes", "disk", "free_bytes", "has_failed", "is_full", "path")
-
-    def __init__(self, path: str, disk: Disk) -> None:
-        self.path = path
-        self.disk = disk
-        # What the disk said when it was measured last.
-        self.capacity_bytes = 0
-        self.free_bytes = 0
-        # No new file is begun here while another directory takes it.
-        self.is_full = False
-        # The same, since a write or sync failed for another reason than want of space. Only a
-        # restart resets it: nothing shows that the disk is well again.
-        self.has_failed = False
+    path: str
+    disk: Disk
+    # What the disk said when ``space_watch`` measured it last.
+    capacity_bytes: int = 0
+    free_bytes: int = 0
+    # No new file is begun here while another directory takes it.
+    is_full: bool = False
+    # The same, since a write or sync failed for another reason than want of space. Only a restart
+    # resets it: nothing shows that the disk is well again.
+    has_failed: bool = False
 
     @property
     def is_preferred(self) -> bool:
         """Whether a new file should rather go here than to a directory that is not preferred."""
         return not self.is_full and not self.has_failed
 
-    def measure(self) -> None:
-        """Ask the disk how full it is. Raises ``OSError``."""
-        self.capacity_bytes = self.disk.total_bytes()
-        self.free_bytes = self.disk.free_bytes()
+    def path_of(self, name: str) -> str:
+        """What a file in it is called in messages."""
+        return f"{self.path}/{name}" if self.path else name
 
     @property
     def usage(self) -> float:
@@ -84,12 +82,8 @@ class Directories:
         """
         if len(self._directories) == 1:
             return self._directories[0]
-        return choose(self._directories)
-
-
-def choose(directories: Sequence[Directory]) -> Directory:
-    """The first of those with the most free space, preferred ones before others."""
-    return max(directories, key=lambda each: (each.is_preferred, each.disk.free_bytes()))
+        # Asked now: what was measured a few seconds ago may have been used up since.
+        return max(self._directories, key=lambda each: (each.is_preferred, each.disk.free_bytes()))
 
 
 def require_usable(journals: Sequence[Path], ledgers: Sequence[Path], index: Path) -> None:

@@ -43,7 +43,8 @@ class SpaceWatch(Service):
         states: list[DiskState] = []
         for directory in self._directories:
             try:
-                directory.measure()
+                directory.capacity_bytes = directory.disk.total_bytes()
+                directory.free_bytes = directory.disk.free_bytes()
             except OSError:
                 log.exception("ledger disk does not answer", extra={"directory": directory.path})
                 # It counts as full: no file is begun on it.

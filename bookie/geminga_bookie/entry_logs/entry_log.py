@@ -20,20 +20,18 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 
 from geminga_bookie.config import BookieConfig
 from geminga_bookie.disks.directories import Directories, Directory
 from geminga_bookie.entry_logs.log_lists import LogLists, Loss
-from geminga_bookie.entry_logs.log_scan import read_seed
 from geminga_bookie.entry_logs.open_files import OpenFile, OpenFiles
 from geminga_bookie.errors import (
     CorruptFile,
     DamagedBlock,
     EntryLogMissing,
     EntryLogTwice,
-    LogRemoved,
 )
 from geminga_bookie.formats import entry_log_v1 as layout
 from geminga_bookie.formats.index_v2 import BlockLocation, LogEnd, LogUsage
@@ -66,13 +64,14 @@ class EntryLog:
         self._directories = directories
         self._clock = clock
         self._file_bytes_max = file_bytes_max
-        # The files that exist, by number, and in which directory each is.
+        # The files that exist, by number, and in which directory each is. ``open_files`` looks here
+        # whether a file was removed.
         self._homes: dict[int, Directory] = {}
         self._lists = LogLists(directories)
         # The bytes that each log has at least which is not appended to any more.
         self._sizes: dict[int, int] = {}
         # The file that is appended to is among them.
-        self._open_files = OpenFiles(config.entry_logs_open_max)
+        self.open_files = OpenFiles(self._homes, config.entry_logs_open_max)
         # The file that is appended to; None where the next block begins a new one.
         self._current: OpenFile | None = None
         # The highest number that was used: also of files that are gone, so that none is used twice.
@@ -86,7 +85,7 @@ class EntryLog:
 
     async def find(self) -> list[int]:
         """Look which files exist; return their numbers, rising. Raises ``EntryLogTwice``."""
-        self._homes = {}
+        self._homes.clear()
         for directory in self._directories:
             for name in await directory.disk.list(""):
                 number = layout.file_number(name)
@@ -117,26 +116,26 @@ class EntryLog:
                 path = self.path(number)
                 if number not in self._homes:
                     raise EntryLogMissing(path, self._directories.paths)
-                size = (await self._open_file(number)).file.size
+                size = (await self.open_files.get(number)).file.size
                 if size < usage.end:
                     raise CorruptFile(path, size, f"{usage.end - size} bytes are missing")
             self._current_number = max(self._current_number, end.log_number)
             kept = [each for each in self.numbers if each <= end.log_number and each in logs]
         self._sizes = {number: logs[number].end for number in kept}
         # Leftovers: files behind the end, and files of which nothing is in use.
-        await self._remove_all(set(self.numbers) - set(kept))
+        await self.remove(*set(self.numbers).difference(kept))
         if end is None or end.log_number not in kept:  # it was lost, and the loss accepted
             return
         # The last file goes on where the index knows it to end. What is behind that may be whole
         # blocks, but no reader was ever sent to them.
-        last = await self._open_file(end.log_number)
+        last = await self.open_files.get(end.log_number)
         if last.file.size > end.offset:
             await last.file.truncate(end.offset)
         self._set_current(end.log_number, last)
 
     async def close(self) -> None:
         """Close every file. No read may be under way."""
-        await self._open_files.close()
+        await self.open_files.close()
         self._current = None
 
     # What there is.
@@ -150,18 +149,11 @@ class EntryLog:
         """What a file is called in messages."""
         home = self._homes.get(number)
         name = layout.file_name(number)
-        return name if home is None or not home.path else f"{home.path}/{name}"
+        return name if home is None else home.path_of(name)
 
     async def losses(self) -> list[Loss]:
         """What is missing of the files that ``find`` found, by the lists in their directories."""
         return await self._lists.losses(self._homes)
-
-    async def size_of(self, number: int) -> int | None:
-        """The bytes of a file; None where it does not exist. Raises ``OSError``."""
-        if number not in self._homes:
-            return None
-        async with self.opened(number) as file:
-            return file.size
 
     @property
     def end(self) -> LogEnd | None:
@@ -221,14 +213,14 @@ class EntryLog:
         # The failure that led here is what is reported. What cannot be given back now is, at the
         # latest, by the next start.
         with suppress(OSError):
-            await self._remove_all({each for each in self.numbers if each > number})
+            await self.remove(*(each for each in self.numbers if each > number))
         with suppress(OSError):
-            if number in self._homes and (await self._open_file(number)).file.size > offset:
+            if number in self._homes and (await self.open_files.get(number)).file.size > offset:
                 # Cut off, and not appended to any more: after a failed sync, what the kernel still
                 # has of the file is not to be trusted.
                 self.begin_anew()
                 self._sizes[number] = offset
-                await (await self._open_file(number)).file.truncate(offset)
+                await (await self.open_files.get(number)).file.truncate(offset)
 
     async def _append_batch(
         self, batch: Sequence[tuple[layout.Block, bytes]]
@@ -291,14 +283,14 @@ class EntryLog:
             file = await self._create(home, number, header)
         except OSError as error:
             home.has_failed = home.has_failed or error.errno != errno.ENOSPC
-            error.filename = error.filename or f"{home.path}/{path}"
+            error.filename = error.filename or home.path_of(path)
             raise
         seed = layout.decode_file_header(path, header)
         assert seed is not None
         current = OpenFile(file, seed)
         self._homes[number] = home
         self._set_current(number, current)
-        await self._open_files.keep(number, current)
+        await self.open_files.keep(number, current)
         return current
 
     async def _create(self, home: Directory, number: int, header: bytes) -> DiskFile:
@@ -362,7 +354,14 @@ class EntryLog:
             self._found_damaged(location, header, block)
         master_key = None if header is None else header.master_key
         header = header or presumed_header(location, block)
-        return layout.block_of(header, content, location.last_entry), master_key
+        block_of_entries = layout.Block(
+            *(header.ledger_id, header.first_entry, location.last_entry, header.count),
+            pieces=(content,),
+            content_bytes=len(content),
+            is_dense=header.kind == layout.BlockKind.DENSE_ENTRIES,
+            content_crc=header.content_crc,
+        )
+        return block_of_entries, master_key
 
     async def read_ids(self, location: BlockLocation) -> Sequence[int]:
         """Which entries are in a block, rising, by what the index says of it, or by its table.
@@ -371,7 +370,7 @@ class EntryLog:
         """
         if location.is_dense:
             return range(location.first_entry, location.last_entry + 1)
-        async with self.reading(location.log_number) as (file, seed):
+        async with self.open_files.reading(location.log_number) as (file, seed):
             peeked = min(location.size, layout.BLOCK_HEADER_BYTES + TABLE_PEEK_BYTES)
             block = await file.read(location.offset, peeked)
             header = layout.decode_block_header(seed, block, 0)
@@ -391,7 +390,7 @@ class EntryLog:
 
     async def _read_block(self, location: BlockLocation) -> tuple[layout.BlockHeader | None, bytes]:
         """Read a block, and its header; None for a header that is not what the index says."""
-        async with self.reading(location.log_number) as (file, seed):
+        async with self.open_files.reading(location.log_number) as (file, seed):
             block = await file.read(location.offset, location.size)
         self.read_bytes += len(block)
         header = layout.decode_block_header(seed, block, 0)
@@ -426,64 +425,16 @@ class EntryLog:
         finally:
             await file.close()
 
-    @asynccontextmanager
-    async def reading(self, number: int) -> AsyncGenerator[tuple[DiskFile, int], None]:
-        """Open a file for reading blocks, with the seed of their headers.
-
-        It can be read to the end of the block of code, also if it is removed meanwhile. Raises
-        ``LogRemoved``, ``CorruptFile``, ``OSError``.
-        """
-        open_file = await self._open_file(number)
-        # Nothing is awaited in between: an open file that has a reader is not closed.
-        open_file.readers += 1
-        try:
-            yield open_file.file, open_file.seed
-        finally:
-            open_file.readers -= 1
-            if open_file.is_removed and not open_file.readers:
-                await open_file.file.close()
-
-    async def _open_file(self, number: int) -> OpenFile:
-        open_file = self._open_files.find(number)
-        if open_file is not None:
-            return open_file
-        home = self._homes.get(number)
-        if home is None:
-            raise LogRemoved(layout.file_name(number))
-        path = self.path(number)
-        file = await home.disk.open(layout.file_name(number))
-        async with AsyncExitStack() as unless_kept:
-            unless_kept.push_async_callback(file.close)
-            seed = await read_seed(file, path)
-            # While the disk was waited for, the file may have been removed (opening it may then
-            # have made a new one), or another reader may have opened it.
-            if number not in self._homes:
-                await home.disk.remove(layout.file_name(number))
-                raise LogRemoved(layout.file_name(number))
-            if seed is None:
-                raise CorruptFile(path, 0, "its header is not what was written")
-            opened_meanwhile = self._open_files.find(number)
-            if opened_meanwhile is not None:
-                return opened_meanwhile
-            unless_kept.pop_all()
-        open_file = OpenFile(file, seed)
-        await self._open_files.keep(number, open_file)
-        return open_file
-
     # Removing.
 
-    async def remove(self, number: int) -> None:
-        """Delete a file that is not appended to any more; reads of it that began can finish."""
-        assert self._current is None or number != self._current_number
-        await self._remove_all({number})
-
-    async def _remove_all(self, numbers: Collection[int]) -> None:
+    async def remove(self, *numbers: int) -> None:
+        """Delete files that are not appended to any more; reads of them that began can finish."""
         # First of all, before anything is awaited: no read opens them any more.
         homes = {number: self._homes.pop(number) for number in sorted(numbers)}
         self._damaged = {each for each in self._damaged if each[0] not in homes}
         for number in homes:
             self._sizes.pop(number, None)
-            await self._open_files.drop(number)
+            await self.open_files.drop(number)
         # Unlisted before they are removed. A full disk takes no new list, and must get the room of
         # the files all the same: then the list is written once they are gone.
         with suppress(OSError):

@@ -10,7 +10,7 @@ crash leaves files that are not listed, never a list of files that were removed 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from geminga_bookie.disks.directories import Directories, Directory
 from geminga_bookie.errors import CorruptFile
@@ -26,13 +26,13 @@ class Loss:
     what: str
 
 
+@dataclass(slots=True, eq=False)
 class LogLists:
     """The lists of all ledger directories."""
 
-    def __init__(self, directories: Directories) -> None:
-        self._directories = directories
-        # What was written last, so that lists that stay the same are not written again.
-        self._written: dict[Directory, bytes] = {}
+    directories: Directories
+    # What was written last, so that lists that stay the same are not written again.
+    _written: dict[Directory, bytes] = field(init=False, default_factory=dict)
 
     async def write(self, homes: Mapping[int, Directory], sizes: Mapping[int, int]) -> None:
         """List these logs, each with the bytes that it has at least. Raises ``OSError``.
@@ -40,7 +40,7 @@ class LogLists:
         A log without a size is being written to: only its header is promised.
         """
         # A list is replaced as a whole, durably. Most are the same as before, and not written.
-        for directory in self._directories:
+        for directory in self.directories:
             listed = {
                 number: sizes.get(number, FILE_HEADER_BYTES)
                 for number, home in homes.items()
@@ -54,11 +54,11 @@ class LogLists:
     async def losses(self, homes: Mapping[int, Directory]) -> list[Loss]:
         """Compare the lists with the logs that were found, in ``homes``. Raises ``OSError``."""
         losses: list[Loss] = []
-        for directory in self._directories:
+        for directory in self.directories:
             content = await directory.disk.read_file(layout.NAME)
             if content is None:  # there is none yet, or it was written by a version without lists
                 continue
-            path = _path(directory, layout.NAME)
+            path = directory.path_of(layout.NAME)
             try:
                 listed = layout.decode(path, content)
             except CorruptFile:
@@ -68,7 +68,7 @@ class LogLists:
                 # A log may have been moved to another directory: only that it is there counts.
                 home = homes.get(number)
                 if home is None:
-                    losses.append(Loss(_path(directory, file_name(number)), "it is missing"))
+                    losses.append(Loss(directory.path_of(file_name(number)), "it is missing"))
                     continue
                 file = await home.disk.open(file_name(number))
                 try:
@@ -76,10 +76,6 @@ class LogLists:
                 finally:
                     await file.close()
                 if missing > 0:
-                    path = _path(home, file_name(number))
+                    path = home.path_of(file_name(number))
                     losses.append(Loss(path, f"{missing} bytes are missing"))
         return losses
-
-
-def _path(directory: Directory, name: str) -> str:
-    return f"{directory.path}/{name}" if directory.path else name

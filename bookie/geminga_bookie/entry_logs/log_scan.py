@@ -111,7 +111,7 @@ async def scan_log(
 
 def _last_entry(header: BlockHeader, content: bytes) -> int:
     """The last entry that a block may hold; of a damaged one, more than it does hold."""
-    last_entry = layout.decode_last_entry(header, content)
+    last_entry = layout.decode_ids(header, content)[-1]
     if (
         header.kind == BlockKind.ENTRIES
         and not layout.is_content(header, content)

@@ -7,45 +7,92 @@ ago is closed to make room for another, but never while it is being read.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
 
+from geminga_bookie.disks.directories import Directory
+from geminga_bookie.entry_logs.log_scan import read_seed
+from geminga_bookie.errors import CorruptFile, LogRemoved
+from geminga_bookie.formats.entry_log_v1 import file_name
 from geminga_runtime.disk import DiskFile
 
 
+@dataclass(slots=True, eq=False)
 class OpenFile:
     """An open file and what is known of it."""
 
-    __slots__ = ("file", "is_removed", "readers", "seed")
-
-    def __init__(self, file: DiskFile, seed: int) -> None:
-        self.file = file
-        # Of the block headers' checksums.
-        self.seed = seed
-        # Reads that are under way, and one more for the file that is appended to. Only an idle file
-        # is closed to make room for another.
-        self.readers = 0
-        # The file is deleted; its last reader closes it.
-        self.is_removed = False
+    file: DiskFile
+    # Of the block headers' checksums.
+    seed: int
+    # Reads that are under way, and one more for the file that is appended to. Only an idle file is
+    # closed to make room for another.
+    readers: int = 0
+    # The file is deleted; its last reader closes it.
+    is_removed: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class OpenFiles:
     """Open files by the number of their log; about ``files_max``."""
 
-    def __init__(self, files_max: int) -> None:
-        self._files_max = files_max
-        # The one used longest ago first.
-        self._files: OrderedDict[int, OpenFile] = OrderedDict()
+    # In which directory each log is that exists. ``entry_log`` changes it.
+    homes: Mapping[int, Directory]
+    files_max: int
+    # The one used longest ago first.
+    _files: OrderedDict[int, OpenFile] = field(init=False, default_factory=OrderedDict)
 
-    def find(self, number: int) -> OpenFile | None:
-        """The open file of log ``number``, which is used now; None where it is not open."""
+    @asynccontextmanager
+    async def reading(self, number: int) -> AsyncGenerator[tuple[DiskFile, int], None]:
+        """Open a file for reading blocks, with the seed of their headers.
+
+        It can be read to the end of the block of code, also if it is removed meanwhile. Raises
+        ``LogRemoved``, ``CorruptFile``, ``OSError``.
+        """
+        open_file = await self.get(number)
+        # Nothing is awaited in between: an open file that has a reader is not closed.
+        open_file.readers += 1
+        try:
+            yield open_file.file, open_file.seed
+        finally:
+            open_file.readers -= 1
+            if open_file.is_removed and not open_file.readers:
+                await open_file.file.close()
+
+    async def get(self, number: int) -> OpenFile:
+        """The file of log ``number``, opened if it is not open. Raises like ``reading``."""
         open_file = self._files.get(number)
         if open_file is not None:
             self._files.move_to_end(number)
+            return open_file
+        name = file_name(number)
+        home = self.homes.get(number)
+        if home is None:
+            raise LogRemoved(name)
+        file = await home.disk.open(name)
+        async with AsyncExitStack() as unless_kept:
+            unless_kept.push_async_callback(file.close)
+            seed = await read_seed(file, home.path_of(name))
+            # While the disk was waited for, the file may have been removed (opening it may then
+            # have made a new one), or another reader may have opened it.
+            if number not in self.homes:
+                await home.disk.remove(name)
+                raise LogRemoved(name)
+            if seed is None:
+                raise CorruptFile(home.path_of(name), 0, "its header is not what was written")
+            open_file = self._files.get(number)
+            if open_file is not None:
+                self._files.move_to_end(number)
+                return open_file
+            unless_kept.pop_all()
+        open_file = OpenFile(file, seed)
+        await self.keep(number, open_file)
         return open_file
 
     async def keep(self, number: int, open_file: OpenFile) -> None:
         """Keep a file open; where there are too many, close the idle one used longest ago."""
         self._files[number] = open_file
-        if len(self._files) <= self._files_max:
+        if len(self._files) <= self.files_max:
             return
         for old_number, old in self._files.items():
             if old.readers == 0 and old is not open_file:

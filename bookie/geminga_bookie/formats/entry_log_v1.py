@@ -299,21 +299,6 @@ def is_content(header: BlockHeader, content: bytes) -> bool:
     return len(content) == header.content_bytes and bool(crc32c(content) == header.content_crc)
 
 
-def block_of(header: BlockHeader, content: bytes, last_entry: int) -> Block:
-    """A block that was read, made ready to be written elsewhere."""
-    is_dense = header.kind == BlockKind.DENSE_ENTRIES
-    return Block(
-        header.ledger_id,
-        header.first_entry,
-        last_entry,
-        header.count,
-        (content,),
-        len(content),
-        is_dense,
-        header.content_crc,
-    )
-
-
 def table_bytes(header: BlockHeader) -> int:
     """How much of a block's content is its table, or its records."""
     if header.kind == BlockKind.LEDGERS:
@@ -327,14 +312,6 @@ def decode_ids(header: BlockHeader, table: bytes) -> Sequence[int]:
     if header.kind == BlockKind.DENSE_ENTRIES:
         return range(first, first + count)
     return [first + delta for delta in struct.unpack_from(f">{count}I", table)]
-
-
-def decode_last_entry(header: BlockHeader, table: bytes) -> int:
-    """The last entry id of a block, from the beginning of its content (its table)."""
-    if header.kind == BlockKind.DENSE_ENTRIES:
-        return header.first_entry + header.count - 1
-    (delta,) = struct.unpack_from(">I", table, TABLE_ROW_BYTES * (header.count - 1))
-    return header.first_entry + int(delta)
 
 
 def _table_rows(header: BlockHeader) -> int:

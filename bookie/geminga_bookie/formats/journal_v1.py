@@ -199,15 +199,12 @@ def encode_adds_header(content_bytes: int) -> bytes:
     return _ITEM_HEADER.pack(ItemKind.ADDS, content_bytes)
 
 
-def encode_fence(ledger_id: int, master_key: bytes) -> bytes:
-    """A whole item: from here on the ledger takes no normal adds."""
-    return _FENCE.pack(ItemKind.FENCE, _FENCE_CONTENT.size, ledger_id, master_key)
-
-
-def encode_explicit_lac(ledger_id: int, master_key: bytes, body: bytes) -> bytes:
-    """A whole item: what the writer said about its last-add-confirmed."""
-    size = _FENCE_CONTENT.size + len(body)
-    return _FENCE.pack(ItemKind.EXPLICIT_LAC, size, ledger_id, master_key) + body
+def encode_mark(mark: Mark) -> bytes:
+    """A whole item of another kind than adds."""
+    if isinstance(mark, Fence):
+        return _FENCE.pack(ItemKind.FENCE, _FENCE_CONTENT.size, mark.ledger_id, mark.master_key)
+    size = _FENCE_CONTENT.size + len(mark.body)
+    return _FENCE.pack(ItemKind.EXPLICIT_LAC, size, mark.ledger_id, mark.master_key) + mark.body
 
 
 def decode_body(path: str, body: bytes) -> Iterator[tuple[list[Add], Mark | None]]:

@@ -198,7 +198,7 @@ class Collector(Service):
                 index = self._storage.index
                 end = index.log_end()
                 threshold = self._planner.threshold(due.compaction)
-                await self._compact(
+                await self._reclaim(
                     logs_to_compact(index.logs, end.log_number if end else 0, threshold)
                 )
                 if self.is_tight and CompactionKind.MAJOR not in self.suspended:
@@ -232,17 +232,7 @@ class Collector(Service):
             numbers = self._storage.entry_log.numbers
             end = self._storage.index.log_end()
             dead = dead_logs(numbers, self._storage.index.logs, end.log_number if end else 0)
-        reclaimed_bytes, failure = await self._reclaim_all(dead)
-        self.collected.reclaimed_by_deletion_bytes += reclaimed_bytes
-        if failure is not None:
-            raise failure
-
-    async def _compact(self, chosen: Sequence[int]) -> None:
-        """Give back logs of which something is in use."""
-        reclaimed_bytes, failure = await self._reclaim_all(chosen)
-        self.collected.reclaimed_by_compaction_bytes += reclaimed_bytes
-        if failure is not None:
-            raise failure
+        await self._reclaim(dead, by_compaction=False)
 
     async def _compact_full_disk(self) -> None:
         """Give back, due or not, whatever frees more than its copies take.
@@ -262,16 +252,16 @@ class Collector(Service):
                 self._storage.entry_log.begin_anew()
                 before += 1
             dead = dead_logs(self._storage.entry_log.numbers, index.logs, before)
-        await self._compact(dead)
-        await self._compact(logs_to_compact(index.logs, before, threshold))
+        await self._reclaim(dead)
+        await self._reclaim(logs_to_compact(index.logs, before, threshold))
 
-    async def _reclaim_all(self, numbers: Sequence[int]) -> tuple[int, OSError | None]:
-        """Give logs back; return how many bytes that freed, and the first failure.
+    async def _reclaim(self, numbers: Sequence[int], *, by_compaction: bool = True) -> None:
+        """Give logs back, and count what that frees. Raises the first ``OSError``, at the end.
 
         A log that cannot be read now does not keep the others from being given back.
         """
         reclaimed_bytes = 0
-        # Raised by the caller after the bytes are counted.
+        # Raised after the bytes are counted.
         failure: OSError | None = None
         for number in numbers:
             if number in self._damaged_logs:
@@ -292,4 +282,9 @@ class Collector(Service):
                 )
             except OSError as error:
                 failure = failure or error
-        return reclaimed_bytes, failure
+        if by_compaction:
+            self.collected.reclaimed_by_compaction_bytes += reclaimed_bytes
+        else:
+            self.collected.reclaimed_by_deletion_bytes += reclaimed_bytes
+        if failure is not None:
+            raise failure

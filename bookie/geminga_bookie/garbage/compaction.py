@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import aclosing
+from dataclasses import dataclass
 
 from geminga_bookie.entry_logs.log_scan import scan_log
 from geminga_bookie.errors import CorruptFile
@@ -35,15 +36,15 @@ log = logging.getLogger(__name__)
 BLOCKS_PER_TURN = 500
 
 
+@dataclass(slots=True, eq=False)
 class Compactor:
     """Empties and removes entry logs, copying at most ``bytes_per_s`` (0: without a limit)."""
 
-    def __init__(self, storage: Storage, checkpointer: Checkpointer, *, bytes_per_s: float) -> None:
-        self._storage = storage
-        self._checkpointer = checkpointer
-        self._bytes_per_s = bytes_per_s
-        # Counted since the start.
-        self.moved_bytes = 0
+    storage: Storage
+    checkpointer: Checkpointer
+    bytes_per_s: float
+    # Counted since the start.
+    moved_bytes: int = 0
 
     async def reclaim(self, number: int) -> int:
         """Move what is in use of log ``number``, then remove it; return how many bytes that freed.
@@ -53,9 +54,9 @@ class Compactor:
         moved already is in use at its new place.
         """
         try:
-            index = self._storage.index
+            index = self.storage.index
             usage = index.logs.get(number, LogUsage())
-            path = self._storage.entry_log.path(number)
+            path = self.storage.entry_log.path(number)
             try:
                 ledger_ids, moved_bytes, size = await self._move_all(number, usage.end)
             except CorruptFile as error:
@@ -76,7 +77,7 @@ class Compactor:
                 batch: list[BlockLocation] = []
                 for at in sorted(known, key=lambda at: at.offset):
                     batch.append(at)
-                    if sum(each.size for each in batch) >= self._storage.entry_log.batch_bytes:
+                    if sum(each.size for each in batch) >= self.storage.entry_log.batch_bytes:
                         moved_bytes += await self._move(batch)
                         batch = []
                 moved_bytes += await self._move(batch)
@@ -87,8 +88,8 @@ class Compactor:
             return size - moved_bytes
         except OSError:
             # Copies that the index does not know would take room for nothing.
-            async with self._checkpointer.lock:
-                await self._storage.entry_log.drop_after(self._storage.index.log_end())
+            async with self.checkpointer.lock:
+                await self.storage.entry_log.drop_after(self.storage.index.log_end())
             raise
 
     async def _move_all(self, number: int, end: int) -> tuple[list[int], int, int]:
@@ -101,15 +102,15 @@ class Compactor:
         # A dict as an ordered set.
         ledger_ids: dict[int, None] = {}
         batch: list[BlockLocation] = []
-        entry_log = self._storage.entry_log
-        async with entry_log.reading(number) as (file, seed):
+        entry_log = self.storage.entry_log
+        async with entry_log.open_files.reading(number) as (file, seed):
             size = file.size
             scan = scan_log(file, entry_log.path(number), number, seed, end=end)
             async with aclosing(scan) as blocks:
                 async for block in blocks:
                     if block.location is None:
                         ledger_ids.update((record.ledger_id, None) for record in block.ledgers)
-                    elif self._storage.index.knows(block.location):
+                    elif self.storage.index.knows(block.location):
                         batch.append(block.location)
                     if sum(at.size for at in batch) >= entry_log.batch_bytes:
                         moved_bytes += await self._move(batch)
@@ -122,11 +123,11 @@ class Compactor:
 
         Takes as long as ``bytes_per_s`` wants, so that reads and checkpoints have the disk too.
         """
-        storage = self._storage
+        storage = self.storage
         index = storage.index
         # The slow part is done without the lock, for which checkpoints would wait.
         whole = [await storage.entry_log.read_whole(at) for at in batch]
-        async with self._checkpointer.lock:
+        async with self.checkpointer.lock:
             living: list[BlockLocation] = []
             blocks: list[tuple[Block, bytes]] = []
             for at, (block, own_key) in zip(batch, whole, strict=True):
@@ -151,14 +152,14 @@ class Compactor:
             )
         moved_bytes = sum(at.size for at in places)
         self.moved_bytes += moved_bytes
-        if self._bytes_per_s:
-            await asyncio.sleep(moved_bytes / self._bytes_per_s)
+        if self.bytes_per_s:
+            await asyncio.sleep(moved_bytes / self.bytes_per_s)
         return moved_bytes
 
     async def _finish(self, number: int, ledger_ids: list[int]) -> None:
         """Remove an emptied log, after what may stand in it alone was written elsewhere too."""
-        storage = self._storage
-        async with self._checkpointer.lock:
+        storage = self.storage
+        async with self.checkpointer.lock:
             records: list[LedgerRecord] = []
             for ledger_id in ledger_ids:
                 record = storage.index.ledger(ledger_id)

@@ -9,7 +9,7 @@ may be older than the entry logs, never newer.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Protocol
 
@@ -84,33 +84,33 @@ class Change:
     counts: Counts | None = None
 
 
+@dataclass(slots=True, eq=False)
 class Index:
     """Blocks, ledgers, entry logs and journal marks in a sorted store."""
 
-    def __init__(self, store: SortedStore) -> None:
-        self._store = store
-        # The usage of every log, read at the first use and kept up to date since.
-        self._logs: dict[int, LogUsage] | None = None
+    store: SortedStore
+    # The usage of every log, read at the first use and kept up to date since.
+    _logs: dict[int, LogUsage] | None = field(init=False, default=None)
 
     @property
     def format_version(self) -> int | None:
         """The version the index was written with; None where it is new, or was lost."""
-        value = self._store.get(layout.FORMAT_KEY)
+        value = self.store.get(layout.FORMAT_KEY)
         return None if value is None else int(layout.FORMAT.unpack(value)[0])
 
     def journal_marks(self) -> tuple[JournalMark, ...]:
         """From where each journal must be replayed; empty where no checkpoint has finished yet."""
-        value = self._store.get(layout.JOURNAL_MARK_KEY) or b""
+        value = self.store.get(layout.JOURNAL_MARK_KEY) or b""
         return tuple(JournalMark(*fields) for fields in layout.JOURNAL_MARK.iter_unpack(value))
 
     def log_end(self) -> LogEnd | None:
         """The place behind the last block; None where no checkpoint has finished yet."""
-        value = self._store.get(layout.LOG_END_KEY)
+        value = self.store.get(layout.LOG_END_KEY)
         return None if value is None else LogEnd(*layout.LOG_END.unpack(value))
 
     def counts(self) -> Counts:
         """How much the entry logs hold."""
-        value = self._store.get(layout.COUNTS_KEY)
+        value = self.store.get(layout.COUNTS_KEY)
         return Counts() if value is None else Counts(*layout.COUNTS.unpack(value))
 
     @property
@@ -119,19 +119,19 @@ class Index:
         if self._logs is None:
             found = [
                 (layout.log_number(key), LogUsage(*layout.LOG_USAGE.unpack(value)))
-                for key, value in self._store.descend(layout.log_key(U32_MAX), layout.log_key(0))
+                for key, value in self.store.descend(layout.log_key(U32_MAX), layout.log_key(0))
             ]
             self._logs = dict(reversed(found))
         return self._logs
 
     def ledger(self, ledger_id: int) -> LedgerRecord | None:
         """The record of a ledger; None where this bookie has nothing of it."""
-        value = self._store.get(layout.ledger_key(ledger_id))
+        value = self.store.get(layout.ledger_key(ledger_id))
         return None if value is None else decode_ledger_record(value)
 
     def ledgers(self, highest: int = _LEDGER_ID_MAX) -> Iterator[LedgerRecord]:
         """Yield every ledger on this bookie with an id up to ``highest``, the highest first."""
-        for _, value in self._store.descend(layout.ledger_key(highest), layout.ledger_key(0)):
+        for _, value in self.store.descend(layout.ledger_key(highest), layout.ledger_key(0)):
             yield decode_ledger_record(value)
 
     def blocks(self, ledger_id: int, entry_id: int) -> Iterator[BlockLocation]:
@@ -141,7 +141,7 @@ class Index:
         # entry. Most blocks are dense and do not overlap: the first one found is mostly the one.
         first_entries = max(0, entry_id - BLOCK_SPAN_MAX + 1), entry_id
         low, high = layout.block_keys((ledger_id, ledger_id), first_entries)
-        for key, value in self._store.descend(high, low):
+        for key, value in self.store.descend(high, low):
             at = layout.decode_block(key, value)
             if at.last_entry >= entry_id:
                 yield at
@@ -149,7 +149,7 @@ class Index:
     def blocks_of(self, ledger_id: int) -> Iterator[BlockLocation]:
         """Yield every block of a ledger, the last first."""
         low, high = layout.block_keys((ledger_id, ledger_id))
-        for key, value in self._store.descend(high, low):
+        for key, value in self.store.descend(high, low):
             yield layout.decode_block(key, value)
 
     def blocks_in(self, log_number: int) -> Iterator[BlockLocation | None]:
@@ -159,13 +159,13 @@ class Index:
         Nones are there so that the caller can let other tasks run now and then.
         """
         low, high = layout.block_keys((0, U64_MAX))
-        for key, value in self._store.descend(high, low):
+        for key, value in self.store.descend(high, low):
             at = layout.decode_block(key, value)
             yield at if at.log_number == log_number else None
 
     def knows(self, at: BlockLocation) -> bool:
         """Whether the index sends reads to this block, at this place."""
-        return self._store.get(layout.block_key(at)) is not None
+        return self.store.get(layout.block_key(at)) is not None
 
     async def commit(self, change: Change) -> None:
         """Make a change, durable on return; after a crash all of it is there, or none.
@@ -173,35 +173,26 @@ class Index:
         Also writes the version, by which the next start knows that there is an index and does not
         rebuild one.
         """
-        self._write(change, [(layout.FORMAT_KEY, layout.FORMAT.pack(layout.FORMAT_VERSION))])
-        await self.flush()
-
-    async def commit_part(self, change: Change) -> None:
-        """Make a part of a rebuild durable, which counts only when ``commit`` has completed it."""
-        self._write(change, [])
-        await self.flush()
-
-    def note(self, change: Change) -> None:
-        """Make a change without making it durable: the next ``flush`` or ``commit`` does that."""
-        self._write(change, [])
-
-    async def flush(self) -> None:
-        """Make all changes durable. Where it fails they hold all the same: flush again."""
-        await self._store.flush()
+        version = layout.FORMAT.pack(layout.FORMAT_VERSION)
+        self.note(change, (layout.FORMAT_KEY, version))
+        await self.store.flush()
 
     def clear(self) -> None:
         """Remove everything that a rebuild left which did not succeed."""
         low, high = b"\x00", b"\xff"
-        while keys := [key for key, _ in islice(self._store.descend(high, low), KEYS_PER_CLEAR)]:
-            self._store.write([], keys)
+        while keys := [key for key, _ in islice(self.store.descend(high, low), KEYS_PER_CLEAR)]:
+            self.store.write([], keys)
         self._logs = None
 
-    def _write(self, change: Change, pairs: list[Pair]) -> None:
-        """Write ``change`` and ``pairs`` at once, and bring ``logs`` up to date."""
+    def note(self, change: Change, *others: Pair) -> None:
+        """Make a change without making it durable: the next ``flush`` or ``commit`` does that.
+
+        What was flushed and not committed counts as an index only after a later ``commit``.
+        """
         # Everything goes into one write, so that a crash leaves all of it or none: a block without
         # its log's usage, or marks without the blocks that they speak for, would lose entries.
         logs = self._usage_after(change)
-        pairs += [layout.block_pair(at) for at in change.blocks]
+        pairs = [*others, *(layout.block_pair(at) for at in change.blocks)]
         pairs += [
             (layout.ledger_key(record.ledger_id), encode_ledger_record(record))
             for record in change.ledgers
@@ -234,7 +225,7 @@ class Index:
         removed += [layout.ledger_key(ledger_id) for ledger_id in change.removed_ledgers]
         removed += [layout.log_key(number) for number in change.removed_logs]
         kept = {**self.logs, **logs}
-        self._store.write(pairs, removed)
+        self.store.write(pairs, removed)
         # Only after the write: where it fails, nothing was changed.
         for number in change.removed_logs:
             kept.pop(number, None)

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from geminga_bookie.formats.index_v2 import Pair
 
 
+@dataclass(slots=True, eq=False)
 class MemoryStore:
     """A ``SortedStore`` without a disk. ``crash`` loses what was not flushed.
 
     It outlives the bookie that uses it, as a disk would: give the same store to the next one.
     """
 
-    def __init__(self) -> None:
-        # What a reader sees; the keys once more, sorted.
-        self._values: dict[bytes, bytes] = {}
-        self._keys: list[bytes] = []
-        # What survives a crash.
-        self._flushed: dict[bytes, bytes] = {}
-        # Called before each flush: a moment to crash.
-        self.on_flush: Callable[[], None] = lambda: None
-        # Called before each read: it may raise ``OSError``.
-        self.on_read: Callable[[], None] = lambda: None
+    # Called before each flush: a moment to crash.
+    on_flush: Callable[[], None] = lambda: None
+    # Called before each read: it may raise ``OSError``.
+    on_read: Callable[[], None] = lambda: None
+    # What a reader sees; the keys once more, sorted.
+    _values: dict[bytes, bytes] = field(init=False, default_factory=dict)
+    _keys: list[bytes] = field(init=False, default_factory=list)
+    # What survives a crash.
+    _flushed: dict[bytes, bytes] = field(init=False, default_factory=dict)
 
     def get(self, key: bytes) -> bytes | None:
         """The value of ``key``."""

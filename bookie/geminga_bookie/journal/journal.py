@@ -26,13 +26,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from crc32c import crc32c
 
 from geminga_bookie.decisions.group_pacing import GroupPacing
 from geminga_bookie.formats import journal_v1 as layout
-from geminga_bookie.formats.journal_v1 import JournalMark
+from geminga_bookie.formats.journal_v1 import JournalMark, Mark
 from geminga_runtime.clock import Clock
 from geminga_runtime.disk import Disk, DiskFile
 from geminga_runtime.service import Service
@@ -49,24 +50,22 @@ RESERVE_BYTES = 16 * 1024 * 1024
 Waiter = Callable[[Any, bool], None]
 
 
+@dataclass(slots=True, eq=False)
 class Group:
     """What is written and synced together."""
 
-    __slots__ = ("chunks", "crc", "entries", "opened_s", "size", "waiters")
-
-    def __init__(self) -> None:
-        # The items as ``journal_v1`` draws them, in pieces of ``size`` bytes together. Large pieces
-        # are views of what the sockets gave, not copies.
-        self.chunks: list[bytes | memoryview] = []
-        self.size = 0
-        # The checksum of the pieces, computed as they come.
-        self.crc = 0
-        # Adds; a fence or an explicit last-add-confirmed counts as one.
-        self.entries = 0
-        # When the first of them came: add latencies are counted from here.
-        self.opened_s = 0.0
-        # Called in order when the group is durable or has failed, each with its argument.
-        self.waiters: list[tuple[Waiter, Any]] = []
+    # The items as ``journal_v1`` draws them, in pieces of ``size`` bytes together. Large pieces are
+    # views of what the sockets gave, not copies.
+    chunks: list[bytes | memoryview] = field(default_factory=list)
+    size: int = 0
+    # The checksum of the pieces, computed as they come.
+    crc: int = 0
+    # Adds; a fence or an explicit last-add-confirmed counts as one.
+    entries: int = 0
+    # When the first of them came: add latencies are counted from here.
+    opened_s: float = 0.0
+    # Called in order when the group is durable or has failed, each with its argument.
+    waiters: list[tuple[Waiter, Any]] = field(default_factory=list)
 
 
 class Journal(Service):
@@ -115,7 +114,8 @@ class Journal(Service):
         self.error: OSError | None = None
         # The end of the last durable group. A checkpoint that begins now reaches up to here.
         self.mark = JournalMark(0, 0, 0)
-        # Of the group that is being written: not durable yet, and not in ``forming`` any more.
+        # Of the group that is being written: not durable yet, and not in ``forming`` any more. What
+        # waits for the disk is this and what forms.
         self.writing_bytes = 0
         self.writing_entries = 0
         # Counted since the start.
@@ -176,15 +176,9 @@ class Journal(Service):
             self._wake(group)
         group.entries += count
 
-    def append_fence(self, ledger_id: int, master_key: bytes) -> None:
-        """Append that the ledger is fenced."""
-        self._append_item(layout.encode_fence(ledger_id, master_key))
-
-    def append_explicit_lac(self, ledger_id: int, master_key: bytes, body: bytes) -> None:
-        """Append what the ledger's writer said about its last-add-confirmed."""
-        self._append_item(layout.encode_explicit_lac(ledger_id, master_key, body))
-
-    def _append_item(self, item: bytes) -> None:
+    def append_mark(self, mark: Mark) -> None:
+        """Append that a ledger is fenced, or what its writer said without an entry."""
+        item = layout.encode_mark(mark)
         group = self.forming
         group.chunks.append(item)
         group.crc = crc32c(item, group.crc)
@@ -197,11 +191,6 @@ class Journal(Service):
         group.opened_s = self._clock.monotonic()
         self._is_idle.clear()
         self._has_work.set()
-
-    @property
-    def queued_bytes(self) -> int:
-        """Bytes that are not known to be durable yet."""
-        return self.forming.size + self.writing_bytes
 
     async def trim(self, mark: JournalMark) -> None:
         """Remove the files that lie wholly before ``mark``. Raises ``OSError``.
@@ -231,7 +220,13 @@ class Journal(Service):
                 await self._write(group)
                 assert self._file is not None
                 if self._file.size >= self._file_bytes_max:
-                    await self._rotate()
+                    # No other file may exist while zeros follow the last group: replay would call
+                    # it damage.
+                    await self._file.truncate(self._file.size)
+                    await self._file.close()
+                    self._file = None
+                    self._old_files.append(self._file_number)
+                    await self._open_next_file()
             except OSError as error:
                 self._fail(group, error)
                 return
@@ -288,15 +283,6 @@ class Journal(Service):
         self._is_idle.set()
         for waiter, argument in waiters:
             waiter(argument, False)  # noqa: FBT003 the same
-
-    async def _rotate(self) -> None:
-        assert self._file is not None
-        # No other file may exist while zeros follow the last group: replay would call it damage.
-        await self._file.truncate(self._file.size)
-        await self._file.close()
-        self._file = None
-        self._old_files.append(self._file_number)
-        await self._open_next_file()
 
     async def _open_next_file(self) -> None:
         """Begin a file whose header is durable before any group is written behind it."""

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from struct import Struct
 
 from geminga_bookie.disks.directories import Directories, Directory
 from geminga_bookie.errors import CorruptFile, JournalsChanged
+from geminga_bookie.formats.journal_v1 import Mark
 from geminga_bookie.journal.journal import Group, Journal
 
 # A file in each of several journal directories: the number of the journal in it, and a newline.
@@ -26,21 +28,19 @@ _ADD = Struct(">I24xq")
 _SIZE_BYTES = 4
 
 
+@dataclass(slots=True, eq=False)
 class SharedGroup(Group):
     """What arrived together, as parts: one in the forming group of each journal concerned."""
 
-    __slots__ = ("is_written", "outstanding", "parts")
-
-    def __init__(self) -> None:
-        super().__init__()
-        # By the journal's number: the group of that journal which holds our part.
-        self.parts: dict[int, Group] = {}
-        # Parts that are not known to be durable yet.
-        self.outstanding = 0
-        # False as soon as one part failed: the others may be durable, but none may be answered so.
-        self.is_written = True
+    # By the journal's number: the group of that journal which holds our part.
+    parts: dict[int, Group] = field(default_factory=dict)
+    # Parts that are not known to be durable yet.
+    outstanding: int = 0
+    # False as soon as one part failed: the others may be durable, but none may be answered so.
+    is_written: bool = True
 
 
+@dataclass(eq=False, slots=True)
 class SpreadJournals:
     """Looks like a ``Journal``; ledger ``n`` has journal ``n % len(journals)``.
 
@@ -48,10 +48,9 @@ class SpreadJournals:
     So shared groups wait in a queue, and are answered only from its front.
     """
 
-    def __init__(self, journals: Sequence[Journal]) -> None:
-        self._journals = journals
-        # Oldest first; the last one is the one that forms.
-        self._groups: deque[SharedGroup] = deque([SharedGroup()])
+    _journals: Sequence[Journal]
+    # Oldest first; the last one is the one that forms.
+    _groups: deque[SharedGroup] = field(init=False, default_factory=lambda: deque([SharedGroup()]))
 
     @property
     def forming(self) -> SharedGroup:
@@ -85,14 +84,9 @@ class SpreadJournals:
             start, end = frames[0][1], frames[-1][2]
             self._part(number).append_adds(view[start:end], len(frames))
 
-    def append_fence(self, ledger_id: int, master_key: bytes) -> None:
-        """Append that the ledger is fenced."""
-        self._part(ledger_id % len(self._journals)).append_fence(ledger_id, master_key)
-
-    def append_explicit_lac(self, ledger_id: int, master_key: bytes, body: bytes) -> None:
-        """Append what the ledger's writer said about its last-add-confirmed."""
-        journal = self._part(ledger_id % len(self._journals))
-        journal.append_explicit_lac(ledger_id, master_key, body)
+    def append_mark(self, mark: Mark) -> None:
+        """Append a fence or an explicit last-add-confirmed to the journal of its ledger."""
+        self._part(mark.ledger_id % len(self._journals)).append_mark(mark)
 
     def _part(self, number: int) -> Journal:
         """Journal ``number``, whose forming group belongs to the shared one from now on."""

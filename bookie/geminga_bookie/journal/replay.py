@@ -22,7 +22,7 @@ import errno
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from crc32c import crc32c
@@ -184,22 +184,22 @@ class Replay:
         await file.truncate(offset)
 
 
+@dataclass(slots=True, eq=False)
 class _Window:
     """A file read ahead in big pieces, consumed in small ones."""
 
-    def __init__(self, file: DiskFile, offset: int) -> None:
-        self._file = file
-        self._buffer = b""
-        # Where the buffer begins in the file.
-        self._start = offset
-        # What was consumed ends here; the consumer moves it on.
-        self.offset = offset
+    file: DiskFile
+    # What was consumed ends here; the consumer moves it on.
+    offset: int
+    _buffer: bytes = field(init=False, default=b"")
+    # Where the buffer begins in the file; says nothing while the buffer is empty.
+    _start: int = field(init=False, default=0)
 
     async def peek(self, size: int) -> bytes:
         """The next ``size`` bytes, fewer only at the end of the file."""
         position = self.offset - self._start
         if position + size > len(self._buffer):
-            self._buffer = await self._file.read(self.offset, max(size, WINDOW_BYTES))
+            self._buffer = await self.file.read(self.offset, max(size, WINDOW_BYTES))
             self._start = self.offset
             position = 0
         return self._buffer[position : position + size]

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
 class Connection(Protocol):
     """A connection that can be told to stop, to go on, and to end."""
 
-    def hold(self) -> None:
-        """Read nothing from now on."""
-        ...
-
-    def release(self) -> None:
-        """Read again."""
+    def set_held(self, *, is_held: bool) -> None:
+        """Read nothing from now on, or read again."""
         ...
 
     def close(self) -> None:
@@ -32,52 +29,46 @@ class Connection(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
 class MemoryBackPressure:
     """All open connections of a bookie; holds them while ``is_full`` says so."""
 
-    def __init__(self, is_full: Callable[[], bool]) -> None:
-        self._is_full = is_full
-        # A dict and not a set, for its order: a simulation must do the same each time, and the
-        # order of a set depends on memory addresses.
-        self._connections: dict[Connection, None] = {}
-        self._is_closed = False
-        self._is_empty = asyncio.Event()
-        # Whether connections are held, and how often that began.
-        self.is_held = False
-        self.holds = 0
-
-    def __len__(self) -> int:
-        return len(self._connections)
+    is_full: Callable[[], bool]
+    # Whether connections are held, and how often that began.
+    is_held: bool = False
+    holds: int = 0
+    # A dict and not a set, for its order: a simulation must do the same each time, and the order of
+    # a set depends on memory addresses.
+    connections: dict[Connection, None] = field(init=False, default_factory=dict)
+    _is_closed: bool = field(init=False, default=False)
+    _is_empty: asyncio.Event = field(init=False, default_factory=asyncio.Event)
 
     def join(self, connection: Connection) -> None:
         """Add a connection that was accepted."""
-        self._connections[connection] = None
+        self.connections[connection] = None
         self._is_empty.clear()
         # What holds the others holds the new one too.
         if self._is_closed:
             connection.abort()
         elif self.is_held:
-            connection.hold()
+            connection.set_held(is_held=True)
 
     def leave(self, connection: Connection) -> None:
         """Remove a connection that is gone."""
-        self._connections.pop(connection, None)
-        if not self._connections:
+        self.connections.pop(connection, None)
+        if not self.connections:
             self._is_empty.set()
 
     def review(self) -> None:
         """Check again whether memory is full; hold or release all connections if that changed."""
-        is_held = self._is_closed or self._is_full()
+        is_held = self._is_closed or self.is_full()
         if is_held == self.is_held:
             return
         self.is_held = is_held
         self.holds += is_held
         # A copy: a connection that is released may end, and leave, at once.
-        for connection in list(self._connections):
-            if is_held:
-                connection.hold()
-            else:
-                connection.release()
+        for connection in list(self.connections):
+            connection.set_held(is_held=is_held)
 
     def close(self) -> None:
         """Hold all connections for good; later ones are aborted."""
@@ -86,13 +77,13 @@ class MemoryBackPressure:
 
     async def disconnect(self, timeout_s: float) -> None:
         """Close every connection; abort those that have not ended after ``timeout_s`` seconds."""
-        for connection in list(self._connections):
+        for connection in list(self.connections):
             connection.close()
-        if not self._connections:
+        if not self.connections:
             return
         try:
             async with asyncio.timeout(timeout_s):
                 await self._is_empty.wait()
         except TimeoutError:
-            for connection in list(self._connections):
+            for connection in list(self.connections):
                 connection.abort()

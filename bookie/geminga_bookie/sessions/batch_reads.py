@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from geminga_bookie.errors import CorruptFile
@@ -26,47 +27,41 @@ log = logging.getLogger(__name__)
 BATCH_ENTRIES_MAX = 10_000
 
 
+@dataclass(eq=False, slots=True)
 class BatchReads:
-    """Takes the requests for several entries of one connection; ``queue`` makes the answers."""
+    """Takes the requests for several entries of one connection; the queue makes the answers."""
 
-    def __init__(
-        self,
-        context: SessionContext,
-        queue: AnswerQueue,
-        write: Callable[[list[bytes]], None],
-    ) -> None:
-        self._context = context
-        self._queue = queue
-        self._write = write
+    _context: SessionContext
+    _queue: AnswerQueue
+    # Takes the pieces of answers that are made at once: refusals.
+    _write: Callable[[list[bytes]], None]
 
     def take(self, buffer: bytes, start: int, end: int) -> None:
         """Take the request at ``buffer[start:end]``. Raises ``WireError`` for garbage."""
         request = parse_batch_read(buffer, start, end)
+        may_read = True
         # A master key comes with requests that fence.
-        if request.master_key is None:
-            self._read(request)
-            return
-        context = self._context
-        context.counters.fence_reads += 1
-        try:
-            is_durable = fence(
-                *(context.storage, context.journal, request.ledger_id, request.master_key),
-                *(self._fenced, request),
-            )
-        except BookieRefusal as refusal:
-            self._refuse(request, refusal.return_code)
-            return
-        if is_durable:
-            self._read(request)
+        if request.master_key is not None:
+            context = self._context
+            context.counters.fence_reads += 1
+            try:
+                may_read = fence(
+                    *(context.storage, context.journal, request.ledger_id, request.master_key),
+                    *(self._fenced, request),
+                )
+            except BookieRefusal as refusal:
+                self._refuse(request, refusal.return_code)
+                return
+        # Else ``_fenced`` is called. Until then the read waits outside the queue: it must not hold
+        # up requests that came later.
+        if may_read:
+            self._queue.push(partial(self._answer, request))
 
     def _fenced(self, request: BatchRead, is_written: bool) -> None:  # noqa: FBT001 a WhenFenced
         if is_written:
-            self._read(request)
+            self._queue.push(partial(self._answer, request))
         else:
             self._refuse(request, ReturnCode.EIO)
-
-    def _read(self, request: BatchRead) -> None:
-        self._queue.push(partial(self._answer, request))
 
     def _refuse(self, request: BatchRead, code: int) -> None:
         self._context.counters.reads_failed += 1

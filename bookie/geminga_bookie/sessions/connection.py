@@ -118,13 +118,12 @@ class ClientConnection(asyncio.Protocol, ABC):
 
     # What the bookie calls.
 
-    def hold(self) -> None:
-        """Read nothing from now on: too much is in memory."""
-        self._hold(HELD_BY_MEMORY)
-
-    def release(self) -> None:
-        """Read again."""
-        self._release(HELD_BY_MEMORY)
+    def set_held(self, *, is_held: bool) -> None:
+        """Read nothing from now on, as too much is in memory, or read again."""
+        if is_held:
+            self._hold(HELD_BY_MEMORY)
+        else:
+            self._release(HELD_BY_MEMORY)
 
     def close(self) -> None:
         """Send what was written, then close the connection."""

@@ -54,46 +54,46 @@ class DeferredAnswers(ABC, Generic[PendingT]):
         # reading frames because the queue was full goes on then.
         self._on_drained = on_drained
         self._pending: deque[PendingT] = deque()
-        self._task: asyncio.Task[object] | None = None
-        self._can_write = asyncio.Event()
-        self._can_write.set()
+        # Writes answers while any is pending; what comes then must wait, to keep the order.
+        self.task: asyncio.Task[object] | None = None
+        # Cleared by the session while the client does not take its answers.
+        self.can_write = asyncio.Event()
+        self.can_write.set()
+        self._is_closed = False
 
     @property
     def is_full(self) -> bool:
         """Whether the session must push no more before ``on_drained``."""
         return len(self._pending) >= self._queued_max
 
-    def hold(self) -> None:
-        """Pause: the client does not take its answers."""
-        self._can_write.clear()
-
-    def release(self) -> None:
-        """Go on: the client takes answers again."""
-        self._can_write.set()
-
     def close(self) -> None:
-        """Drop all that is pending: the connection is gone."""
+        """Drop all that is pending, and all that is pushed from now on: the connection is gone."""
+        self._is_closed = True
         self._pending.clear()
         # It may be waiting for the disk, or for a client that takes nothing.
-        if self._task is not None:
-            self._task.cancel()
+        if self.task is not None:
+            self.task.cancel()
 
-    def _add(self, pending: PendingT) -> None:
+    def push(self, pending: PendingT) -> None:
+        """Make this answer after those that are pending."""
+        # Fences and long polls that end after the connection did still push their answers.
+        if self._is_closed:
+            return
         self._pending.append(pending)
-        if self._task is None:
-            self._task = self._spawn(self._drain(), name=self._name)
+        if self.task is None:
+            self.task = self._spawn(self._drain(), name=self._name)
 
     async def _drain(self) -> None:
         try:
             while self._pending:
                 # Waits while the transport's buffer is full: at most one write is made ahead.
-                await self._can_write.wait()
+                await self.can_write.wait()
                 self._write(await self._answers())
                 if len(self._pending) <= self._queued_max // 2:
                     self._on_drained()
         finally:
-            # The next ``_add`` starts a new task.
-            self._task = None
+            # The next ``push`` starts a new task.
+            self.task = None
 
     @abstractmethod
     async def _answers(self) -> list[bytes]:
@@ -102,30 +102,6 @@ class DeferredAnswers(ABC, Generic[PendingT]):
 
 class AnswerQueue(DeferredAnswers[MakeAnswer]):
     """Answers that are made one at a time, in the order of ``push``."""
-
-    def __init__(
-        self,
-        spawn: Spawn,
-        *,
-        queued_max: int,
-        write: Callable[[list[bytes]], None],
-        on_drained: Callable[[], None],
-    ) -> None:
-        super().__init__(
-            spawn, name="answers", queued_max=queued_max, write=write, on_drained=on_drained
-        )
-        self._is_closed = False
-
-    def push(self, make_answer: MakeAnswer) -> None:
-        """Make this answer after those that are pending."""
-        # Fences and long polls that end after the connection did still push their answers.
-        if not self._is_closed:
-            self._add(make_answer)
-
-    def close(self) -> None:
-        """Drop all that is pending and all that is pushed from now on."""
-        self._is_closed = True
-        super().close()
 
     async def _answers(self) -> list[bytes]:
         pieces: list[bytes] = []

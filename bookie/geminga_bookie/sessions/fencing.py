@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from geminga_bookie.formats.journal_v1 import Fence
 from geminga_bookie.journal.journals import JournalWriter
 from geminga_bookie.storage.ledgers import Ledger
 from geminga_bookie.storage.storage import Storage
@@ -43,7 +44,7 @@ def fence(
         raise BookieFailed(ledger_id)
     # Also where an earlier request has journalled the fence and it is not durable yet: this one
     # must not be answered before it is.
-    journal.append_fence(ledger_id, master_key)
+    journal.append_mark(Fence(ledger_id, master_key))
     journal.forming.waiters.append((_fence_written, (ledger, when_fenced, argument)))
     return False
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from struct import Struct
 
 from geminga_bookie.storage.last_confirmed import LastConfirmed
@@ -19,16 +20,14 @@ LONG_POLL_S_MAX = 300.0
 _LEDGER_ID = Struct(">q8x")
 
 
+@dataclass(slots=True, eq=False)
 class LongPoll:
     """One reader that waits for more than ``previous_lac`` of a ledger."""
 
-    __slots__ = ("ledger_id", "previous_lac", "timer", "when_over")
-
-    def __init__(self, ledger_id: int, previous_lac: int, when_over: WhenOver) -> None:
-        self.ledger_id = ledger_id
-        self.previous_lac = previous_lac
-        self.when_over = when_over
-        self.timer: asyncio.TimerHandle | None = None
+    ledger_id: int
+    previous_lac: int
+    when_over: WhenOver
+    timer: asyncio.TimerHandle | None = None
 
 
 # Called when a wait ends, with the wait and whether there is news: True where more may be
@@ -36,19 +35,16 @@ class LongPoll:
 WhenOver = Callable[[LongPoll, bool], None]
 
 
+@dataclass(slots=True, eq=False)
 class LongPolls:
     """All readers of a bookie that wait, at most ``waiting_max``."""
 
-    def __init__(self, last_confirmed: LastConfirmed, waiting_max: int) -> None:
-        self._waiting_max = waiting_max
-        self._last_confirmed = last_confirmed
-        # By ledger, in the order in which they came. HOT: sessions check whether it is empty before
-        # they report entries.
-        self.waiting: dict[int, dict[LongPoll, None]] = {}
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
+    last_confirmed: LastConfirmed
+    waiting_max: int
+    # By ledger, in the order in which they came. HOT: sessions check whether it is empty before
+    # they report entries.
+    waiting: dict[int, dict[LongPoll, None]] = field(init=False, default_factory=dict)
+    count: int = field(init=False, default=0)  # of all that wait, whatever the ledger
 
     def wait(
         self, ledger_id: int, previous_lac: int, timeout_s: float, when_over: WhenOver
@@ -57,11 +53,11 @@ class LongPolls:
 
         Raises ``BookieOverloaded`` where too many readers wait.
         """
-        if self._count >= self._waiting_max:
+        if self.count >= self.waiting_max:
             raise BookieOverloaded(ledger_id)
         poll = LongPoll(ledger_id, previous_lac, when_over)
         self.waiting.setdefault(ledger_id, {})[poll] = None
-        self._count += 1
+        self.count += 1
         # A timer each: how long to wait is the reader's choice.
         loop = asyncio.get_running_loop()
         poll.timer = loop.call_later(min(timeout_s, LONG_POLL_S_MAX), self._end, poll, False)  # noqa: FBT003 a timer takes no keywords
@@ -73,7 +69,7 @@ class LongPolls:
         if poll not in polls:
             return
         del polls[poll]
-        self._count -= 1
+        self.count -= 1
         if not polls:
             del self.waiting[poll.ledger_id]
         assert poll.timer is not None
@@ -91,7 +87,7 @@ class LongPolls:
         if not polls:
             return
         try:
-            lac = self._last_confirmed.find(ledger_id)
+            lac = self.last_confirmed.find(ledger_id)
         except BookieRefusal:
             return
         # Where only the disk knows, every reader is answered, from there.

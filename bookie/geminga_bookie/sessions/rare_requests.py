@@ -45,6 +45,7 @@ class RareRequests:
         # Answers that are made later. The session pauses it while the client does not take them.
         self.queue = queue = AnswerQueue(
             context.spawn,
+            name="answers",
             queued_max=context.config.reads_queued_max,
             write=write,
             on_drained=on_drained,
@@ -78,7 +79,7 @@ class RareRequests:
     def close(self) -> None:
         """Drop what is pending: the connection is gone."""
         self.queue.close()
-        self._v3.close()
+        self._v3.reads.close()
 
 
 def _refuse_unread(buffer: bytes, start: int, end: int, code: int) -> bytes:

@@ -42,16 +42,11 @@ class ReadQueue(DeferredAnswers[PendingRead]):
         # Reads that are pending, and those taken from there but not answered yet.
         self._in_progress = 0
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether reads wait, so that one that comes now must wait too."""
-        return self._task is not None
-
-    def push(self, ledger_id: int, entry_id: int, came_s: float) -> None:
-        """Answer this read, which came at ``came_s``, after those that are pending."""
+    def push(self, pending: PendingRead) -> None:
+        """Answer this read after those that are pending."""
         self._in_progress += 1
         self._counters.reads_in_progress += 1
-        self._add((ledger_id, entry_id, came_s))
+        super().push(pending)
 
     def close(self) -> None:
         """Drop all that is pending: the connection is gone."""

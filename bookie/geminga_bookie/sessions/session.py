@@ -94,16 +94,16 @@ class Session(ClientConnection):
 
     def pause_writing(self) -> None:
         """The client takes its answers too slowly: make no more, and take no requests."""
-        self._reads.hold()
+        self._reads.can_write.clear()
         if self._rare is not None:
-            self._rare.queue.hold()
+            self._rare.queue.can_write.clear()
         super().pause_writing()
 
     def resume_writing(self) -> None:
         """The client takes its answers again."""
-        self._reads.release()
+        self._reads.can_write.set()
         if self._rare is not None:
-            self._rare.queue.release()
+            self._rare.queue.can_write.set()
         super().resume_writing()
 
     def _take(self, buffer: bytes, bounds: Bounds) -> None:
@@ -267,7 +267,7 @@ class Session(ClientConnection):
         if not self._came_s:
             self._came_s = self._counters.clock.monotonic()
         # Reads are answered in their order, and no more is answered at once than one write takes.
-        if self._reads.is_busy or self._replied_bytes >= WRITE_BYTES:
+        if self._reads.task is not None or self._replied_bytes >= WRITE_BYTES:
             self._read_later(ledger_id, entry_id)
             return
         try:
@@ -285,7 +285,7 @@ class Session(ClientConnection):
         self._replied_reads += 1
 
     def _read_later(self, ledger_id: int, entry_id: int) -> None:
-        self._reads.push(ledger_id, entry_id, self._came_s)
+        self._reads.push((ledger_id, entry_id, self._came_s))
         # The requests at hand are still taken: only the socket is not read any more.
         if self._reads.is_full:
             self._hold(HELD_BY_READS)

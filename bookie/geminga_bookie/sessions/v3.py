@@ -56,7 +56,7 @@ class V3Requests:
         self._begin_tls = begin_tls
         # Both sides share the queue only for reads: an add is answered by the journal, out of their
         # order. V3 answers carry a transaction id for that.
-        self._reads = reads = V3Reads(context, queue)
+        self.reads = reads = V3Reads(context, queue)
         adds = V3Adds(context, write)
         self._handlers: dict[int, Handler] = {
             pb.ADD_ENTRY: adds.add,
@@ -67,10 +67,6 @@ class V3Requests:
             pb.GET_LIST_OF_ENTRIES_OF_LEDGER: reads.list_entries,
             pb.GET_BOOKIE_INFO: self._bookie_info,
         }
-
-    def close(self) -> None:
-        """End all waits: the connection is gone."""
-        self._reads.close()
 
     def take(self, frame: bytes) -> bytes | None:
         """Take the request ``frame``; return its answer with its size, None where it comes later.

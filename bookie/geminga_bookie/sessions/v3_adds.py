@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from struct import Struct
 
+from geminga_bookie.formats.journal_v1 import ExplicitLac
 from geminga_bookie.journal.journal import Group
 from geminga_bookie.sessions.context import SessionContext
 from geminga_bookie.storage.write_cache import ENTRY_OVERHEAD_BYTES
@@ -92,7 +93,7 @@ class V3Adds:
         # In memory at once, so that readers may see it before it is durable. That is no harm: the
         # writer knows the entries to be confirmed already.
         self._storage.set_explicit_lac(ledger_id, asked.masterKey, body)
-        self._journal.append_explicit_lac(ledger_id, asked.masterKey, body)
+        self._journal.append_mark(ExplicitLac(ledger_id, asked.masterKey, body))
         self._answer_when_durable(request)
         self._context.counters.lac_writes += 1
         self._context.long_polls.confirmed(ledger_id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 
 from geminga_bookie.errors import CorruptFile
@@ -47,15 +48,16 @@ _MS_PER_S = 1000
 MakeResponse = Callable[[pb.Request], Awaitable[pb.Response | None]]
 
 
+@dataclass(eq=False, slots=True)
 class V3Reads:
-    """Takes the requests to read of one connection; ``queue`` makes the answers."""
+    """Takes the requests to read of one connection; the queue makes the answers."""
 
-    def __init__(self, context: SessionContext, queue: AnswerQueue) -> None:
-        self._context = context
-        self._storage = context.storage
-        self._queue = queue
-        # Readers of this connection that wait for more, and what they asked.
-        self._polls: dict[LongPoll, pb.Request] = {}
+    _context: SessionContext
+    _queue: AnswerQueue
+    # Readers of this connection that wait for more, and what they asked.
+    _polls: dict[LongPoll, pb.Request] = field(
+        init=False, default_factory=dict[LongPoll, pb.Request]
+    )
 
     def close(self) -> None:
         """End all waits: the connection is gone."""
@@ -73,7 +75,7 @@ class V3Reads:
                 raise WrongMasterKey(asked.ledgerId, asked.entryId)
             self._context.counters.fence_reads += 1
             is_durable = fence(
-                *(self._storage, self._context.journal, asked.ledgerId, asked.masterKey),
+                *(self._context.storage, self._context.journal, asked.ledgerId, asked.masterKey),
                 *(self._fenced, request),
             )
             # Else ``_fenced`` is called. Until then the read waits outside the queue: it must not
@@ -183,7 +185,7 @@ class V3Reads:
 
     async def _read_lac(self, request: pb.Request) -> pb.Response:
         ledger_id = request.readLacRequest.ledgerId
-        ledger = self._storage.ledgers.find(ledger_id)
+        ledger = self._context.storage.ledgers.find(ledger_id)
         if ledger is None:  # to upstream, too, this is no missing ledger
             raise NoSuchEntry(ledger_id)
         response = make_response(request)
@@ -191,7 +193,7 @@ class V3Reads:
         if ledger.explicit_lac:
             response.readLacResponse.lacBody = ledger.explicit_lac
         try:
-            last_entry = await self._storage.fetch(ledger_id, LAST_ENTRY)
+            last_entry = await self._context.storage.fetch(ledger_id, LAST_ENTRY)
             response.readLacResponse.lastEntryBody = last_entry
         except NoSuchEntry:
             if not ledger.explicit_lac:
@@ -201,7 +203,7 @@ class V3Reads:
     async def _list_entries(self, request: pb.Request) -> pb.Response:
         ledger_id = request.getListOfEntriesOfLedgerRequest.ledgerId
         response = make_response(request)
-        runs = await self._storage.entry_runs(ledger_id)
+        runs = await self._context.storage.entry_runs(ledger_id)
         answer = response.getListOfEntriesOfLedgerResponse
         answer.availabilityOfEntriesOfLedger = encode_availability(runs)
         return response
@@ -213,7 +215,7 @@ class V3Reads:
             raise NoSuchEntry(ledger_id, entry_id)
         counters = self._context.counters
         began_s = counters.clock.monotonic()
-        entry = await self._storage.fetch(ledger_id, entry_id)
+        entry = await self._context.storage.fetch(ledger_id, entry_id)
         counters.reads += 1
         counters.read_bytes += len(entry)
         counters.read_durations.add((counters.clock.monotonic() - began_s) * 1000)

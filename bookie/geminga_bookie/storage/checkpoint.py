@@ -23,7 +23,7 @@ import errno
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from geminga_bookie.config import BookieConfig
 from geminga_bookie.formats.entry_log_v1 import LedgerRecord, cut_blocks
@@ -146,7 +146,7 @@ class Checkpointer(Service):
             try:
                 if sealed.records is None:
                     sealed.records = await self._write(sealed)
-                await storage.index.flush()
+                await storage.index.store.flush()
                 for record in sealed.records:
                     ledger = sealed.ledgers.get(record.ledger_id)
                     if ledger is not None:  # deleted, while the index could not be flushed
@@ -233,8 +233,15 @@ class Checkpointer(Service):
         records: list[LedgerRecord] = []
         for ledger_id, ledger in sorted(sealed.ledgers.items()):
             last_entry = max(sealed.entries.get(ledger_id, ()), default=-1)
-            last_entry = max(ledger.last_flushed, last_entry)
-            records.append(replace(ledger.record(), last_entry=last_entry))
+            records.append(
+                LedgerRecord(
+                    ledger_id,
+                    ledger.master_key,
+                    ledger.is_fenced,
+                    max(ledger.last_flushed, last_entry),
+                    ledger.explicit_lac,
+                )
+            )
         if records:  # all may have been deleted since an attempt that failed
             await storage.entry_log.append_ledgers(records)
         counts = Counts(

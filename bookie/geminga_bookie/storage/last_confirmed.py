@@ -8,6 +8,7 @@ so that adding costs nothing; what had to be read from the disk is remembered.
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass, field
 from struct import Struct
 
 from geminga_bookie.config import BookieConfig
@@ -24,17 +25,15 @@ _EXPLICIT_LAC_OFFSET = 8
 NOTHING_CONFIRMED = -1
 
 
+@dataclass(slots=True, eq=False)
 class LastConfirmed:
     """Answers for the ledgers of one bookie; no answer is less than an earlier one."""
 
-    def __init__(
-        self, storage: Storage, remembered_max: int = BookieConfig().confirmed_remembered_max
-    ) -> None:
-        self._storage = storage
-        self._remembered_max = remembered_max
-        # By ledger: which flushed entry was read, and the highest answer given so far. The ledger
-        # asked for longest ago comes first.
-        self._answered: OrderedDict[int, tuple[int, int]] = OrderedDict()
+    storage: Storage
+    remembered_max: int = BookieConfig().confirmed_remembered_max
+    # By ledger: which flushed entry was read, and the highest answer given so far. The ledger asked
+    # for longest ago comes first.
+    _answered: OrderedDict[int, tuple[int, int]] = field(init=False, default_factory=OrderedDict)
 
     def find(self, ledger_id: int) -> int | None:
         """Answer from memory; None where the disk must be read (``fetch``).
@@ -42,7 +41,7 @@ class LastConfirmed:
         Raises ``NoSuchLedger``, ``BookieFailed``, and ``NoSuchEntry`` where the bookie has neither
         an entry nor an explicit LAC.
         """
-        storage = self._storage
+        storage = self.storage
         ledger = storage.ledgers.find(ledger_id)
         if ledger is None:
             raise NoSuchLedger(ledger_id)
@@ -67,12 +66,12 @@ class LastConfirmed:
         # nothing new in the answer registers for the next add, and would not be notified of adds
         # that came before that.
         while (found := self.find(ledger_id)) is None:
-            ledger = self._storage.ledgers.find(ledger_id)
+            ledger = self.storage.ledgers.find(ledger_id)
             assert ledger is not None
             last_entry = ledger.last_flushed
-            entry = self._storage.find(ledger_id, last_entry)
+            entry = self.storage.find(ledger_id, last_entry)
             if entry is None:
-                entry = await self._storage.load(ledger_id, last_entry, is_checked=True)
+                entry = await self.storage.load(ledger_id, last_entry, is_checked=True)
             _, answered = self._answered.get(ledger_id, (LAST_ENTRY, NOTHING_CONFIRMED))
             self._remember(
                 ledger_id, last_entry, max(answered, _explicit(ledger), _of_entry(entry))
@@ -82,7 +81,7 @@ class LastConfirmed:
     def _remember(self, ledger_id: int, looked_at: int, lac: int) -> int:
         self._answered[ledger_id] = looked_at, lac
         self._answered.move_to_end(ledger_id)
-        if len(self._answered) > self._remembered_max:
+        if len(self._answered) > self.remembered_max:
             self._answered.popitem(last=False)
         return lac
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from geminga_bookie.formats.entry_log_v1 import LedgerRecord
 
@@ -16,48 +17,28 @@ from geminga_bookie.formats.entry_log_v1 import LedgerRecord
 EVICTION_TRIES = 8
 
 
+@dataclass(slots=True, eq=False)
 class Ledger:
     """The state of one ledger on this bookie."""
 
-    __slots__ = (
-        "explicit_lac",
-        "is_changed",
-        "is_fence_durable",
-        "is_fenced",
-        "is_new",
-        "last_flushed",
-        "ledger_id",
-        "master_key",
-    )
-
-    def __init__(self, ledger_id: int, master_key: bytes) -> None:
-        self.ledger_id = ledger_id
-        self.master_key = master_key
-        # Normal adds are refused. The fence holds in memory at once, and is acknowledged only when
-        # it is durable, in the journal or the index.
-        self.is_fenced = False
-        self.is_fence_durable = False
-        # The highest entry id in the entry logs, -1 for none.
-        self.last_flushed = -1
-        # What the writer said last about its last-add-confirmed without an entry (V3); empty for
-        # nothing.
-        self.explicit_lac = b""
-        # The next checkpoint has something to write about the ledger.
-        self.is_changed = False
-        # The index does not know the ledger yet.
-        self.is_new = False
-
-    def record(self) -> LedgerRecord:
-        """What the index is to remember."""
-        return LedgerRecord(
-            self.ledger_id,
-            self.master_key,
-            self.is_fenced,
-            self.last_flushed,
-            self.explicit_lac,
-        )
+    ledger_id: int
+    master_key: bytes
+    # Normal adds are refused. The fence holds in memory at once, and is acknowledged only when it
+    # is durable, in the journal or the index.
+    is_fenced: bool = False
+    is_fence_durable: bool = False
+    # The highest entry id in the entry logs, -1 for none.
+    last_flushed: int = -1
+    # What the writer said last about its last-add-confirmed without an entry (V3); empty for
+    # nothing.
+    explicit_lac: bytes = b""
+    # The next checkpoint has something to write about the ledger.
+    is_changed: bool = False
+    # The index does not know the ledger yet.
+    is_new: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class LedgerTable:
     """Ledgers by id: those in use from memory, the others by ``load`` (from the index).
 
@@ -65,12 +46,12 @@ class LedgerTable:
     changed: what only memory and the journal know must stay until a checkpoint has written it.
     """
 
-    def __init__(self, load: Callable[[int], LedgerRecord | None], ledgers_max: int) -> None:
-        self._load = load
-        self._ledgers_max = ledgers_max
-        self._ledgers: OrderedDict[int, Ledger] = OrderedDict()
-        # What the next checkpoint has to write.
-        self.changed: dict[int, Ledger] = {}
+    load: Callable[[int], LedgerRecord | None]
+    ledgers_max: int
+    # The one used longest ago first.
+    _ledgers: OrderedDict[int, Ledger] = field(init=False, default_factory=OrderedDict)
+    # What the next checkpoint has to write.
+    changed: dict[int, Ledger] = field(init=False, default_factory=dict)
 
     def __len__(self) -> int:
         return len(self._ledgers)
@@ -81,7 +62,7 @@ class LedgerTable:
         if ledger is not None:
             self._ledgers.move_to_end(ledger_id)
             return ledger
-        record = self._load(ledger_id)
+        record = self.load(ledger_id)
         if record is None:
             return None
         ledger = Ledger(ledger_id, record.master_key)
@@ -126,7 +107,7 @@ class LedgerTable:
     def _keep(self, ledger: Ledger) -> None:
         self._ledgers[ledger.ledger_id] = ledger
         for _ in range(EVICTION_TRIES):
-            if len(self._ledgers) <= self._ledgers_max:
+            if len(self._ledgers) <= self.ledgers_max:
                 return
             ledger_id, oldest = next(iter(self._ledgers.items()))
             if oldest.is_changed or oldest is ledger:

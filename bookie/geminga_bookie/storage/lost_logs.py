@@ -29,9 +29,12 @@ async def forget_lost_logs(entry_log: EntryLog, index: Index) -> None:
 
     Raises ``OSError``.
     """
-    await entry_log.find()
+    existing = await entry_log.find()
     for number, usage in list(index.logs.items()):
-        size = await entry_log.size_of(number)
+        size: int | None = None
+        if number in existing:
+            async with entry_log.opened(number) as file:
+                size = file.size
         if size is None or size < usage.end:
             await _forget(entry_log.path(number), index, number, size)
 

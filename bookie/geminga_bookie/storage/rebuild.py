@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from geminga_bookie.entry_logs.entry_log import EntryLog
 from geminga_bookie.entry_logs.log_lists import Loss
@@ -65,21 +65,21 @@ async def rebuild_index(entry_log: EntryLog, index: Index, *, accepts_loss: bool
     await rebuild.commit()
 
 
+@dataclass(slots=True, eq=False)
 class _Rebuild:
     """What was read so far."""
 
-    def __init__(self, index: Index, losses: list[Loss]) -> None:
-        # Files that are missing or damaged, as far as known by now.
-        self.losses = losses
-        self._index = index
-        # Blocks that are not committed yet.
-        self._blocks: list[BlockLocation] = []
-        self._ledgers: dict[int, LedgerRecord] = {}
-        # By ledger: the highest entry that was found in a block.
-        self._last_found: dict[int, int] = {}
-        # Behind the last block of the last log.
-        self._end: LogEnd | None = None
-        self._entry_count = 0
+    index: Index
+    # Files that are missing or damaged, as far as known by now.
+    losses: list[Loss]
+    # Blocks that are not committed yet.
+    _blocks: list[BlockLocation] = field(init=False, default_factory=list)
+    _ledgers: dict[int, LedgerRecord] = field(init=False, default_factory=dict)
+    # By ledger: the highest entry that was found in a block.
+    _last_found: dict[int, int] = field(init=False, default_factory=dict)
+    # Behind the last block of the last log.
+    _end: LogEnd | None = field(init=False, default=None)
+    _entry_count: int = field(init=False, default=0)
 
     async def read_log(self, file: DiskFile, path: str, number: int, *, may_be_torn: bool) -> None:
         """Note all blocks of a log; where it is damaged, go on at the next block that is found."""
@@ -116,7 +116,7 @@ class _Rebuild:
         """Tell the index the rest; only now does it count as an index."""
         ledgers = [self._ledgers[ledger_id] for ledger_id in sorted(self._ledgers)]
         counts = Counts(len(ledgers), self._entry_count)
-        await self._index.commit(Change(ledgers=ledgers, log_end=self._end, counts=counts))
+        await self.index.commit(Change(ledgers=ledgers, log_end=self._end, counts=counts))
 
     def _note_block(self, at: BlockLocation, master_key: bytes) -> None:
         self._entry_count += at.entries
@@ -128,7 +128,9 @@ class _Rebuild:
         )
 
     async def _commit_blocks(self) -> None:
-        await self._index.commit_part(Change(blocks=self._blocks, log_end=self._end))
+        # Flushed and not committed: without a version it is no index yet.
+        self.index.note(Change(blocks=self._blocks, log_end=self._end))
+        await self.index.store.flush()
         self._blocks = []
 
     def _note_ledger(self, record: LedgerRecord) -> None:

@@ -20,6 +20,7 @@ from geminga_bookie.entry_logs.entry_log import EntryLog
 from geminga_bookie.errors import DamagedBlock, LogRemoved
 from geminga_bookie.formats.entry_log_v1 import LedgerRecord
 from geminga_bookie.formats.index_v2 import Counts
+from geminga_bookie.formats.journal_v1 import Fence, Mark
 from geminga_bookie.index.index import Index
 from geminga_bookie.storage.ledgers import Ledger, LedgerTable
 from geminga_bookie.storage.read_cache import ReadCache
@@ -303,14 +304,13 @@ class Storage:
         self.write_cache.entries_of(ledger_id)[entry_id] = entry
         self.write_cache.active_bytes += len(entry) + ENTRY_OVERHEAD_BYTES
 
-    def restore_fence(self, ledger_id: int, master_key: bytes) -> None:
-        """Take back that the ledger was fenced."""
-        ledger = self._restore(ledger_id, master_key)
-        ledger.is_fenced = ledger.is_fence_durable = True
-
-    def restore_explicit_lac(self, ledger_id: int, master_key: bytes, body: bytes) -> None:
-        """Take back what the ledger's writer said about its last-add-confirmed."""
-        self._restore(ledger_id, master_key).explicit_lac = body
+    def restore_mark(self, mark: Mark) -> None:
+        """Take back that a ledger was fenced, or what its writer said without an entry."""
+        ledger = self._restore(mark.ledger_id, mark.master_key)
+        if isinstance(mark, Fence):
+            ledger.is_fenced = ledger.is_fence_durable = True
+        else:
+            ledger.explicit_lac = mark.body
 
     def _restore(self, ledger_id: int, master_key: bytes) -> Ledger:
         ledger = self.ledgers.find(ledger_id)

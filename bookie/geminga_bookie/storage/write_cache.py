@@ -11,6 +11,8 @@ The cache decides nothing. Who may add is decided by ``storage``, and remembered
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 # What an entry costs in memory besides its bytes: object header, dict slot, key.
 ENTRY_OVERHEAD_BYTES = 130
 
@@ -18,21 +20,19 @@ ENTRY_OVERHEAD_BYTES = 130
 Entries = dict[int, bytes]
 
 
+@dataclass(slots=True, eq=False)
 class WriteCache:
     """Entries by ledger id and entry id, in two generations."""
 
-    __slots__ = ("_active", "_sealed", "active_bytes", "sealed_bytes", "writable")
-
-    def __init__(self) -> None:
-        # HOT. By the first 32 bytes of a V2 add (header word, master key, ledger id): the active
-        # entries of its ledger. An add that begins with bytes that are found here was admitted
-        # before: version, flags, key and ledger need no further look.
-        self.writable: dict[bytes, Entries] = {}
-        # The entries' bytes and what they cost besides.
-        self.active_bytes = 0
-        self.sealed_bytes = 0
-        self._active: dict[int, Entries] = {}
-        self._sealed: dict[int, Entries] = {}
+    # HOT. By the first 32 bytes of a V2 add (header word, master key, ledger id): the active
+    # entries of its ledger. An add that begins with bytes that are found here was admitted before:
+    # version, flags, key and ledger need no further look.
+    writable: dict[bytes, Entries] = field(default_factory=dict)
+    # The entries' bytes and what they cost besides.
+    active_bytes: int = 0
+    sealed_bytes: int = 0
+    _active: dict[int, Entries] = field(init=False, default_factory=dict)
+    _sealed: dict[int, Entries] = field(init=False, default_factory=dict)
 
     def entries_of(self, ledger_id: int) -> Entries:
         """The active entries of a ledger, to add to; the caller counts ``active_bytes``."""

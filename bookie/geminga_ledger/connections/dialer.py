@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from geminga_ledger.connections.single_request import connect_with_tls
 from geminga_ledger.errors import BookieUnavailable
@@ -25,25 +25,21 @@ log = logging.getLogger(__name__)
 # Why a link that is closed for good has no connection.
 CLOSING = "this process is closing its connections"
 
+# Host and port of a bookie, by its id. Raises ``BookieUnavailable``, ``CoordinationError``.
+Resolve = Callable[[str], Awaitable[tuple[str, int]]]
+
 ProtocolT = TypeVar("ProtocolT", bound=asyncio.BaseProtocol)
 
 # What a connection is secured with, from the files as they are now. Raises ``GemingaError``.
 MakeTls = Callable[[], "SSLContext"]
 
 
-class Resolver(Protocol):
-    """Knows where bookies listen: the registry of the cluster's bookies."""
-
-    async def resolve(self, bookie_id: str) -> tuple[str, int]:
-        """Host and port. Raises ``BookieUnavailable``, ``CoordinationError``."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Dialer:
     """Makes connections to bookies."""
 
-    resolver: Resolver
+    # The registry of the cluster's bookies knows where they listen.
+    resolve: Resolve
     network: Network
     # The longest that one attempt takes, from the look-up to the end of the handshake.
     timeout_s: float
@@ -56,7 +52,7 @@ class Dialer:
         """A new connection. Raises ``BookieUnavailable``."""
         try:
             async with asyncio.timeout(self.timeout_s):
-                host, port = await self.resolver.resolve(bookie_id)
+                host, port = await self.resolve(bookie_id)
                 if self.tls is None:
                     connected = await self.network.connect(factory, host, port)
                 else:

@@ -138,10 +138,14 @@ class LinkBase(Generic[StreamT]):
         return self.is_down or self._health.is_doubtful(self.bookie_id, self._clock.monotonic())
 
     @property
-    def doubted_at_s(self) -> float:
-        """When the bookie last gave a reason for doubt, by the clock; minus infinity where
-        that is over."""
-        return self._health.doubted_at_s(self.bookie_id, self._clock.monotonic())
+    def rank(self) -> tuple[bool, bool, float]:
+        """Orders links by how soon their bookies probably answer; the last one is asked last.
+
+        Of several doubtful ones, the one that gave a reason for doubt last comes last: one that
+        hangs now would otherwise delay each read because another one failed a while ago.
+        """
+        doubted_at_s = self._health.doubted_at_s(self.bookie_id, self._clock.monotonic())
+        return self._connection is None, self.is_doubtful, doubted_at_s
 
     def note_failure(self) -> None:
         """The bookie answered with an error that is its own fault, or not in time."""

@@ -17,7 +17,7 @@ from random import Random
 from typing import Any
 
 from geminga_ledger.config import LedgerConfig
-from geminga_ledger.connections.dialer import CLOSING, Dialer, MakeTls, Resolver
+from geminga_ledger.connections.dialer import CLOSING, Dialer, MakeTls, Resolve
 from geminga_ledger.connections.link_base import BookieStream, LinkBase, LinkServices
 from geminga_ledger.connections.outbox import Outbox
 from geminga_ledger.connections.v2_connection import AddListener, ReadListener, V2Connection
@@ -233,7 +233,7 @@ class BookieLinks(Service):
 
     def __init__(
         self,
-        resolver: Resolver,
+        resolve: Resolve,
         *,
         network: Network,
         clock: Clock,
@@ -248,7 +248,7 @@ class BookieLinks(Service):
             interval_s=config.quarantine_interval_s,
             quarantine_s=config.quarantine_s,
         )
-        dialer = Dialer(resolver, network, timeout_s=config.connect_timeout_s, tls=tls)
+        dialer = Dialer(resolve, network, timeout_s=config.connect_timeout_s, tls=tls)
         self._services = LinkServices(dialer, clock, random, config, self.health)
         self._clock = clock
         # Made by their first use, never removed: both grow with the bookies that ever were in an

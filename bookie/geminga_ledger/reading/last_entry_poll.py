@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from geminga_ledger.connections.links import BookieLink
 from geminga_ledger.entries.digests import Decode
@@ -23,44 +24,39 @@ from geminga_protocol.bookkeeper.v2 import LAST_ENTRY
 log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False, slots=True)
 class LastEntryPoll:
     """One request to each bookie of one ensemble. ``master_key`` is given to fence, and only then.
 
     Answers that come after ``run`` are ignored.
     """
 
-    def __init__(
-        self,
-        ledger_id: int,
-        quorum: Quorum,
-        links: Sequence[BookieLink],
-        *,
-        answer_timeout_s: float,
-        master_key: bytes | None = None,
-        decode: Decode = decode_entry,
-    ) -> None:
-        self._ledger_id = ledger_id
-        self._links = links
-        self._answer_timeout_s = answer_timeout_s
-        self._master_key = master_key
-        self._decode = decode
-        # The answers so far; enough to judge only when ``run`` has returned.
-        self.votes = LastEntryVotes(quorum)
-        # The slots of bookies that may still answer.
-        self._awaited = set(range(len(links)))
-        self._is_password_wrong = False
-        self._finished = asyncio.Event()
+    ledger_id: int
+    quorum: Quorum
+    # The links to the ensemble's bookies, by slot.
+    links: Sequence[BookieLink]
+    answer_timeout_s: float = field(kw_only=True)
+    master_key: bytes | None = field(default=None, kw_only=True)
+    decode: Decode = field(default=decode_entry, kw_only=True)
+    # The answers so far; enough to judge only when ``run`` has returned.
+    votes: LastEntryVotes = field(init=False)
+    # The slots of bookies that may still answer.
+    _awaited: set[int] = field(init=False, default_factory=set[int])
+    _is_password_wrong: bool = field(init=False, default=False)
+    _finished: asyncio.Event = field(init=False, default_factory=asyncio.Event)
 
     async def run(self) -> LastEntryVotes:
         """Ask all bookies, return when enough have answered.
 
         Raises ``RecoveryUndecided`` when too few do, ``WrongPassword``.
         """
+        self.votes = LastEntryVotes(self.quorum)
+        self._awaited.update(range(len(self.links)))
         try:
-            async with asyncio.timeout(self._answer_timeout_s), asyncio.TaskGroup() as group:
+            async with asyncio.timeout(self.answer_timeout_s), asyncio.TaskGroup() as group:
                 asking = [
                     group.create_task(self._ask(bookie), name=f"ask {link.bookie_id}")
-                    for bookie, link in enumerate(self._links)
+                    for bookie, link in enumerate(self.links)
                 ]
                 await self._finished.wait()
                 # These still wait for a connection.
@@ -68,35 +64,35 @@ class LastEntryPoll:
                     task.cancel()
         except TimeoutError:
             for bookie in sorted(self._awaited):
-                self._links[bookie].suspect(self._answer_timeout_s)
+                self.links[bookie].suspect(self.answer_timeout_s)
         if self._is_password_wrong:
-            raise WrongPassword(self._ledger_id)
+            raise WrongPassword(self.ledger_id)
         if not self.votes.is_decided:
             unheard = (
                 link.bookie_id
-                for bookie, link in enumerate(self._links)
+                for bookie, link in enumerate(self.links)
                 if bookie not in self.votes.heard
             )
             raise RecoveryUndecided(
-                self._ledger_id, f"no answer that counts from {', '.join(unheard)}"
+                self.ledger_id, f"no answer that counts from {', '.join(unheard)}"
             )
         return self.votes
 
     async def _ask(self, bookie: int) -> None:
-        link = self._links[bookie]
-        flags = Flag.NONE if self._master_key is None else Flag.FENCING
+        link = self.links[bookie]
+        flags = Flag.NONE if self.master_key is None else Flag.FENCING
         try:
             await link.connected()
             link.read(
-                self._ledger_id,
+                self.ledger_id,
                 LAST_ENTRY,
                 self,
                 bookie,
                 flags=flags,
-                master_key=self._master_key,
+                master_key=self.master_key,
             )
         except BookieUnavailable as error:
-            log.info("bookie not asked", extra={"ledger": self._ledger_id, "error": str(error)})
+            log.info("bookie not asked", extra={"ledger": self.ledger_id, "error": str(error)})
             self._await_no_more(bookie)
 
     def read_answered(
@@ -107,15 +103,15 @@ class LastEntryPoll:
             return
         if return_code == ReturnCode.EOK:
             try:
-                _, last_confirmed, length, _ = self._decode(
-                    buffer, start, end, self._ledger_id, ANY_ENTRY
+                _, last_confirmed, length, _ = self.decode(
+                    buffer, start, end, self.ledger_id, ANY_ENTRY
                 )
             except EntryDigestMismatch as error:
                 # The bookie is fenced all the same, and recovery reads the tail from what other
                 # bookies answer: so this counts as an answer, with nothing in it.
                 log.warning(
                     "damaged last entry",
-                    extra={"bookie": self._links[bookie].bookie_id, "error": str(error)},
+                    extra={"bookie": self.links[bookie].bookie_id, "error": str(error)},
                 )
                 self.votes.empty(bookie)
             else:
@@ -130,8 +126,8 @@ class LastEntryPoll:
             log.warning(
                 "bookie refused to tell its last entry",
                 extra={
-                    "bookie": self._links[bookie].bookie_id,
-                    "error": str(refusal_of(return_code, self._ledger_id, entry_id)),
+                    "bookie": self.links[bookie].bookie_id,
+                    "error": str(refusal_of(return_code, self.ledger_id, entry_id)),
                 },
             )
         self._await_no_more(bookie)

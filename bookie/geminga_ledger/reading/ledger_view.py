@@ -112,9 +112,10 @@ class LedgerView:
         return at_hand[1] if at_hand is not None and at_hand[0] == entry_id else None
 
     async def ask_bookies(self) -> int:
-        """Ask all bookies of the last ensemble; returns ``last_confirmed``.
+        """Ask all bookies of the last ensemble how far it is confirmed; returns ``last_confirmed``.
 
-        Raises ``BookieUnavailable`` where too few answer.
+        A bookie knows it from its newest entry and from the explicit LAC, whichever is more. Raises
+        ``BookieUnavailable`` where too few answer.
         """
         # A closed ledger's end is in its metadata.
         if not self.is_closed:

@@ -118,7 +118,9 @@ class RangeRead:
             key = links, entry_id % self._quorum.ensemble_size
             order = orders.get(key)
             if order is None:
-                order = orders[key] = _order(self._quorum.write_set(entry_id), links)
+                write_set = self._quorum.write_set(entry_id)
+                ranks = {bookie: links[bookie].rank for bookie in write_set}
+                order = orders[key] = tuple(sorted(write_set, key=ranks.__getitem__))
             self._searches.append(EntrySearch(order, self._absences_proving))
         for index in range(len(self._results)):
             self._ask_next(index)
@@ -261,17 +263,3 @@ class RangeRead:
                     # ``suspect`` of another bookie may have brought the result meanwhile.
                     if self._results[index] is None:
                         self._counters.reads_speculative += self._ask_next(index)
-
-
-def _order(write_set: tuple[int, ...], links: tuple[BookieLink, ...]) -> tuple[int, ...]:
-    """The write set, with those bookies last that are not likely to answer soon.
-
-    Of several doubtful ones, the one that gave a reason for doubt last comes last: one that hangs
-    now would otherwise delay each read because another one failed a while ago.
-    """
-
-    def rank(bookie: int) -> tuple[bool, bool, float]:
-        link = links[bookie]
-        return not link.is_connected, link.is_doubtful, link.doubted_at_s
-
-    return tuple(sorted(write_set, key=rank))

@@ -36,7 +36,6 @@ from geminga_ledger.reading.range_read import RangeRead
 from geminga_ledger.replication.quorum import Verdict
 from geminga_ledger.retry import RetryPolicy
 from geminga_protocol.bookkeeper.errors import EntryDigestMismatch
-from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata
 from geminga_runtime.coordination import CoordinationError
 
 log = logging.getLogger(__name__)
@@ -51,7 +50,7 @@ class LedgerReader:
 
     ``last_confirmed`` is the last entry that may be read (-1: none). It never goes back, and stays
     as it was when the ledger was opened, unless the owner of its writer moves it (``advance``), or
-    it is asked for (``read_last_confirmed``, ``wait_for_confirmed``).
+    it is asked for (``view.ask_bookies``, ``wait_for_confirmed``).
     """
 
     def __init__(
@@ -65,7 +64,8 @@ class LedgerReader:
         read_ahead: ReadAheadCache,
     ) -> None:
         self.ledger_id = view.ledger_id
-        self._view = view
+        # The metadata as it was read last, and up to where the ledger is confirmed.
+        self.view = view
         self._link = link
         self._counters = counters
         self._retry = retry
@@ -78,38 +78,20 @@ class LedgerReader:
             self._plan.note_end(view.last_confirmed, view.length_bytes)
 
     @property
-    def metadata(self) -> LedgerMetadata:
-        """The ledger's metadata, as it was read last."""
-        return self._view.metadata
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the ledger was closed when its metadata was read last: then it grows no more."""
-        return self._view.is_closed
-
-    @property
     def last_confirmed(self) -> int:
         """The last entry that may be read; -1 for none."""
-        return self._view.last_confirmed
+        return self.view.last_confirmed
 
     @property
     def length_bytes(self) -> int:
         """The payload bytes of the ledger; of an open one, as known when it was opened."""
-        return self._view.length_bytes
+        return self.view.length_bytes
 
     def advance(self, last_confirmed: int, length_bytes: int = 0) -> None:
         """The ledger is confirmed up to here, as its writer in this process knows, and has so many
         payload bytes (0: not known)."""
-        self._view.advance(last_confirmed)
+        self.view.advance(last_confirmed)
         self._plan.note_end(last_confirmed, length_bytes)
-
-    async def read_last_confirmed(self) -> int:
-        """Ask the bookies up to where the ledger is confirmed now; returns ``last_confirmed``.
-
-        A bookie knows it from its newest entry and from the explicit LAC, whichever is more.
-        Raises ``BookieUnavailable`` where too few answer.
-        """
-        return await self._view.ask_bookies()
 
     async def wait_for_confirmed(self, after: int, *, timeout_s: float) -> int:
         """Wait until more than ``after`` is confirmed, the ledger is closed, or time is up.
@@ -122,8 +104,8 @@ class LedgerReader:
         try:
             async with asyncio.timeout(timeout_s) as limit:
                 # Each turn is one long poll, or one reading of the metadata.
-                while self.last_confirmed <= after and not self.is_closed:
-                    await self._view.wait(after, limit)
+                while self.last_confirmed <= after and not self.view.is_closed:
+                    await self.view.wait(after, limit)
         except TimeoutError:
             pass
         return self.last_confirmed
@@ -140,18 +122,18 @@ class LedgerReader:
         ``NoSuchEntry``, ``EntryCorrupt``, ``UnsupportedLedger`` where the digest is not known, and
         ``BookieUnavailable`` when the deadline for reads has passed.
         """
-        digest_type = self.metadata.digest_type
+        digest_type = self.view.metadata.digest_type
         if digest_type is None:
             raise UnsupportedLedger(self.ledger_id, "does not say which digest it has")
         wanted = entry_ids[: bisect_right(entry_ids, self.last_confirmed)]
         if not wanted or wanted[0] < 0:
             raise NoSuchEntry(self.ledger_id, entry_ids[0] if entry_ids else 0)
-        decode = payload_decoder(digest_type, self._view.password)
+        decode = payload_decoder(digest_type, self.view.password)
         # What was read and not given out yet, by entry id.
         at_hand: dict[int, bytes] = {}
         first = wanted[0]
         # A long poll may have brought the entry together with the news that it is confirmed.
-        entry = self._view.take_entry(first)
+        entry = self.view.take_entry(first)
         if entry is not None:
             try:
                 at_hand[first] = decode(entry, 0, len(entry), self.ledger_id, first)[3]
@@ -227,14 +209,14 @@ class LedgerReader:
             if not missing:
                 return
             # Known to be out of date: the first request could go to the wrong bookies.
-            if self._view.is_old:
+            if self.view.is_old:
                 with suppress(LedgerError, CoordinationError):  # what is known may do
-                    await self._view.renew()
+                    await self.view.renew()
             try:
                 await self._attempt(missing, at_hand, decode)
             except LedgerError as error:
                 try:
-                    is_renewed = await self._view.renew()
+                    is_renewed = await self.view.renew()
                 except CoordinationError:
                     # The error that was a reason to look for newer metadata tells more.
                     raise error from None
@@ -257,11 +239,11 @@ class LedgerReader:
         """
         read = RangeRead(
             self.ledger_id,
-            self.metadata,
+            self.view.metadata,
             self._link,
             entry_ids=entry_ids,
             # Every copy counts: a confirmed entry may be on one bookie alone by now.
-            absences_proving=self.metadata.write_quorum,
+            absences_proving=self.view.metadata.write_quorum,
             answer_timeout_s=self._config.answer_timeout_s,
             speculative_s=self._config.speculative_read_s,
             decode=decode,
@@ -271,7 +253,7 @@ class LedgerReader:
         self._counters.bytes_read += read.received_bytes
         # Confirmed entries that a bookie lacks should be copied by auto-recovery. At the end of an
         # open ledger that is nothing special: an ack quorum was faster than this bookie.
-        level = logging.WARNING if self.is_closed else logging.INFO
+        level = logging.WARNING if self.view.is_closed else logging.INFO
         for bookie_id, count in read.missing.items():
             self._counters.copies_missing += count
             log.log(
@@ -302,5 +284,5 @@ class LedgerReader:
         # Where some bookie did not answer, a good copy may be there.
         if is_damaged:
             return EntryCorrupt(self.ledger_id, entry_id)
-        bookie_ids = ", ".join(self.metadata.ensemble_of(entry_id))
+        bookie_ids = ", ".join(self.view.metadata.ensemble_of(entry_id))
         return BookieUnavailable(bookie_ids, f"no copy of entry {entry_id} was given")

@@ -48,6 +48,14 @@ class Quorum:
         # Round robin: reads and writes are spread over the ensemble entry by entry ("striping").
         return tuple((entry_id + step) % self.ensemble_size for step in range(self.write_quorum))
 
+    def newest_of(self, bookie: int, last_entry: int) -> int:
+        """The newest entry up to ``last_entry`` that goes to ``bookie``; -1 for none."""
+        # A bookie has an entry among any ``ensemble_size`` neighbours.
+        for entry_id in range(last_entry, max(last_entry - self.ensemble_size, -1), -1):
+            if bookie in self.write_set(entry_id):
+                return entry_id
+        return -1
+
     def telling(self, entry_id: int) -> list[int]:
         """All bookies, in the order in which they are likely to know that more than ``entry_id`` is
         confirmed.

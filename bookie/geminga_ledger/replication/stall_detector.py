@@ -23,6 +23,19 @@ class StallDetector:
         default_factory=dict[int, tuple[Answers, float]], init=False
     )
 
+    # The first unconfirmed entry at the check before, and since when it has been that.
+    _oldest: int = field(default=-1, init=False)
+    _oldest_since_s: float = field(default=0.0, init=False)
+
+    def waited_s(self, oldest: int, now_s: float) -> float:
+        """For how long ``oldest`` (-1: none) has been the first unconfirmed entry, in whole checks.
+
+        Called at each check: an entry counts from the first check that finds it in front.
+        """
+        if oldest != self._oldest:
+            self._oldest, self._oldest_since_s = oldest, now_s
+        return now_s - self._oldest_since_s
+
     def silent_s(self, bookie: int, last: Answers, now_s: float, *, owes: bool) -> float:
         """For how long ``bookie`` has owed answers without giving any, in whole checks.
 

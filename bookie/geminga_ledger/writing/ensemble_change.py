@@ -69,13 +69,8 @@ class EnsembleChange:
     commit: Commit
     counters: LedgerCounters = field(kw_only=True)
     config: LedgerConfig = field(kw_only=True)
-    # The change that is under way.
+    # The change that is under way; None while no bookie is being replaced.
     task: asyncio.Task[object] | None = field(default=None, init=False)
-
-    @property
-    def is_under_way(self) -> bool:
-        """Whether a bookie is being replaced."""
-        return self.task is not None
 
     def replace_failing(self, pipeline: AddPipeline) -> None:
         """Begin to replace the pipeline's failing bookies, unless a change is under way already."""

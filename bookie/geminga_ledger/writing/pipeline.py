@@ -27,20 +27,17 @@ from geminga_ledger.connections.outbox import GATHER_CHUNKS_MAX, Outbox
 from geminga_ledger.errors import (
     AppendRefused,
     AppendTimedOut,
-    BookiesReadOnly,
     EntryTooLarge,
     LedgerClosed,
     LedgerError,
-    LedgerFenced,
     TooMuchPending,
-    WrongPassword,
+    append_error,
 )
 from geminga_ledger.replication.quorum import Acknowledgements, Quorum
 from geminga_ledger.replication.stall_detector import Answers, StallDetector
 from geminga_ledger.writing.ensemble_change import EnsembleChange
 from geminga_ledger.writing.listener import NO_LISTENER, LedgerListener
 from geminga_protocol.bookkeeper.codes import ReturnCode
-from geminga_protocol.bookkeeper.errors import refusal_of
 from geminga_protocol.bookkeeper.v2 import encode_add
 from geminga_runtime.clock import Clock
 
@@ -88,8 +85,6 @@ class AddPipeline:
         "_refusal",
         "_refusals",
         "_retired",
-        "_stalled_entry",
-        "_stalled_since_s",
         "_stalls",
         "_timer",
         "_unreachable_since",
@@ -157,9 +152,6 @@ class AddPipeline:
         # Slots whose bookies leave in the change under way; whose bookies are overloaded.
         self._retired: frozenset[int] = frozenset()
         self._overloaded: frozenset[int] = frozenset()
-        # The first unconfirmed entry at the last check, and since when it has been that.
-        self._stalled_entry = -1
-        self._stalled_since_s = 0.0
         self._drained: asyncio.Future[None] | None = None
         for bookie, link in enumerate(links):
             link.attach(ledger_id, self, bookie)
@@ -283,12 +275,11 @@ class AddPipeline:
 
     def add_refused(self, bookie: int, entry_id: int, return_code: int) -> None:
         """A bookie will not store an entry."""
-        ledger_id = self.ledger_id
-        if return_code == ReturnCode.EFENCED:
-            self.fail(LedgerFenced(ledger_id))
-            return
-        if return_code == ReturnCode.EUA:
-            self.fail(WrongPassword(ledger_id))
+        link = self._links[bookie]
+        error = append_error(return_code, self.ledger_id, entry_id, link.bookie_id)
+        # No bookie takes an entry of this writer any more.
+        if not isinstance(error, AppendRefused):
+            self.fail(error)
             return
         if return_code == ReturnCode.ETOOMANYREQUESTS:
             # The bookie has not begun to store the entry; the next check sends it again.
@@ -299,15 +290,11 @@ class AddPipeline:
         # logged and counted.
         if bookie in self._refusals:
             return
-        link = self._links[bookie]
-        refusal = refusal_of(return_code, ledger_id, entry_id)
         log.warning(
-            "bookie refused an entry", extra={"bookie": link.bookie_id, "error": str(refusal)}
+            "bookie refused an entry",
+            extra={"bookie": link.bookie_id, "error": str(error.__cause__)},
         )
         link.note_failure()
-        error_type = BookiesReadOnly if return_code == ReturnCode.EREADONLY else AppendRefused
-        error = error_type(ledger_id, entry_id, link.bookie_id)
-        error.__cause__ = refusal
         self._refusals[bookie] = error
         self._note_failing(bookie)
 
@@ -324,7 +311,7 @@ class AddPipeline:
         """
         was_failing = bookie in self.failing
         self._note_failing(bookie)
-        if not was_failing and not self._change.is_under_way:
+        if not was_failing and self._change.task is None:
             self.failing -= {bookie}
 
     def bookie_connected(self, bookie: int) -> None:
@@ -422,7 +409,15 @@ class AddPipeline:
         self._timer = None
         now_s = self._clock.monotonic()
         timeout_s = self._config.answer_timeout_s
-        owing = [bookie for bookie in range(self._ensemble_size) if self._owes_answer(bookie)]
+        # An answer is due to the last entry that was sent to a bookie.
+        owing = [
+            bookie
+            for bookie, link in enumerate(self._links)
+            if bookie not in self._retired
+            and link.is_connected
+            and self.quorum.newest_of(bookie, self.last_pushed)
+            > max(self._answers[bookie], default=-1)
+        ]
         # Every bookie is looked at, also one that owes nothing: its time begins anew then.
         stalled = [
             bookie
@@ -449,32 +444,13 @@ class AddPipeline:
         if self.failing:
             self._change.replace_failing(self)
 
-    def _owes_answer(self, bookie: int) -> bool:
-        """Whether an answer from the bookie is due: one to the last entry that was sent to it."""
-        if bookie in self._retired or not self._links[bookie].is_connected:
-            return False
-        # A bookie has an entry among any ``ensemble_size`` neighbours.
-        first = max(self.last_pushed - self._ensemble_size + 1, 0)
-        newest = next(
-            (
-                entry_id
-                for entry_id in range(self.last_pushed, first - 1, -1)
-                if bookie in self.quorum.write_set(entry_id)
-            ),
-            -1,
-        )
-        return newest > max(self._answers[bookie], default=-1)
-
     def _lagging(self, now_s: float) -> list[int]:
         """Bookies without the first unconfirmed entry, when that has waited for too long.
 
         Fails the pipeline where it has waited for the whole deadline.
         """
         oldest = self.last_confirmed + 1 if self._pending else -1
-        if oldest != self._stalled_entry:
-            self._stalled_entry = oldest
-            self._stalled_since_s = now_s
-        stalled_s = now_s - self._stalled_since_s
+        stalled_s = self._stalls.waited_s(oldest, now_s)
         if not self._pending or stalled_s < self._config.answer_timeout_s:
             return []
         if stalled_s >= self._config.append_deadline_s:

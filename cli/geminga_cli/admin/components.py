@@ -21,10 +21,13 @@ from geminga_cli.admin.service import AdminService, FormPart
 
 Config = dict[str, Any]
 
+# FunctionConfig.ProcessingGuarantees of Pulsar.
 GUARANTEES = ("ATLEAST_ONCE", "ATMOST_ONCE", "EFFECTIVELY_ONCE", "MANUAL")
 JSON, BINARY = "application/json", "application/octet-stream"
 # The beginnings of packages that a worker fetches itself; any other is a file on this machine.
+# ``Utils.isFunctionPackageUrlSupported`` of Pulsar, and the built-in ones.
 URLS = ("http://", "https://", "file:", "function://", "source://", "sink://", "builtin://")
+# Upstream's defaults (``FunctionConfigUtils.inferMissingTenant``).
 TENANT, NAMESPACE = "public", "default"
 # Options of the commands that run on this machine.
 LOCAL = (
@@ -94,6 +97,7 @@ class ConfigOption:
         if value is None or (value is False and self.argument.read is None):
             return
         *outer, last = self.member.split(".")
+        # A member of a member, which the config file may have already.
         for each in outer:
             config = config.setdefault(each, {})
         config[last] = value
@@ -184,6 +188,7 @@ def set_name(config: Config, given: Given) -> None:
 
     Options come first, then the config itself, then the name of its class. Raises ``InvalidUse``.
     """
+    # Functions alone have the option.
     full = getattr(given, "fqfn", None)
     if full is not None:
         parts = full.split("/")
@@ -229,6 +234,7 @@ def read_config(file: Path) -> Config:
     """The config in a file of JSON, or of YAML where PyYAML is installed. Raises ``InvalidUse``."""
     text = text_of(file)
     try:
+        # JSON first: all of it is YAML too, and PyYAML need not be there for it.
         value: object = json.loads(text)
     except ValueError as error:
         # PyYAML is no requirement of ours.
@@ -261,6 +267,7 @@ def submits(kind: Kind, method: str, *, is_new: bool) -> Do:
     """Send a form with a config and its package: to create one, or to update it."""
 
     def do(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSON
+        # The name comes after ``completed``: a module may give the name of its class.
         config = given_config(kind, given)
         if is_new:
             config = kind.completed(config)
@@ -278,6 +285,7 @@ def submits(kind: Kind, method: str, *, is_new: bool) -> Do:
             # A built-in one is named in the config alone.
             if not package.startswith("builtin://"):
                 parts.append(FormPart("url", package))
+        # Said here: the worker would only see that a part of the form is missing.
         elif not Path(package).is_file():
             raise InvalidUse(f"the package {package} is no file")
         else:
@@ -331,6 +339,7 @@ def operations_of(kind: Kind) -> Sequence[Operation]:
         )
         return (*names, number)
 
+    # Two words of pulsar-admin for the same.
     status = asks(kind, "GET", "/status")
     orders: Mapping[str, str] = {
         "restart": "stop instances and start them again",

@@ -46,6 +46,7 @@ class AdminRefused(GemingaError):
         A reason may have several lines, and names that clients chose: control characters in them
         are escaped.
         """
+        # A proxy in between may answer without a body.
         known = {each.value: each.phrase for each in HTTPStatus}
         plain = "\n".join(map(plain_text, reason.strip().expandtabs(4).split("\n")))
         return cls(status, plain or known.get(status, "The broker refused"))

@@ -45,6 +45,7 @@ def localrun(kind: Kind, given: Given) -> None:
     package = kind.package_of(config)
     if package is None:
         raise InvalidUse(f"the file of the {kind.word}'s package is missing")
+    # A built-in one has its code in this installation.
     file = None if package.startswith(BUILT_IN) else Path(package)
     with TemporaryDirectory(prefix="geminga-") as directory:
         run = _Runner(Path(directory), kind, config, file, given, is_shown=False)
@@ -52,6 +53,7 @@ def localrun(kind: Kind, given: Given) -> None:
             try:
                 code = process.wait()
             except KeyboardInterrupt:
+                # Ctrl-C is the usual end, and no failure.
                 code = end(process)
     if code:
         raise LocalRunFailed(f"the {kind.word} {config['name']} has ended, as said above")
@@ -60,6 +62,7 @@ def localrun(kind: Kind, given: Given) -> None:
 def dev(kind: Kind, given: Given) -> None:
     """Run the function in a file until Ctrl-C; restart it whenever a file is saved."""
     config = given_config(kind, given)
+    # A function that is being written need not have a name yet: that of its file will do.
     if given.fqfn is None:
         config.setdefault("name", given.file.stem)
     set_name(config, given)
@@ -111,6 +114,7 @@ class _Runner:
         state_directory.mkdir()
         try:
             unpacked = unpack(file.resolve(), directory / "unpacked") if file else None
+            # Below the temporary directory: nothing of a run on this machine is left behind.
             environments = Environments(
                 directory / "environments", os.environ, ENVIRONMENT_TIMEOUT_S
             )
@@ -147,6 +151,7 @@ class _Runner:
         )
         assert process.stdin is not None
         with suppress(BrokenPipeError):  # it ended at once, and its exit code says so
+            # One line; after it the open pipe is the sign that we live.
             process.stdin.write(f"{self._run.to_json()}\n".encode())
             process.stdin.flush()
         return process
@@ -161,6 +166,7 @@ def end(process: subprocess.Popen[bytes]) -> int:
         return process.wait(STOP_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         with suppress(ProcessLookupError):
+            # The whole session: a function may have started processes.
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         return 0

@@ -37,6 +37,7 @@ class Argument:
 
     def add_to(self, parser: argparse.ArgumentParser) -> None:
         """Add the argument to argparse's parser."""
+        # argparse takes a % for a format.
         how: dict[str, Any] = {"help": self.help.replace("%", "%%"), "default": self.default}
         if self.read is None:
             how["action"] = "store_true"
@@ -94,6 +95,7 @@ def path(template: str, given: Given) -> str:
     for _, name, _, _ in Formatter().parse(template):
         if name is not None:
             value = getattr(given, name)
+            # Slashes of a value are encoded; those between the parts of a topic's name are not.
             values[name] = value if isinstance(value, UrlPath) else quote(str(value), safe="")
     return template.format_map(values)
 
@@ -111,6 +113,7 @@ NO_QUERY: Query = MappingProxyType({})
 
 def queried(given: Given, query: Query) -> dict[str, Any]:
     """The query: the parameters whose arguments were given."""
+    # A switch is False where it is not given, which is sent: REST takes it for the default.
     values = {name: getattr(given, attribute) for name, attribute in query.items()}
     return {name: value for name, value in values.items() if value is not None}
 

@@ -25,6 +25,7 @@ def add_service_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--auth-params",
+        # From the environment, because other users of the machine see command lines.
         default=os.environ.get(AUTH_VARIABLE, ""),
         metavar="token:TEXT",
         help=f"the token to authenticate with, or token:file:///PATH (variable {AUTH_VARIABLE})",

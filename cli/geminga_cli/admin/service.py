@@ -50,6 +50,7 @@ class FormPart:
         """The bytes before the content."""
         words = f'form-data; name="{self.name}"'
         if isinstance(self.content, Path):
+            # As browsers do: quotes and backslashes would end the name.
             file_name = self.content.name.replace("\\", "\\\\").replace('"', '\\"')
             words += f'; filename="{file_name}"'
         head = f"--{boundary}\r\nContent-Disposition: {words}\r\n"
@@ -107,11 +108,13 @@ class HttpAdminService:
 
         Raises ``InvalidUse``.
         """
+        # Found here, and not as a connection that fails: the URL is mostly what was mistyped.
         if urlsplit(url).scheme not in DEFAULT_PORTS or not urlsplit(url).hostname:
             raise InvalidUse(f"{url!r} should be a URL such as http://localhost:8080")
         self._url = url
         self._tls = tls or TlsOptions()
         self._timeout_s = timeout_s
+        # Java's endpoints answer text or JSON, and refuse a request that takes only the other.
         self._headers = {"Accept": "*/*", **_authorization(auth_params)}
         # By scheme and ``host:port``: connections that are kept for the next request.
         self._open: dict[tuple[str, str], http.client.HTTPConnection] = {}
@@ -142,6 +145,7 @@ class HttpAdminService:
 
     def submit(self, method: str, path: str, parts: Sequence[FormPart]) -> Any:  # noqa: ANN401 - JSON
         """Send a multipart form; returns the JSON of the answer."""
+        # Between the parts no length is written, so that the files are streamed as they are.
         boundary = os.urandom(BOUNDARY_BYTES).hex()
         content: list[bytes | Path] = []
         for part in parts:
@@ -175,7 +179,9 @@ class HttpAdminService:
         asked = urlencode(words)
         target = path if path.startswith("/") else ROOT + path
         url = urljoin(self._url, target + (f"?{asked}" if asked else ""))
+        # The method and the body stay the same, unlike in a browser: REST redirects with 307.
         status, headers, answered = self._once(method, url, body, into)
+        # A broker that is not the owner of a topic redirects with the owner's address.
         for _ in range(REDIRECTS_MAX):
             if status // 100 != 3:
                 break
@@ -210,6 +216,7 @@ class HttpAdminService:
             with suppress(BrokenPipeError, ConnectionResetError):
                 connection.request(method, target, body, headers)
             response = connection.getresponse()
+            # Only now is the file opened: a refusal must not empty one that is there.
             if into is not None and response.status // 100 == 2:
                 try:
                     opened = into.open("wb")
@@ -217,10 +224,12 @@ class HttpAdminService:
                     raise InvalidUse(f"{into} cannot be written: {error}") from None
                 with opened:
                     shutil.copyfileobj(response, opened, FILE_READ_BYTES)
+            # Also of a redirect: the connection can be used again only when its answer is read.
             answered = response.read(ANSWER_BYTES_MAX)
         except (OSError, http.client.HTTPException, ValueError) as error:
             where = f"{parts.scheme}://{parts.netloc}"
             raise BrokerUnreachable(where, str(error) or type(error).__name__) from None
+        # HTTP's names ignore case, dictionaries do not.
         return response.status, {k.lower(): v for k, v in response.headers.items()}, answered
 
 
@@ -246,6 +255,7 @@ class _Body:
                 yield part
                 continue
             try:
+                # Opened anew for each redirect.
                 with part.open("rb") as file:
                     while chunk := file.read(FILE_READ_BYTES):
                         yield chunk
@@ -279,6 +289,7 @@ class TlsOptions:
             context = ssl.create_default_context(cafile=self.trust_file)
         except (OSError, ssl.SSLError) as error:
             raise InvalidUse(f"{self.trust_file} holds no certificates: {error}") from None
+        # In this order: ssl refuses CERT_NONE while host names are checked.
         if self.allow_insecure or not self.checks_hostname:
             context.check_hostname = False
         if self.allow_insecure:
@@ -294,6 +305,7 @@ def _authorization(auth_params: str) -> Mapping[str, str]:
         raise InvalidUse(f"--auth-params should be {TOKEN}TEXT or {TOKEN}{TOKEN_FILE}///PATH")
     token = auth_params.removeprefix(TOKEN)
     if token.startswith(TOKEN_FILE):
+        # file:///PATH, as the setting of Java's tools has it; a relative path is no URL.
         file = Path(urlsplit(token).path)
         try:
             token = file.read_text().strip()

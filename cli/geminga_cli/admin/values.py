@@ -47,6 +47,7 @@ def topic(text: str) -> UrlPath:
         name = TopicName.parse(text)
     except InvalidTopicName as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+    # ``persistent/tenant/namespace/local``: how REST writes a topic.
     parts = (name.domain, name.tenant, name.namespace.local, name.local)
     return UrlPath("/".join(quote(part, safe="") for part in parts))
 
@@ -66,6 +67,7 @@ def seconds(text: str) -> int:
 
 def minutes_or_unit(text: str) -> int:
     """Read a time span in seconds; a number without a unit is minutes."""
+    # As pulsar-admin's reset-cursor: the unit of old scripts was minutes.
     return seconds(f"{text}m" if text.lstrip("-").isdecimal() else text)
 
 
@@ -111,6 +113,7 @@ def message_id(text: str) -> Mapping[str, int]:
         raise argparse.ArgumentTypeError(
             f"{text!r} should be LEDGER:ENTRY, as 12:3, or earliest, or latest"
         )
+    # ``MessageIdImpl`` in the JSON of REST. The partition is that of the path.
     return {"ledgerId": int(found[1]), "entryId": int(found[2]), "partitionIndex": -1}
 
 
@@ -120,6 +123,7 @@ def moment_ms(text: str) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         moment = None
+    # Without an offset it would mean another moment on each machine.
     if moment is None or moment.tzinfo is None:
         raise argparse.ArgumentTypeError(
             f"{text!r} should be a date and time with its offset, as 2026-01-31T16:53:08Z"

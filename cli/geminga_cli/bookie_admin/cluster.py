@@ -52,6 +52,7 @@ class Cluster:
 
     async def live_bookies(self) -> LiveBookies:
         """The bookies that are registered now. Raises ``CoordinationError``."""
+        # Each time anew: a tool may wait for a change of it.
         return await read_live_bookies(self.coordination.children)
 
     async def require_bookie(self, bookie_id: str) -> None:
@@ -97,6 +98,7 @@ def zookeeper_of(options: argparse.Namespace) -> str:
     """The address of ZooKeeper: as given, or of a running standalone. Raises ``NoCluster``."""
     if options.zookeeper:
         return str(options.zookeeper)
+    # The file is there only while the cluster is ready.
     address = EndpointsFile(options.data_dir).zookeeper_address()
     if not address:
         raise NoCluster(options.data_dir)
@@ -124,7 +126,11 @@ async def open_cluster(hosts: str) -> AsyncGenerator[Cluster, None]:
     async with ZooKeeper(hosts, clock, makes_chroot=False) as zookeeper:
         await require_cluster(zookeeper, hosts)
         registry = BookieRegistry(zookeeper, random=random, config=CONFIG)
-        links = BookieLinks(registry, network=network, clock=clock, random=random, config=CONFIG)
+        links = BookieLinks(
+            registry.resolve, network=network, clock=clock, random=random, config=CONFIG
+        )
         store = LedgerStore(zookeeper, clock=clock, random=random, config=CONFIG)
+        # No registry is opened: the tools look each address up when they need it, and watch
+        # nothing.
         async with links:
             yield Cluster(zookeeper, network, clock, random, registry, store, links)

@@ -28,6 +28,8 @@ async def restore_cookie(cluster: Cluster, options: argparse.Namespace) -> int:
 
     Raises ``NoCookie``, ``NotRestored``, ``MalformedRecord``, ``OSError``.
     """
+    # The bytes themselves are written below: a cookie that was encoded anew might differ in its
+    # text.
     value, _ = await cookie_text(cluster, options.bookie)
     cookie = Cookie.decode(value)
     # All directories are checked before the first is written to.
@@ -60,6 +62,7 @@ async def delete_cookie(cluster: Cluster, options: argparse.Namespace) -> int:
     """
     bookie_id = options.bookie
     _, version = await cookie_text(cluster, bookie_id)
+    # Checked first, because it is cheap; the next one reads every ledger's metadata.
     if bookie_id in (await cluster.live_bookies()).all:
         raise StillRegistered(bookie_id, "stop it first, for good")
     # Of all ledgers, closed ones included: their copies on the bookie would be lost with it.

@@ -37,6 +37,7 @@ async def show_cookies(cluster: Cluster, options: argparse.Namespace) -> int:
             # Not on standard output: what is redirected into a file must be a cookie or nothing.
             print(facts["error"], file=sys.stderr)
         else:
+            # Byte for byte, so that it can be redirected into VERSION.
             sys.stdout.write(value.decode())
         return int(bool(facts["error"]))
 
@@ -51,6 +52,7 @@ async def show_cookies(cluster: Cluster, options: argparse.Namespace) -> int:
                 return None
 
     values = await asyncio.gather(*map(read, names))
+    # An empty value is no cookie, and means the same as a deleted one.
     found = [_facts(name, value) for name, value in zip(names, values, strict=True) if value]
     columns = ("bookie", "journal_directories", "ledger_directories")
     return print_report(found, columns, _cell, as_json=options.json)

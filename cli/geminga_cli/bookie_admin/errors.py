@@ -28,12 +28,14 @@ from geminga_protocol.records.ledgers.ledger_metadata import INSTANCE_ID_PATH
 from geminga_runtime.errors import GemingaError
 
 # A message names at most this many ledgers.
+# More would not be read; ``list-ledgers --bookie`` has all.
 LEDGERS_NAMED_MAX = 10
 
 
 class BookieAdminError(GemingaError):
     """The command cannot be carried out like this."""
 
+    # One code for all: programs look at the exit code, people at the words.
     code = "BookieAdminError"
 
 

@@ -39,6 +39,7 @@ class Extent:
     def entry_ids(self, first: int = 0, last: int | None = None) -> Iterator[int]:
         """The ids of the entries from ``first`` to ``last``, both included."""
         end = self.last if last is None else last
+        # Run(0, -1) is empty, where nothing is confirmed.
         for run in (Run(0, self.confirmed), *self.beyond):
             yield from range(max(run.first, first), min(run.last, end) + 1)
 
@@ -51,6 +52,7 @@ async def extent_of(cluster: Cluster, stored: StoredMetadata) -> Extent:
     if stored.metadata.state is LedgerState.CLOSED:
         return Extent(stored.metadata.last_entry)
     async with cluster.ledgers() as ledgers:
+        # Without recovery, which would fence the ledger's writer.
         confirmed = (await ledgers.open(stored.ledger_id, recover=False)).last_confirmed
 
     async def entry_list(bookie_id: str) -> list[Run] | str:
@@ -61,6 +63,7 @@ async def extent_of(cluster: Cluster, stored: StoredMetadata) -> Extent:
         except BookieUnavailable as error:
             return error.why
 
+    # Of all fragments: after an ensemble change, entries before it stay where they were.
     bookie_ids = sorted(bookies_of(stored.metadata))
     answers = await asyncio.gather(*map(entry_list, bookie_ids))
     found: list[Run] = []
@@ -70,6 +73,7 @@ async def extent_of(cluster: Cluster, stored: StoredMetadata) -> Extent:
             unheard[bookie_id] = answer
         else:
             found += (
+                # Only what is beyond: everything before is confirmed and counted already.
                 Run(max(run.first, confirmed + 1), run.last)
                 for run in answer
                 if run.last > confirmed

@@ -42,6 +42,8 @@ async def list_bookies(cluster: Cluster, options: argparse.Namespace) -> int:
     async def ask(bookie_id: str) -> dict[str, object]:
         async with limit:
             info = await cluster.bookie_info(bookie_id)
+            # What is registered is shown even where the bookie does not answer: that is what the
+            # list is for.
             space: BookieSpace | None = None
             error = None
             try:
@@ -83,6 +85,8 @@ async def list_ledgers(cluster: Cluster, options: argparse.Namespace) -> int:
         async for ledger_id in all_ledgers(cluster.coordination):
             print(json.dumps({"ledger": ledger_id}) if options.json else ledger_id)
         return 0
+    # A record that cannot be read is printed in its place and makes the exit code 1: the list stays
+    # complete.
     is_wrong = has_some = False
     async for found in _all_metadata(cluster):
         if isinstance(found, LedgerError):
@@ -139,6 +143,7 @@ async def _read_metadata(
     cluster: Cluster, ledger_ids: list[int]
 ) -> list[StoredMetadata | LedgerError]:
     """The records of these ledgers; a ledger that was deleted meanwhile is left out."""
+    # Errors as values: one bad record must not end the list.
     found = await asyncio.gather(*map(cluster.store.read, ledger_ids), return_exceptions=True)
     kept: list[StoredMetadata | LedgerError] = []
     for each in found:
@@ -179,6 +184,7 @@ async def list_under_replicated(cluster: Cluster, options: argparse.Namespace) -
     marks = UnderreplicationMarks(cluster.coordination, cluster.clock)
     found: dict[int, list[str]] = {}
     for ledger_id in await marks.ledgers():
+        # One after the other: there are few, or the cluster has other troubles.
         mark = await marks.read(ledger_id)
         if mark is not None:  # else it was repaired meanwhile
             found[ledger_id] = list(mark.missing_bookies)

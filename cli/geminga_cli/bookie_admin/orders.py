@@ -17,6 +17,7 @@ ANSWER_BYTES_MAX = 64 * 1024
 
 def force_gc(options: argparse.Namespace) -> int:
     """Start a garbage collection in the bookie; returns 0 when it has begun."""
+    # An empty body: the bookie compacts whatever its settings and suspensions allow.
     answer = _put(options, "/api/v1/bookie/gc", None)
     print(json.dumps(answer) if options.json else f"bookie {options.bookie} collects garbage now")
     return 0
@@ -55,6 +56,7 @@ def _put(options: argparse.Namespace, path: str, content: object) -> object:
         run(_find_http, options)
     address = str(options.http)
     body = b"" if content is None else json.dumps(content).encode()
+    # No client library: one request, and the command should start quickly.
     request = urllib.request.Request(f"http://{address}{path}", body, method="PUT")
     try:
         with urllib.request.urlopen(request, timeout=ANSWER_TIMEOUT_S) as answer:  # noqa: S310
@@ -74,5 +76,6 @@ async def _find_http(cluster: Cluster, options: argparse.Namespace) -> int:
     if info is None or info.http_address is None:
         raise HttpUnknown(options.bookie)
     host, port = info.http_address
+    # A URL has an IPv6 address in brackets.
     options.http = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     return 0

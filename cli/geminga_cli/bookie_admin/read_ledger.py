@@ -42,6 +42,7 @@ async def read_ledger(cluster: Cluster, options: argparse.Namespace) -> int:
     stored = await cluster.store.read(options.ledger)
     if options.bookie:
         await cluster.require_bookie(options.bookie)
+    # Before anything is printed: it says where the certain part ends.
     extent = await extent_of(cluster, stored)
     for bookie_id, why in extent.unheard.items():
         print(f"bookie {bookie_id} does not say what it has: {why}", file=sys.stderr)
@@ -74,6 +75,7 @@ class _LedgerReader:
     async def print_all(self) -> None:
         """Print each entry once."""
         first, last = self._first, self._last
+        # Said in words: no output at all would look like a ledger whose entries are empty.
         if next(self._extent.entry_ids(first, last), None) is None:
             self._say_empty()
             return
@@ -94,6 +96,8 @@ class _LedgerReader:
         for some in portions(beyond, max(ENTRIES_AT_ONCE_MAX // metadata.write_quorum, 1)):
             # A good copy of each entry, from any bookie; if there is none, the first bad one.
             quorum = quorum_of(self._stored.ledger_id, metadata)
+            # Every copy, because beyond the confirmed part any bookie may be the only one that has
+            # an entry.
             wanted = list(wanted_copies(metadata, quorum, some))
             best: dict[int, Copy] = {}
             for (_, entry_id), copy in zip(wanted, await self._copies(wanted), strict=True):
@@ -125,6 +129,7 @@ class _LedgerReader:
         stored, metadata = self._stored, self._stored.metadata
         if metadata.digest_type is None:
             raise UnsupportedLedger(stored.ledger_id, "does not say which digest it has")
+        # Old metadata have no password: BookKeeper's default is empty.
         decode = payload_decoder(metadata.digest_type, metadata.password or b"")
         return await self._cluster.copies().read(stored.ledger_id, metadata, wanted, decode=decode)
 
@@ -161,6 +166,7 @@ class _LedgerReader:
         if is_beyond and not self._is_beyond_said:
             self._is_beyond_said = True
             words = f"from entry {entry_id} on it is not known whether entries are confirmed"
+            # A program that reads JSON gets only JSON on standard output.
             print(words, file=sys.stderr if self._options.json else sys.stdout)
         return is_beyond
 

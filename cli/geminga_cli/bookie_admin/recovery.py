@@ -38,6 +38,7 @@ async def recover_bookie(cluster: Cluster, options: argparse.Namespace) -> int:
         AutoRecoveryConfig(),
         LedgerConfig(),
     )
+    # It says at once which ledger failed: such a move may run for hours.
     printer = _ProgressPrinter(options)
     async with repair:
         progress = await recover(
@@ -79,10 +80,12 @@ class _ProgressPrinter:
             return
         self._printed = progress
         failed = f", {progress.failed} failed" if progress.failed else ""
+        # A ledger that a replication worker has locked is looked at again, and is no failure.
         busy = ""
         if progress.busy:
             busy = f", waiting for {progress.busy} that a replication worker is on"
         print(f"{progress.done} of {count_words(progress.ledgers, 'ledger')}{failed}{busy}")
+        # People follow it through a pipe, too.
         sys.stdout.flush()
 
     def trouble(self, ledger_id: int, why: str) -> None:

@@ -22,6 +22,7 @@ async def verify_ledger(cluster: Cluster, options: argparse.Namespace) -> int:
     # All copies of an entry are judged together, so a step has whole entries.
     step = max(ENTRIES_AT_ONCE_MAX // quorum.write_quorum, 1)
     for entry_ids in portions(extent.entry_ids(), step):
+        # In portions: all copies of a large ledger do not fit into memory.
         wanted = list(wanted_copies(metadata, quorum, entry_ids))
         verdict.add(wanted, await cluster.copies().read(stored.ledger_id, metadata, wanted))
     if options.json:

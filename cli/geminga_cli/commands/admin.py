@@ -47,6 +47,7 @@ COMMANDS = ("functions", "sources", "sinks")
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command that the words name; returns the exit code."""
+    # Only the options of the connection and the group are read here (REMAINDER).
     parser = make_parser()
     options = parser.parse_args(arguments)
     group = options.group
@@ -86,6 +87,7 @@ def main(arguments: Sequence[str]) -> int:
     command_parser.add_argument("--json", action="store_true", help="print JSON, for programs")
     given = command_parser.parse_args(rest)
     try:
+        # Connections are closed before anything is printed: a reader that goes leaves none behind.
         with service_of(options) as service:
             answer = operation.does(service, given)
     except (AdminRefused, BrokerUnreachable, LocalRunFailed) as error:
@@ -94,6 +96,7 @@ def main(arguments: Sequence[str]) -> int:
     except (InvalidUse, argparse.ArgumentTypeError) as error:
         print(f"geminga: {error}", file=sys.stderr)
         return EXIT_MISUSED
+    # It may stand before the group or behind the command.
     is_json = given.json or options.json
     print_lines(show_json(answer) if is_json else operation.shows(answer))
     return 0

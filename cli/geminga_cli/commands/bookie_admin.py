@@ -17,6 +17,7 @@ from typing import Any
 from geminga_cli.output import drop_output
 
 EXIT_CANNOT = 2
+# Modules are named in ``SUB_COMMANDS`` and loaded when their word is given.
 _PACKAGE = "geminga_cli.bookie_admin"
 
 PORT_MAX = 65_535
@@ -34,11 +35,13 @@ def host_port(words: str) -> str:
 
 def http_address(words: str) -> str:
     """``HOST:PORT``, which may be given as a URL without a path."""
+    # People copy the address out of a browser, or out of a bookie's log.
     return host_port(words.removeprefix("http://").rstrip("/"))
 
 
 def zookeeper_hosts(words: str) -> str:
     """``HOST:PORT[,HOST:PORT...][/CHROOT]`` as it was given."""
+    # The chroot is checked by ZooKeeper: it may have any name that a node may have.
     for each in words.partition("/")[0].split(","):
         host_port(each)
     return words
@@ -124,6 +127,7 @@ def main(arguments: Sequence[str]) -> int:
     options = make_parser().parse_args(arguments)
     command = SUB_COMMANDS[options.command]
     module, _, name = command.does.partition(":")
+    # Only now: --help must not load the ledger client, and what reads files needs no client at all.
     work = getattr(import_module(f"{_PACKAGE}.{module}"), name)
     try:
         if command.is_on_cluster:
@@ -157,6 +161,7 @@ def make_parser() -> argparse.ArgumentParser:
         )
         for each in command.options:
             sub.add_argument(*each.names, **each.how)
+        # Every command of a cluster finds it in the same way.
         if command.has_cluster_options:
             which = sub.add_mutually_exclusive_group()
             for each in CLUSTER:
@@ -166,11 +171,12 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 SUB_COMMANDS = {
+    # The order is that of --help: looking, then repairing, then orders to one bookie.
     "list-bookies": SubCommand(
-        "listing:list_bookies", "the registered bookies, their addresses and free space"
+        "lists:list_bookies", "the registered bookies, their addresses and free space"
     ),
     "list-ledgers": SubCommand(
-        "listing:list_ledgers",
+        "lists:list_ledgers",
         "the ledgers of the cluster",
         (
             option("--bookie", default="", metavar="ID", help="only ledgers on this bookie"),
@@ -178,10 +184,10 @@ SUB_COMMANDS = {
         ),
     ),
     "ledger-metadata": SubCommand(
-        "listing:ledger_metadata", "a ledger's record in ZooKeeper", (LEDGER,)
+        "lists:ledger_metadata", "a ledger's record in ZooKeeper", (LEDGER,)
     ),
     "read-ledger": SubCommand(
-        "reading:read_ledger",
+        "read_ledger:read_ledger",
         "print entries of a ledger",
         (
             LEDGER,
@@ -207,6 +213,7 @@ SUB_COMMANDS = {
     "verify-ledger": SubCommand(
         "verification:verify_ledger", "read every copy of every entry of a ledger", (LEDGER,)
     ),
+    # Of files alone: they work on a machine where nothing runs, and on copies.
     "dump-journal": SubCommand(
         "files.journal:dump_journals",
         "the content of journal files",
@@ -240,9 +247,9 @@ SUB_COMMANDS = {
         has_cluster_options=False,
     ),
     "list-under-replicated": SubCommand(
-        "listing:list_under_replicated", "the ledgers that are marked as under-replicated"
+        "lists:list_under_replicated", "the ledgers that are marked as under-replicated"
     ),
-    "who-is-auditor": SubCommand("listing:who_is_auditor", "the bookie that looks for lost copies"),
+    "who-is-auditor": SubCommand("lists:who_is_auditor", "the bookie that looks for lost copies"),
     "cookie": SubCommand(
         "cookies:show_cookies",
         "all bookies that ever were here, and their directories; or the VERSION file of one",
@@ -271,6 +278,7 @@ SUB_COMMANDS = {
             ),
         ),
     ),
+    # With its cookie a bookie loses its name: an empty one may take it.
     "delete-cookie": SubCommand(
         "cookie_changes:delete_cookie",
         "forget a bookie that is gone for good, once no ledger is on it",
@@ -289,6 +297,7 @@ SUB_COMMANDS = {
         "let others move all ledgers off a stopped bookie, then forget it",
         (BOOKIE,),
     ),
+    # Orders go to the bookie's HTTP (``geminga_bookie.admin``); ZooKeeper only tells where that is.
     "force-gc": SubCommand(
         "orders:force_gc", "let a bookie collect garbage now", (BOOKIE, HTTP), is_on_cluster=False
     ),

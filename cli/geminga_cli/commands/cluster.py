@@ -46,12 +46,15 @@ PAGES = HelpPages(
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command that the first word names; returns the exit code."""
+    # Its options are settings, which argparse's sub-parsers know nothing of.
     if arguments[:1] == ["up"]:
         settings, file = standalone.parse(arguments[1:], ClusterSettings, PAGES)
         assert isinstance(settings, ClusterSettings)
         if settings.geo:
             from geminga_cli.supervisor import geo  # noqa: PLC0415 - not for --help
 
+            # The words as they were given: each cluster parses them again and makes its own
+            # settings of them.
             return geo.run(settings, arguments[1:])
         return standalone.run(settings, file)
     options = make_parser().parse_args(arguments)
@@ -91,6 +94,7 @@ def make_parser() -> argparse.ArgumentParser:
             sub.add_argument("part", metavar=part, help="such as broker-2: `status` lists them")
         return sub
 
+    # Exit codes as of a health check, so that scripts can wait for the cluster.
     status = add("status", "show all parts; exit code 0 if all are ready, else 1", part="")
     status.add_argument("--json", action="store_true", help="print JSON, for programs")
     logs = add("logs", "show the end of a part's log")
@@ -99,6 +103,7 @@ def make_parser() -> argparse.ArgumentParser:
     kill.add_argument(
         "--keep-down", action="store_true", help="do not start it again until `resume`"
     )
+    # A paused part answers nothing, and its connections stay open: as a machine that hangs.
     add("pause", "stop a part with SIGSTOP until `resume`")
     add("resume", "continue a paused part, or start one that was kept down")
     added = add(
@@ -117,6 +122,7 @@ async def _obey(options: argparse.Namespace, operator: Operator) -> int:
         case "status":
             status = await operator.status()
             _show(status.values(), status, options)
+            # A part that is kept down, or paused, is not ready either.
             is_ready = all(each["state"] == READY for each in status.values())
             return 0 if is_ready else EXIT_UNHEALTHY
         case "logs":
@@ -135,6 +141,7 @@ async def _obey(options: argparse.Namespace, operator: Operator) -> int:
         case "add":
             added = await operator.add(options.part)
             _show([added], added, options)
+        # "down": argparse has refused any other word.
         case _:
             await operator.stop()
     return 0

@@ -32,11 +32,13 @@ def make_parser() -> argparse.ArgumentParser:
     add_subscription_options(parser, kind="-t", position="-p", begins="a new subscription begins")
     add(
         *("-m", "--subscription-mode"),
+        # Upstream's NonDurable is a reader.
         type=one_of("durable"),
         default="durable",
         metavar="MODE",
         help="Durable; to leave no subscription behind, use geminga read",
     )
+    # Matched with names of a namespace: TOPIC names the namespace, too.
     add("--regex", action="store_true", help="treat TOPIC as a regular expression")
     add(
         *("-rs", "--replicated"),
@@ -44,6 +46,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="replicate acknowledgements to other clusters",
     )
     add(
+        # Moves the subscription itself: other consumers of it go there as well.
         *("-stp", "--start-timestamp"),
         type=count,
         default=0,

@@ -79,6 +79,7 @@ def main(arguments: Sequence[str]) -> int:
         help="how long to wait for a part to become healthy (default: 0)",
     )
     options = parser.parse_args(arguments)
+    # One health check for all images: what runs is known by the container's first process.
     part = options.part or part_of(FIRST_PROCESS)
     if part is None:
         parser.error("name the part: this is no container whose first process is one")
@@ -122,4 +123,5 @@ def ask(port: int, question: bytes) -> bytes:
 def last_line(answer: bytes) -> str:
     """The last line that is not empty: of an HTTP answer, the reason in its body."""
     lines = answer.decode(errors="replace").split("\n")
+    # Bodies of ours end with the reason.
     return next((line.strip() for line in reversed(lines) if line.strip()), "it says nothing")

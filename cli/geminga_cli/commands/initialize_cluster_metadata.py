@@ -79,5 +79,7 @@ async def _initialize(hosts: str, shared: str, options: argparse.Namespace) -> N
         await initialize_cluster_metadata(
             *(zookeeper, options.cluster, urls),
             configuration=store,
+            # Only for a new cluster: an id that is there already stays, or every bookie would
+            # refuse to start.
             instance_id=str(uuid.uuid4()),
         )

@@ -24,6 +24,8 @@ from geminga_cli.messaging.options import (
 EXIT_MISUSED = 2
 
 # Options that are refused, by the reason: of all loads, of those that publish, of `consume`.
+# Refused with a reason, and not as unknown: who measures with pulsar-perf has these words in
+# scripts.
 REFUSED: Mapping[str, tuple[str, ...]] = {
     "this client has no transactions": (
         *("-txn", "--txn-enable", "-tto", "--txn-timeout", "-abort", "-ntxn"),
@@ -70,6 +72,7 @@ REFUSED_CONSUME: Mapping[str, tuple[str, ...]] = {
 
 def main(arguments: Sequence[str]) -> int:
     """Run the load; returns the exit code."""
+    # The load comes first, as in pulsar-perf: each has options of its own.
     name, *rest = [*arguments] or [""]
     if name in ("--help", "-h", ""):
         print(_usage(), end="", file=sys.stdout if name else sys.stderr)
@@ -82,6 +85,7 @@ def main(arguments: Sequence[str]) -> int:
     _, make = PARSERS[name]
     parser = make()
     given = parser.parse_args(rest)
+    # Behind argparse, which checks each option by itself.
     complete(parser, given)
     from geminga_cli.messaging.loads import run  # noqa: PLC0415 - loads the client
 
@@ -110,14 +114,17 @@ def complete(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None
         parser.error(f"-t {number} does not go with {len(topics)} topics: name one or all")
     if given.load == "latency" and len(given.topics) != 1:
         parser.error("latency is measured on one topic")
+    # The time of sending is in the message itself.
     if given.load == "latency" and given.size < LATENCY_BYTES_MIN:
         parser.error(f"a message whose latency is measured has {LATENCY_BYTES_MIN} bytes at least")
     if given.load == "consume":
+        # Upstream's default name.
         given.subscriptions = given.subscriptions or ["sub"]
         many = given.num_subscriptions
         if many > 1 and len(given.subscriptions) == 1:
             first = given.subscriptions[0]
             given.subscriptions = [f"{first}-{each}" for each in range(many)]
+        # As many names as the number says, or one from which they are made.
         elif many not in (1, len(given.subscriptions)):
             parser.error(f"-ns {many} does not go with {len(given.subscriptions)} subscriptions")
 
@@ -135,6 +142,7 @@ def _load_parser(name: str, description: str, warmup_s: float) -> argparse.Argum
     )
     add("-t", "--num-topics", "--num-topic", type=positive, default=1, help="how many topics (1)")
     add("--separator", default="-", help="between a topic's beginning and its number (-)")
+    # Both ends may be given: the one that comes first counts.
     add("-m", "--num-messages", type=count, default=0, help="end after this many; 0: never")
     add(
         "-time",
@@ -198,6 +206,7 @@ def _add_producing(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="the name of the producer, where there is only one",
     )
+    # As pulsar-perf: a load that is too high for the cluster slows down, and does not fail.
     add("--send-timeout", type=count, default=0, metavar="MS", help="0 (default): never")
     add("-d", "--delay", type=rate, default=0.0, help="how many seconds messages are delayed")
     add("-set", "--set-event-time", action="store_true", help="give each message an event time")
@@ -218,6 +227,7 @@ def _add_batching(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         *("-b", "--batch-time-window"),
+        # Milliseconds on the command line, seconds in the client.
         type=lambda text: rate(text) / 1000,
         default=0.001,
         metavar="MS",
@@ -234,6 +244,7 @@ def _add_batching(parser: argparse.ArgumentParser) -> None:
         "-bb",
         "--batch-max-bytes",
         type=positive,
+        # pulsar-perf's default, and below a broker's largest message.
         default=4_194_304,
         help="bytes of a batch (4194304)",
     )
@@ -249,6 +260,7 @@ def make_produce_parser() -> argparse.ArgumentParser:
 
 def make_latency_parser() -> argparse.ArgumentParser:
     """The options of ``geminga perf latency``."""
+    # In one process, so that both ends read one clock.
     description = "Measure how long messages take from a producer to a reader in this process."
     parser = _load_parser("latency", description, 1.0)
     _add_producing(parser)
@@ -295,6 +307,7 @@ def make_consume_parser() -> argparse.ArgumentParser:
         help="how many messages to fetch ahead (1000)",
     )
     add(
+        # Delayed, they are sent together: a request for each message would be measured as well.
         "--acks-delay-millis",
         type=count,
         default=100,
@@ -314,6 +327,7 @@ def make_consume_parser() -> argparse.ArgumentParser:
     return parser
 
 
+# By the word behind ``geminga perf``: a line of help, and what makes its parser.
 PARSERS: Mapping[str, tuple[str, Callable[[], argparse.ArgumentParser]]] = {
     "produce": ("how fast messages are stored, and how long that takes", make_produce_parser),
     "consume": ("how fast messages are received, and how old they are", make_consume_parser),

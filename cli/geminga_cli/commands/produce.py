@@ -54,6 +54,7 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="K1=V1,K2=V2",
         help="the properties of each message",
     )
+    # Batches and chunks exclude each other: the client then sends each message alone.
     add("-c", "--chunking", action="store_true", help="send messages that are too large in chunks")
     add("-db", "--disable-batching", action="store_true", help="send each message alone")
     add(
@@ -63,6 +64,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add("-ekn", "--encryption-key-name", metavar="NAME", help="encrypt with the key of this name")
     add(
+        # Public keys may be on the command line: nobody can decrypt with them.
         *("-ekv", "--encryption-key-value"),
         metavar="URI",
         help="the public key: file:///PATH or data:application/x-pem-file;base64,TEXT",

@@ -32,6 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     story = Story(
         setup,
         partial(run_scenario_seed, path),
+        # The command that repeats a failure, for the report.
         lambda setup: ["geminga", "simulate", options.scenario, *setup_words(setup)],
         smaller_setups,
     )
@@ -78,6 +79,7 @@ def add_seed_options(parser: argparse.ArgumentParser) -> None:
     seeds.add_argument("--seeds", type=_at_least_1, default=100, metavar="N", help="(default 100)")
     seeds.add_argument("--first", type=int, default=0, metavar="SEED", help="(default 0)")
     seeds.add_argument("--seed", type=int, help="this seed alone")
+    # A seed runs in one thread: several seeds need several processes.
     seeds.add_argument("--jobs", type=_at_least_1, default=1, metavar="N", help="processes")
     seeds.add_argument("--keep-going", action="store_true", help="do not stop at a failure")
     faults = parser.add_argument_group("faults")
@@ -95,6 +97,7 @@ def add_seed_options(parser: argparse.ArgumentParser) -> None:
     )
     one = parser.add_argument_group("looking into a failure")
     one.add_argument("--trace", action="store_true", help="show what happened, in words")
+    # Many thousand lines: for comparing two runs that should be alike.
     one.add_argument("--callbacks", action="store_true", help="show each callback and delivery")
     one.add_argument(
         "--shrink",
@@ -130,6 +133,7 @@ def setup_words(setup: Setup) -> list[str]:
         words += ["--brokers", str(setup.brokers)]
     if setup.proxies:
         words += ["--proxies", str(setup.proxies)]
+    # The default is the class's own.
     if setup.time_limit_s != type(setup)().time_limit_s:
         words += ["--time-limit", str(setup.time_limit_s)]
     return words

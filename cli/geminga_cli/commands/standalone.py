@@ -56,10 +56,12 @@ def run(settings: StandaloneSettings, file: PartsFile) -> int:
     """Run the cluster of these settings until it is told to stop; returns the exit code."""
     clock = SystemClock()
     # One supervisor for each data directory: the parts of two would destroy each other's files.
+    # First of all: what follows reads and writes below the directory.
     locks = [DirectoryLock(settings.data_directory, clock)]
     settings = with_bookies_of_data(settings)
     if not settings.sync and not settings.log_json:
         print(no_sync_warning(), file=sys.stderr, flush=True)
+    # Before ZooKeeper is fetched, which may take minutes: a port that is taken is said at once.
     reservations = PortReservations(settings)
     installation = None
     if not settings.zookeeper:
@@ -74,6 +76,7 @@ def run(settings: StandaloneSettings, file: PartsFile) -> int:
     EndpointsFile(settings.data_directory).remove()
     raise_limit()  # of open files; before the parts are started, which inherit it
     fleet = Fleet([part.rules for part in plan.parts.values()])
+    # The fleet decides here as it does later: only starts can be carried out without an event loop.
     orders = fleet.begin(clock.monotonic())
     processes = launch(plan.parts, [order.part for order in orders if isinstance(order, Start)])
 
@@ -81,6 +84,7 @@ def run(settings: StandaloneSettings, file: PartsFile) -> int:
     from geminga_cli.supervisor.run import supervise  # noqa: PLC0415
     from geminga_cli.supervisor.supervisor import Launched  # noqa: PLC0415
 
+    # Parts that need nothing are released when the loop runs.
     rest = [order for order in orders if not isinstance(order, Start)]
     supervise(plan, fleet, Launched(processes, rest))
     return 0
@@ -120,6 +124,8 @@ def parse(
     # Java reads no TOML, so this setting of ZooKeeper is read here.
     zookeeper = load_config(ZooKeeperPartSettings, ZOOKEEPER, file=file)
     return (
+        # Absolute: parts, and tools that read the endpoints file, may have another working
+        # directory.
         replace(settings, data_directory=settings.data_directory.absolute()),
         replace(parts, heap_max_mib=zookeeper.heap_max_mib),
     )

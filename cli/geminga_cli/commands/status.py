@@ -50,6 +50,7 @@ def status_of(service: AdminService) -> dict[str, Any]:
     try:
         health = service.ask("GET", "brokers/health", {"topicVersion": "V2"})
     except AdminRefused as error:
+        # The refusal of the health check is the answer: the rest of the status is still of use.
         health = str(error)
     leader: str | None = None
     with suppress(AdminRefused):  # there is no leader while brokers elect one
@@ -77,5 +78,6 @@ def show_status(status: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {broker}{' (leader)' if broker == status['leader'] else ''}"
     yield f"tenants   {len(status['tenants'])}"
     for tenant, namespaces in status["tenants"].items():
+        # The tenant stands in front of the line already.
         local = ", ".join(each.removeprefix(f"{tenant}/") for each in namespaces)
         yield f"  {tenant}: {local or 'no namespaces'}"

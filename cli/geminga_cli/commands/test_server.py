@@ -40,6 +40,8 @@ def main(arguments: Sequence[str]) -> int:
         data = Path(folder) / "data"
         returncode = run_standalone(["--data-dir", str(data), *THROW_AWAY, *options])
         # Then its parts die as well. They hold the lock of the data until they have.
+        # Waiting for the lock is waiting for the parts: then nothing writes into the directory any
+        # more.
         DirectoryLock(data, SystemClock()).close()
     # A shell reports the same code for a program that a signal ended.
     return returncode if returncode >= 0 else 128 - returncode

@@ -34,6 +34,7 @@ def message_lines(
         content = message.data.hex(" ")
     elif with_value:
         decoded = _value(message)
+        # The bytes are shown all the same: the reason alone would hide the message.
         if "valueError" in decoded:
             content = f"{plain_text(message.data)} ({decoded['valueError']})"
         else:
@@ -45,6 +46,7 @@ def message_lines(
     # The names and the order of pulsar-client's fields.
     said = [
         f"publishTime:[{message.publish_time_ms}]",
+        # 0 is what Java's client has for a message without one.
         f"eventTime:[{message.event_time_ms or 0}]",
         f"key:[{'null' if message.key is None else plain_text(message.key)}]",
         f"properties:[{plain_text(properties)}]",
@@ -89,6 +91,7 @@ def message_json(
     }
     said |= {name: value for name, value in optional.items() if value is not None}
     if with_content:
+        # Not the same as no bytes: in a compacted topic it deletes its key.
         if message.is_null:
             said["data"] = None
         else:
@@ -119,6 +122,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - whatever schemas make
     if isinstance(value, list):
         return [_plain(each) for each in value]
     if isinstance(value, ProtobufMessage):
+        # The names of the .proto file, which is what the schema shows too.
         return MessageToDict(value, preserving_proto_field_name=True)
     if isinstance(value, bytes):
         try:

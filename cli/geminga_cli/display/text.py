@@ -32,6 +32,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator
     titles = [plain_text(heading) for heading in headings]
     columns = list(zip(titles, *cells, strict=True))
     widths = [max(map(len, column)) for column in columns]
+    # By the whole column: one word among numbers makes it a column of words.
     are_numbers = [all(cell.isdigit() or cell == NOTHING for cell in each[1:]) for each in columns]
     for row in (titles, *cells):
         padded = (
@@ -48,6 +49,7 @@ def show_value(value: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
         return
     if isinstance(value, Mapping):
         # A member in each line; what a member contains is indented below it.
+        # Of names as they are shown: an escaped one is longer.
         width = max(map(len, map(plain_text, value)), default=0)
         for name, each in value.items():
             if isinstance(each, Mapping | list) and each:
@@ -79,6 +81,8 @@ def _list(values: Sequence[Any]) -> Iterator[str]:
 
     # Records without anything inside them are the rows of a table.
     if values and all(map(is_flat, values)):
+        # All names of all records, in the order in which they come first: records of one list may
+        # differ.
         headings = list(dict.fromkeys(name for each in values for name in each))
         rows = ([_word(each.get(name)) for name in headings] for each in values)
         yield from table(headings, rows)
@@ -86,6 +90,7 @@ def _list(values: Sequence[Any]) -> Iterator[str]:
     for each in values:
         lines = list(show_value(each))
         if isinstance(each, Mapping | list):
+            # As in YAML: the first line has the dash, the others stand below it.
             lines = [f"{'- ' if not at else INDENT}{line}" for at, line in enumerate(lines)]
         yield from lines
 
@@ -100,6 +105,7 @@ def _word(value: Any) -> str:  # noqa: ANN401 - JSON
 
 def size_words(size_bytes: int) -> str:
     """``75.7 GB``: units of 1,000, as for disks."""
+    # By digits: the rounding of a logarithm might choose the wrong unit.
     unit = min(max(len(str(size_bytes)) - 1, 0) // 3, len(_UNITS) - 1)
     if not unit:
         return f"{size_bytes} {_UNITS[0]}"
@@ -148,6 +154,7 @@ def hex_lines(content: bytes) -> Iterator[str]:
 def plain_text(content: bytes | str) -> str:
     """The text, in which everything is escaped that is not printable, or is not UTF-8."""
     text = content if isinstance(content, str) else content.decode(errors="backslashreplace")
+    # Nearly every text is: this spares it the loop.
     if text.isprintable():
         return text
     return "".join(

@@ -39,6 +39,7 @@ def show_stats(stats: Stats) -> Iterator[str]:
     subscriptions = [
         (
             name,
+            # Empty while the subscription has no consumer: its type is that of the first one.
             each.get("type") or None,
             each.get("msgBacklog", 0),
             each.get("unackedMessages", 0),
@@ -52,6 +53,7 @@ def show_stats(stats: Stats) -> Iterator[str]:
         headings = ("NAME", "TYPE", "BACKLOG", "UNACKED", "MSG/S", "CONSUMERS")
         yield from _indented(table(headings, subscriptions))
 
+    # By subscription, since a name of a consumer says nothing without it.
     consumers = [
         (
             name,
@@ -73,6 +75,7 @@ def show_stats(stats: Stats) -> Iterator[str]:
 
 def show_partitioned_stats(stats: Stats) -> Iterator[str]:
     """The lines of all partitions together, then of each partition in the answer."""
+    # The number of partitions that the topic has, not of those that are loaded and answered.
     count = (stats.get("metadata") or {}).get("partitions", 0)
     yield f"{count} partitions"
     yield from show_stats(stats)

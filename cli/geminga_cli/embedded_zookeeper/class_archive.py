@@ -36,6 +36,7 @@ HOST = "127.0.0.1"
 
 def make_archive(jars: Path, java: Java, target: Path) -> None:
     """Write the archive for this JVM, in one step at the end. Raises ``SetupFailed``."""
+    # On the disk of the target, so that the rename at the end is one step.
     with tempfile.TemporaryDirectory(dir=jars, prefix=".training-") as name:
         directory = Path(name)
         try:
@@ -48,6 +49,7 @@ def make_archive(jars: Path, java: Java, target: Path) -> None:
                 settings,
                 directory / "zoo.cfg",
                 class_archive=directory / "archive",
+                # With the class path and the collector of a real start: the archive fits no others.
                 more_options=("-Xshare:dump", f"-XX:SharedClassListFile={directory / 'classes'}"),
             )
             subprocess.run(  # noqa: S603 - our own words only
@@ -84,6 +86,7 @@ async def _list_classes(
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:
+        # Only then has it loaded the classes that a start needs.
         if not await _becomes_ready(server, settings.port):
             raise OSError(f"ZooKeeper on {java.executable} did not become ready")
         # The metrics page asks this of every server.
@@ -111,6 +114,7 @@ async def _becomes_ready(server: asyncio.subprocess.Process, port: int) -> bool:
     done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in pending:
         task.cancel()
+    # Both may be done at once: a server that has ended is not ready.
     return all(task.result() for task in done)
 
 

@@ -52,6 +52,7 @@ class ZooKeeperSettings:
     @property
     def local_host(self) -> str:
         """The host at which clients on this machine reach it."""
+        # A wildcard is an address to listen on, not one to connect to.
         return "127.0.0.1" if self.host in WILDCARDS else self.host
 
     @property
@@ -67,6 +68,8 @@ def configuration_text(
 
     The server is ready when it answers ``srvr``.
     """
+    # Limited by descriptors too (``geminga_server.open_files``): beyond them Java would fail at
+    # accept.
     connections_max = min(connections_max, CONNECTIONS_MAX)
     return "\n".join(
         (
@@ -78,8 +81,11 @@ def configuration_text(
             f"maxSessionTimeout={SESSION_TIMEOUT_MAX_MS}",
             f"maxClientCnxns={connections_max}",
             f"maxCnxns={connections_max}",
+            # What ``four_letter_words`` asks, and ``ruok``, which people try by hand.
             "4lw.commands.whitelist=srvr,mntr,ruok",
+            # Its HTTP server needs Jetty, which is not among our jars.
             "admin.enableServer=false",
+            # Off by default: snapshots and logs would fill the disk.
             f"autopurge.snapRetainCount={SNAPSHOTS_KEPT}",
             f"autopurge.purgeInterval={PURGE_INTERVAL_HOURS}",
             "",
@@ -99,7 +105,9 @@ def java_options(settings: ZooKeeperSettings) -> list[str]:
         "-XX:TieredStopAtLevel=1",
         f"-Xms{HEAP_FIRST_MIB}m",
         f"-Xmx{settings.heap_max_mib}m",
+        # The supervisor starts it again; a server that lives on without memory answers nothing.
         "-XX:+ExitOnOutOfMemoryError",
+        # A file in /tmp for each JVM, which no tool of ours reads.
         "-XX:-UsePerfData",
         # log4j's own small logger; named here, because log4j warns where it finds no other.
         "-Dlog4j.provider=org.apache.logging.log4j.simple.internal.SimpleProvider",

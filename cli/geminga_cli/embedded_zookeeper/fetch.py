@@ -50,6 +50,7 @@ def fetch_jars(destination: Path, download: Downloader, archive_sha256: str) -> 
     A directory that is already there, incomplete or damaged, is replaced. Raises ``SetupFailed``.
     """
     with _replaced(destination) as (staging, jars):
+        # Into the staging directory, so that it goes with it in any case.
         archive = download(staging)
         check_digest(archive, archive_sha256)
         extract(archive, jars)
@@ -59,6 +60,7 @@ def copy_jars(destination: Path, source: Path) -> None:
     """Do the same with the jars of the directory ``source``. Raises ``SetupFailed``."""
     with _replaced(destination) as (_, jars):
         for jar in JARS:
+            # Checked like those of the archive: the installed package may have been changed since.
             with (source / jar.name).open("rb") as content:
                 _extract_jar(jar, content, jars)
 
@@ -82,6 +84,7 @@ def download_archive(environment: Mapping[str, str], directory: Path) -> Path:
             "free some, or set XDG_CACHE_HOME to a place on a larger disk"
         )
     command = [
+        # The pip of this environment, with its index, its certificates and its proxies.
         *(sys.executable, "-m", "pip", "download", "--no-deps"),
         *("--disable-pip-version-check", "--dest", str(directory), ARCHIVE_REQUIREMENT),
     ]
@@ -92,6 +95,7 @@ def download_archive(environment: Mapping[str, str], directory: Path) -> Path:
             # disk in memory.
             env={**environment, "TMPDIR": str(directory)},
             stdin=subprocess.DEVNULL,
+            # Standard output is for programs that wait for READY.
             stdout=sys.stderr,
             timeout=DOWNLOAD_TIMEOUT_S,
             check=True,
@@ -121,6 +125,7 @@ def extract(archive: Path, directory: Path) -> None:
                     continue
                 _extract_jar(jar, content, directory)
                 del wanted[member.name]
+                # The jars stand near the end, so this saves little; it is the normal way out.
                 if not wanted:
                     return  # the rest of the archive need not be read
     except (tarfile.TarError, EOFError, OSError) as error:
@@ -165,6 +170,8 @@ def _replaced(destination: Path) -> Generator[tuple[Path, Path]]:
 
     Everything is synced before the rename: after a power cut, ``is_complete`` looks at names only.
     """
+    # Beside the destination: a rename must not cross file systems. With the process id: an
+    # interrupted run may have left another.
     staging = destination.with_name(f".{destination.name}.{os.getpid()}")
     try:
         jars = staging / "jars"

@@ -33,6 +33,7 @@ async def ask(host: str, port: int, word: str, *, timeout_s: float = ANSWER_TIME
         try:
             writer.write(word.encode())
             answer = bytearray()
+            # The server closes the connection behind its answer, which is the only end mark.
             while chunk := await reader.read(65_536):
                 answer += chunk
                 if len(answer) > ANSWER_BYTES_MAX:
@@ -52,6 +53,7 @@ async def wait_until_ready(host: str, port: int, clock: Clock, timeout_s: float)
             if answer.startswith(READY_ANSWER):
                 return True
         except TimeoutError:
+            # It may be slow and not stuck: on a busy machine a fixed limit would never be enough.
             answer_timeout_s = min(answer_timeout_s * 2, ANSWER_TIMEOUT_S)
         except OSError:
             pass  # it does not listen yet

@@ -81,4 +81,5 @@ def is_complete(directory: Path) -> bool:
 
 def class_path(directory: Path) -> str:
     """The value of Java's ``-cp``. A class-data archive is used only with exactly this string."""
+    # In the fixed order of JARS, and with absolute paths: both are part of the string.
     return ":".join(str(directory / jar.name) for jar in JARS)

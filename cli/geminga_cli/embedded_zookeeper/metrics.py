@@ -21,6 +21,7 @@ def prometheus_text(mntr: bytes) -> str:
     # out.
     values: dict[str, str] = {}
     for line in mntr.decode(errors="replace").splitlines():
+        # The exporter of ZooKeeper has no prefix, and dashboards are made for it.
         name, _, value = line.removeprefix("zk_").partition("\t")
         if not METRIC_NAME.match(name):
             continue
@@ -30,6 +31,7 @@ def prometheus_text(mntr: bytes) -> str:
             continue
         values[name] = value
     summaries = {name.removeprefix("cnt_") for name in values if name.startswith("cnt_")}
+    # By name alone ``min_latency`` and the like would be summaries too; a count makes one.
     members = {
         name for name in values if (parts := SUMMARY_PREFIX.match(name)) and parts[2] in summaries
     }

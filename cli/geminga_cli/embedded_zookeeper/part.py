@@ -61,6 +61,7 @@ def main(file: Path | None, flags: Mapping[str, object]) -> int:
         # Held while Java is fetched and restarted, so that no other program takes the ports.
         stack.enter_context(reserve(host, settings.port, "--port"))
         metrics_port = stack.enter_context(reserve(host, settings.metrics_port, "--metrics-port"))
+        # Port 0 has become a number, which stays the same when Java is started again.
         settings = replace(settings, metrics_port=metrics_port.port)
         installation = provide_zookeeper()
         return run_part(lambda stop: serve(settings, installation, stop, [lock.descriptor]))
@@ -85,6 +86,7 @@ async def serve(
     async with AsyncExitStack() as stack:
         # The supervisor's part, which knows how Java is started; nothing else of it is used.
         process = ZooKeeperPart(rules, server, installation, inherited).launch()
+        # Before anything can fail: from here on ``_end`` is responsible for the process.
         exited = exit_of(process)
         stack.push_async_callback(_end, process, exited)
         page = await stack.enter_async_context(
@@ -97,6 +99,8 @@ async def serve(
         )
         try:
             async with asyncio.TaskGroup() as group:
+                # Either task ends the group by raising: Java that is not ready in time, or that
+                # ended.
                 group.create_task(_say_when_ready(server, page.port))
                 group.create_task(_fail_when_java_ends(server, exited))
                 await stop.wait()

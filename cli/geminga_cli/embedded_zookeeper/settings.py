@@ -20,6 +20,8 @@ from geminga_server.config import LogLevel, Port
 class ZooKeeperPartSettings:
     """Settings of one ZooKeeper server process."""
 
+    # No tickTime, no ensemble: one server, as a standalone has it (``configuration`` writes
+    # zoo.cfg).
     data_directory: Path = Path("data/zookeeper")
     """The directory of snapshots, transaction logs and zoo.cfg."""
     bind_address: str = "127.0.0.1"
@@ -30,6 +32,7 @@ class ZooKeeperPartSettings:
     """The port of metrics; 0 takes a free one."""
     sync: bool = True
     """Sync before acknowledging; without it, a power cut loses what was written."""
+    # Java takes this much only when it needs it.
     heap_max_mib: Annotated[int, Ge(32)] = HEAP_MAX_MIB_DEFAULT
     """The maximum size of Java's heap."""
     stop_with_input: bool = False

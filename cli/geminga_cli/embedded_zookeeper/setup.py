@@ -72,7 +72,9 @@ def _locked(lock: Path) -> Generator[None, None, None]:
         ) from error
     # The file is never removed: another process may be waiting for its lock.
     try:
+        # Waits without a limit: the holder may be downloading for half an hour.
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
+        # Releases the lock.
         os.close(descriptor)

@@ -23,12 +23,14 @@ def connect_arguments(given: argparse.Namespace) -> dict[str, Any]:
     arguments: dict[str, Any] = {"listener_name": given.listener_name}
     if given.memory_limit is not None:
         arguments["memory_limit_bytes"] = given.memory_limit
+    # Parameters alone are a token: the usual case, and pulsar-client's shortest command line.
     plugin = given.auth_plugin or ("token" if given.auth_params else "")
     # Of upstream's org.apache.pulsar.client.impl.auth.AuthenticationTls: "tls".
     kind = plugin.rpartition(".")[2].removeprefix("Authentication").lower()
     parameters: Mapping[str, str] = {}
     if kind not in ("", "token"):
         words: str = given.auth_params
+        # Upstream's plugins take either form (``EncodedAuthenticationParameterSupport``).
         if words.startswith("{"):
             parameters = _object(words.encode())
         else:
@@ -37,6 +39,8 @@ def connect_arguments(given: argparse.Namespace) -> dict[str, Any]:
     try:
         tls = Tls(
             trust_file=given.tls_trust_cert_path,
+            # Mutual TLS names its certificate among the parameters of authentication, as upstream
+            # does.
             certificate_file=parameters.get("tlsCertFile"),
             key_file=parameters.get("tlsKeyFile"),
             checks_hostname=not given.tls_skip_hostname_verification,
@@ -63,6 +67,8 @@ def _method(kind: str, plugin: str, words: str, parameters: Mapping[str, str]) -
         if kind == "basic":
             return Basic(parameters["userId"], parameters["password"])
         if kind == "oauth2":
+            # Upstream's key file: a JSON object with client_id and client_secret, which need not be
+            # on the command line.
             own = _object(key_at(parameters["privateKey"]))
             return OAuth2(
                 parameters["issuerUrl"],
@@ -78,6 +84,7 @@ def _method(kind: str, plugin: str, words: str, parameters: Mapping[str, str]) -
 
 def _token(words: str) -> Token:
     text = words.removeprefix("token:")
+    # Upstream's other form: {"token": "..."}.
     if text.startswith("{"):
         text = _object(text.encode())["token"]
     if not text:

@@ -39,6 +39,7 @@ async def consume(client: Client, given: argparse.Namespace, clock: Clock, show:
     A message that could not be written stays unacknowledged, and is delivered again. Raises
     ``InvalidUse``, ``ClientError``.
     """
+    # The position counts for a new subscription: one that exists goes on where it is.
     options = _options(given) | {
         "type": given.subscription_type,
         "initial_position": given.subscription_position,
@@ -56,6 +57,7 @@ async def consume(client: Client, given: argparse.Namespace, clock: Clock, show:
         raise InvalidUse(str(error)) from None
     async with opened as consumer:
         if given.start_timestamp:
+            # By publish time, for the whole subscription: its other consumers begin anew there too.
             await consumer.seek(given.start_timestamp)
         await _show_all(given, consumer.receive, consumer.ack, clock, show)
 
@@ -82,6 +84,8 @@ async def _show_all(
 ) -> None:
     """Show ``given.num_messages`` messages, or all that arrive if that is 0."""
     shown = 0
+    # Messages arrive ahead of their turn, up to the receiver queue: brokers are slowed down by
+    # permits.
     pace = Pace(given.rate, clock.monotonic())
     while not given.num_messages or shown < given.num_messages:
         await asyncio.sleep(pace.wait_s(clock.monotonic()))
@@ -91,6 +95,8 @@ async def _show_all(
             return
         with_value = given.schema_type == "auto_consume"
         lines: Iterable[str] = ()
+        # With --hide-content a line of JSON still has the metadata; for people there is nothing
+        # left to print.
         if given.json:
             with_content = not given.hide_content
             lines = [message_json(message, with_value=with_value, with_content=with_content)]

@@ -19,6 +19,7 @@ def key_at(uri: str) -> bytes:
             return b64decode(text, validate=True)
         except ValueError:
             raise InvalidUse("what follows base64, in the key is no base64") from None
+    # Both forms are upstream's (``DefaultCryptoKeyReader``): a plain path is taken for a mistake.
     if not uri.startswith("file:"):
         raise InvalidUse(f"{uri!r} should be file:///PATH or data:TYPE;base64,TEXT")
     return content_of(unquote(urlsplit(uri).path))

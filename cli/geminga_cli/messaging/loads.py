@@ -58,6 +58,7 @@ class Load:
         begin_s = clock.monotonic() + given.warmup_time
         self._end_s = begin_s + given.test_duration if given.test_duration else float("inf")
         # Messages that may still be sent or received.
+        # A float, because infinity stands for no limit.
         self._left: float = given.num_messages or float("inf")
         self.meter = Meter(begin_s)
         # The first failure of a message.
@@ -90,6 +91,7 @@ class Load:
         first error of the works.
         """
 
+        # On standard error: standard output is for the summary alone.
         async def print_progress() -> None:
             interval_s: float = self.given.stats_interval_seconds
             while interval_s:
@@ -99,12 +101,14 @@ class Load:
 
         try:
             async with asyncio.TaskGroup() as group:
+                # Not among ``works``: it has no end of its own.
                 progress = group.create_task(print_progress())
                 working = [group.create_task(work) for work in works]
                 when = asyncio.FIRST_COMPLETED if until_first else asyncio.ALL_COMPLETED
                 await asyncio.wait(working, return_when=when)
                 for task in (progress, *working):
                     task.cancel()
+        # The first error of a work, or the interruption: callers expect it without the group.
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
 
@@ -118,6 +122,7 @@ async def produce(client: Client, load: Load) -> None:
     """Publish to all topics, by ``given.num_producers`` each. Raises ``ClientError``."""
     given = load.given
     options = _producer_options(given)
+    # The same for all messages, and made once: making random bytes would be what is measured.
     payload = bytes(load.random.choices(_LETTERS, k=given.size))
     async with AsyncExitStack() as stack:
         producers = [
@@ -162,6 +167,7 @@ async def _publish(
             on_stored(stored_s, stored_s - sent_s, given.size)
 
     while not load.is_over():
+        # Looked at between two bursts: at most BURST_MAX messages go out after the failure.
         if given.exit_on_failure and load.failure is not None:
             return
         now_s = clock.monotonic()
@@ -187,11 +193,13 @@ async def _publish(
 def _producer_options(given: argparse.Namespace) -> dict[str, Any]:
     batching = Batching(given.batch_max_messages, given.batch_max_bytes, given.batch_time_window)
     options: dict[str, Any] = {
+        # A message in chunks is sent alone.
         "batching": None if given.disable_batching or given.chunking else batching,
         "compression": given.compression,
         "chunking": given.chunking,
         "access_mode": given.access_mode,
         "name": given.producer_name,
+        # 0 is upstream's word for no time-out.
         "send_timeout_s": given.send_timeout / 1000 or None,
     }
     if given.max_outstanding:
@@ -232,6 +240,7 @@ async def _receive(load: Load, consumer: Consumer[bytes], rate: float) -> None:
                 if rate:
                     await asyncio.sleep(pace.wait_s(clock.monotonic()))
                 message = await consumer.receive()
+                # Another consumer received the last one that counts. This one stays unacknowledged.
                 if not load.take(1):
                     return
                 # In whole milliseconds, and as exact as the clocks of the two machines agree.
@@ -251,6 +260,7 @@ async def latency(client: Client, load: Load) -> None:
     """
     given = load.given
     (topic,) = given.topics
+    # The reader is opened before the first message is sent, so none is missed.
     trip = _RoundTrip(load)
     async with (
         client.reader(topic, LATEST) as reader,
@@ -285,6 +295,7 @@ class _RoundTrip:
             return _MARK.pack(self._run_id, self._load.clock.monotonic()) + self._padding
 
         await _publish(self._load, producer, self._load.given.rate, payload, on_stored=None)
+        # Arrivals are counted as signs of life: a long backlog takes long, and nothing is missing.
         before, silent_s = self.arrived, 0.0
         while self.arrived < self.sent and silent_s < MISSING_AFTER_S:
             await asyncio.sleep(LOOK_S)
@@ -297,6 +308,7 @@ class _RoundTrip:
         while True:
             body = (await reader.read()).data
             now_s = clock.monotonic()
+            # Of another program that publishes to the topic.
             if len(body) < _MARK.size:
                 continue
             run_id, sent_s = _MARK.unpack_from(body)

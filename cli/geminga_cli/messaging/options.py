@@ -48,6 +48,7 @@ def refuse(parser: argparse._ActionsContainer, reason: str, *names: str) -> None
 
 def command_parser(name: str, description: str) -> argparse.ArgumentParser:
     """The parser of ``geminga <name>``, with the options that all these commands have."""
+    # No abbreviations: a script must not change its meaning with the next option that is added.
     parser = argparse.ArgumentParser(
         prog=f"geminga {name}",
         description=f"{description} Exit codes: 0 it was done, 1 the broker refused or does not "
@@ -56,6 +57,7 @@ def command_parser(name: str, description: str) -> argparse.ArgumentParser:
     )
     group = parser.add_argument_group("connection")
     group.add_argument(
+        # pulsar-client has --url, pulsar-perf -u and --service-url.
         *("-u", "--url", "--service-url"),
         default=os.environ.get(URL_VARIABLE, DEFAULT_URL),
         metavar="URL",
@@ -112,6 +114,7 @@ def positive(text: str) -> int:
 
 
 def _whole(text: str, least: int) -> int:
+    # ``int`` alone would take "1_000", "+1" and blanks.
     if not text.isdecimal() or int(text) < least:
         raise argparse.ArgumentTypeError(f"{text!r} should be a whole number, {least} at least")
     return int(text)
@@ -151,6 +154,7 @@ def one_of(*names: str) -> Callable[[str], str]:
 
     def read(text: str) -> str:
         for name in names:
+            # Upstream writes Key_Shared, keyShared and key_shared, depending on the tool.
             if text.replace("_", "").lower() == name.replace("_", "").lower():
                 return name
         raise argparse.ArgumentTypeError(f"{text!r} should be one of {', '.join(names)}")
@@ -219,6 +223,7 @@ def add_receiving_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         *("-ca", "--crypto-failure-action"),
+        # Upstream's CONSUME and DISCARD would show ciphertext as a message, or lose it.
         type=one_of("fail"),
         default="fail",
         metavar="FAIL",

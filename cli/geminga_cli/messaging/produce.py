@@ -52,12 +52,14 @@ def schema_option(words: str) -> SchemaOption:
     if words == "bytes":
         return SchemaOption(BytesSchema(), bytes)
     if words == "string":
+        # UTF-8, as every client's string schema.
         return SchemaOption(StringSchema(), lambda body: body.decode())
     if kind not in ("json", "avro") or not definition:
         raise InvalidUse(
             f"{words!r} is no schema: bytes, string, json:DEFINITION or avro:DEFINITION"
         )
     try:
+        # No class: values stay the dicts and numbers that JSON has.
         parsed: Mapping[str, Any] = json.loads(definition)
         if kind == "json":
             return SchemaOption(JsonSchema(object, definition=parsed), json.loads)
@@ -90,6 +92,7 @@ class Production:
         if given.key is not None:
             self._attributes["key"] = given.key
         if given.disable_replication:
+            # To no other cluster. Absent, the message goes wherever its namespace does.
             self._attributes["replicate_to"] = []
 
     async def run(self, client: Client, clock: Clock, show: Show) -> None:
@@ -98,6 +101,7 @@ class Production:
         Raises ``ClientError``.
         """
         given = self._given
+        # Of all messages together, whatever the round.
         pace = Pace(given.rate, clock.monotonic())
 
         def note(message_id: MessageId | None, error: ClientError | None) -> None:
@@ -109,6 +113,8 @@ class Production:
                 show(json.dumps({"messageId": str(message_id)}))
 
         try:
+            # The receipts come while the next messages are sent; leaving the block waits for the
+            # last.
             async with client.producer(given.topic, **self._options) as producer:
                 for _ in range(given.num_produce):
                     for value in self._values:
@@ -121,6 +127,7 @@ class Production:
                 await producer.flush()
                 self._raise_failure()
         finally:
+            # JSON has a line for each message that was stored, and needs no summary.
             if not given.json:
                 show(f"{self._stored} messages successfully produced")
 

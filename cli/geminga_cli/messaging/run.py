@@ -41,6 +41,7 @@ def run_with_client(given: argparse.Namespace, work: Callable[[Client], Awaitabl
     try:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             runner.run(with_client())
+    # Of SIGTERM: nothing else cancels the main task.
     except asyncio.CancelledError:
         return EXIT_TERMINATED
     except BrokenPipeError:  # the program that read our output has gone

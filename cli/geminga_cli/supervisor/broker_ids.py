@@ -55,6 +55,7 @@ class BrokerIds:
             and each not in others
         ]
         # The ids of former lives, the latest last.
+        # The latest are kept, less one place for this life's own.
         self.former = tuple(former)[-IDS_MAX + 1 :]
 
     def begin(self) -> None:
@@ -63,6 +64,8 @@ class BrokerIds:
 
     def forget_former(self) -> None:
         """Remove the ids of former lives, once their sessions have expired."""
+        # In memory too: a broker that is restarted by the supervisor is given no former ids any
+        # more.
         self.former = ()
         self.begin()
 

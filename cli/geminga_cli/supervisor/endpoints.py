@@ -51,6 +51,7 @@ def endpoints_text(supervisor_pid: int, parts: Mapping[str, PartEndpoints]) -> s
     content: dict[str, object] = {"version": FORMAT_VERSION}
     entrance = entrance_of(parts)
     if entrance is not None:
+        # Right behind the version: what scripts look for first.
         content["service_url"], content["web_service_url"] = entrance
     content["supervisor"] = {"pid": supervisor_pid}
     content |= {name: part.record() for name, part in parts.items()}
@@ -99,6 +100,8 @@ class EndpointsFile:
 
     def zookeeper_address(self) -> str:
         """The address of ZooKeeper, ``host:port``; empty if the file is missing or has none."""
+        # The file is another program's as soon as it is edited: nothing in it is trusted to have a
+        # type.
         zookeeper = read_record(self._path).get("zookeeper")
         address = zookeeper.get("address") if isinstance(zookeeper, dict) else None
         return address if isinstance(address, str) else ""

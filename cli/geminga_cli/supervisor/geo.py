@@ -66,6 +66,7 @@ async def _run(settings: ClusterSettings, arguments: Sequence[str]) -> int:
         loop = asyncio.get_running_loop()
         for number in stop_signals(signal.SIGHUP):
             loop.add_signal_handler(number, stopped.set)
+        # Whatever comes first: a stop while clusters still start must not wait for them.
         stopping: asyncio.Task[object] = asyncio.create_task(stopped.wait())
         is_shared = settings.shared_configuration
         ready: asyncio.Task[object] = asyncio.create_task(_make_ready(members, is_shared=is_shared))
@@ -74,6 +75,8 @@ async def _run(settings: ClusterSettings, arguments: Sequence[str]) -> int:
             ready.result()  # raises what failed
             print(ready_line(members), flush=True)
             ended: asyncio.Task[object] = asyncio.create_task(_all_ended(members))
+            # One cluster that ends leaves the others running; when all have ended there is nothing
+            # to keep.
             await asyncio.wait({stopping, ended}, return_when=asyncio.FIRST_COMPLETED)
             ended.cancel()
         ready.cancel()
@@ -98,6 +101,8 @@ def options_of(settings: ClusterSettings, arguments: Sequence[str], index: int) 
     own = {option: port + index * PORTS_APART if port else 0 for option, port in ports.items()}
     return [
         *arguments,
+        # The settings of the whole are overruled: the file and the environment reach every member
+        # too.
         *("--geo", "", "--no-shared-configuration", "--cluster", name, "--stop-with-input"),
         *("--data-directory", str(settings.data_directory / name)),
         *(word for option, port in own.items() for word in (option, str(port))),
@@ -111,6 +116,7 @@ async def _shared_store(settings: ClusterSettings) -> AsyncGenerator[str]:
     It may not be ready yet: its clients wait for it. Raises ``UnusablePort``.
     """
     wanted = settings.zookeeper_port
+    # Behind the last cluster, so that adding a cluster at the end moves it, and no cluster.
     port = wanted + len(settings.geo) * PORTS_APART if wanted else 0
     with reserve(LOCALHOST, port, "--zookeeper-port") as reserved:
         options = store_options(settings, reserved.port)
@@ -127,6 +133,7 @@ async def _shared_store(settings: ClusterSettings) -> AsyncGenerator[str]:
                         await process.wait()
                 await asyncio.sleep(RESTART_AFTER_S)
 
+        # ``geminga zookeeper`` ends with its Java: this loop is what starts both again.
         running = asyncio.create_task(keep_running())
         try:
             yield f"{LOCALHOST}:{reserved.port}"
@@ -175,6 +182,7 @@ async def _make_ready(members: Sequence[Member], *, is_shared: bool) -> None:
 
 async def _wait_ready(member: Member) -> None:
     assert member.process.stdout is not None
+    # Reading goes no further than READY: a member prints little after it, which fits into the pipe.
     async for line in member.process.stdout:
         words = line.decode().split()
         if words[:1] == [READY]:
@@ -198,6 +206,7 @@ async def _register(calls: HttpCalls, other: Member, *, at: Member) -> None:
 
 def record_of(member: Member) -> Mapping[str, object]:
     """The addresses at which other clusters reach this one."""
+    # Fields of Pulsar's ``ClusterData``. The protocol's URL is the one that replicators use.
     return {"serviceUrl": member.web_service_url, "brokerServiceUrl": member.service_url}
 
 
@@ -210,6 +219,7 @@ def ready_line(members: Sequence[Member]) -> str:
 async def _stop(members: Sequence[Member]) -> None:
     """Stop all clusters at the same time, each part by part."""
     running = [member.process for member in members if member.process.returncode is None]
+    # SIGTERM to all before any is waited for.
     for process in running:
         process.terminate()
     try:

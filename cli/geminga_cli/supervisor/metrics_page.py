@@ -35,6 +35,7 @@ class MetricsPage(Service):
         self._host = host
         self._wanted_port = port
         self._render = render
+        # Those that have not ended; their number is bounded by CONNECTIONS_MAX.
         self._connections: set[_Connection] = set()
         # The port that is listened on, once the service is open.
         self.port = 0
@@ -70,6 +71,7 @@ class MetricsPage(Service):
         async def answer() -> None:
             connection.answer("200 OK", await self._render())
 
+        # A task, because ZooKeeper is asked for its part of the page.
         self.spawn(answer(), name="metrics page")
 
 
@@ -97,6 +99,7 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._is_asked:
             return
+        # Bounded: what is longer is refused below, before the next bytes are added.
         self._request += data
         if b"\r\n\r\n" not in self._request:
             if len(self._request) > REQUEST_BYTES_MAX:
@@ -110,6 +113,7 @@ class _Connection(asyncio.Protocol):
         if words[0] != b"GET":
             self.answer("405 Method Not Allowed", "only GET is served here\n", "Allow: GET")
         elif path == b"/metrics":
+            # Like the pages of our other parts, and as Pulsar's do.
             self.answer("302 Found", "", "Location: /metrics/")
         elif path == b"/metrics/":
             self._page.serve(self)
@@ -140,4 +144,5 @@ class _Connection(asyncio.Protocol):
             *headers,
         ]
         self._transport.write("\r\n".join((*head, "", "")).encode() + body)
+        # After the bytes were sent; the deadline still runs for a client that does not take them.
         self._transport.close()

@@ -57,6 +57,7 @@ class Operator:
 
     async def add(self, kind: str) -> dict[str, Any]:
         """Start one more part and wait until it is ready; returns its status."""
+        # The supervisor chose the name: the lowest number that was free.
         name: str = (await self._ask("add", kind))["part"]
         deadline_s = self._clock.monotonic() + READY_TIMEOUT_S
         while (added := (await self.status())[name])["state"] != Phase.READY.value:
@@ -78,6 +79,7 @@ class Operator:
     async def _ask(self, action: str, part: str = "", *options: str) -> Any:  # noqa: ANN401 - JSON
         instruction = Instruction(action, part, dict.fromkeys(options, ""))
         try:
+            # No socket, or no process behind it, is the same to an operator: no supervisor.
             answer = await instruct(self._socket, instruction)
         except (OSError, ControlError) as error:
             raise NoSupervisor(self._data_directory, str(error)) from error

@@ -71,9 +71,11 @@ class ZooKeeperPart:
         configuration = directory / "zoo.cfg"
         # Each connection takes a descriptor; Java inherits our limit.
         connections_max = open_files().clients
+        # Written at each start: the settings are the truth, and an edit of the file would not last.
         keep_whole(
             configuration, configuration_text(self.settings, connections_max=connections_max)
         )
+        # It may be made while the cluster runs, so each start looks anew.
         archive = self._installation.class_archive
         words = command_line(
             self._installation.java.executable,
@@ -117,6 +119,7 @@ class PythonPart:
         """Start the process; it imports its modules and then waits at its gate."""
         if self.log_file is not None:
             self.log_file.parent.mkdir(exist_ok=True)
+        # The gate of the process before, if there was one.
         if self._gate is not None:
             self._gate.close()
             self._gate = None  # making another one fails where descriptors are used up
@@ -126,6 +129,7 @@ class PythonPart:
             PART_NAME_VARIABLE: self.rules.name,
             **gate.variables(),
         }
+        # The environment reaches the part, so GEMINGA_* variables set its other settings.
         command = Command(self.words(), {**os.environ, **variables}, self.log_file)
         try:
             return Process(command, (*self._inherited, gate.entrance))

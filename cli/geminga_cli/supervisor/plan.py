@@ -33,6 +33,8 @@ from geminga_cli.supervisor.settings import (
 from geminga_server.ports import require_distinct
 
 # The write quorum and the ack quorum, where there are enough bookies.
+# With three, one bookie can be lost while another is restarted, and a copy is still there. Each
+# further one would make every message dearer.
 COPIES_MAX = 3
 ANSWERS_MAX = 2
 # The broker's settings of the quorums, and their options.
@@ -66,8 +68,11 @@ class PortReservations:
     """
 
     def __init__(self, settings: StandaloneSettings) -> None:
+        # Before any is bound: two options with one port would look like a port that another program
+        # has.
         require_distinct(settings.wanted_ports())
         self._settings = settings
+        # Reserved sockets are bound and do not listen: a part can bind the same port beside them.
         self._held: list[ReservedPort] = []
         self._ports: dict[str, PartPorts] = {}
         try:
@@ -78,6 +83,7 @@ class PortReservations:
                 self._ports[name] = self._bookie(index)
             for name in settings.functions_workers:
                 self._ports[name] = self._functions_worker()
+            # The user has a ZooKeeper of his own otherwise.
             if not settings.zookeeper:
                 port = self._reserve(LOCALHOST, settings.zookeeper_port, "--zookeeper-port")
                 self._ports[ZOOKEEPER] = PartPorts(port)
@@ -88,6 +94,7 @@ class PortReservations:
     def of(self, name: str) -> PartPorts:
         """The ports of the part ``name``; for a part that is added later, free ones."""
         if name not in self._ports:
+            # By its name, which begins with its kind (``numbered``).
             if name.startswith(FUNCTIONS_WORKER):
                 self._ports[name] = self._functions_worker()
             else:
@@ -162,16 +169,19 @@ class Plan:
                 is_synced=settings.sync,
                 heap_max_mib=file.heap_max_mib,
             )
+            # It is first in ``parts``, and so is started first and ends last.
             rules = PartRules(ZOOKEEPER, settings.stop_deadlines_s[ZOOKEEPER])
             self.parts[ZOOKEEPER] = ZooKeeperPart(rules, server, installation, inherited)
             self._zookeeper, self._needs = server.address, (ZOOKEEPER,)
         for name in settings.bookies:
             self._add(name, BOOKIE, bookie_options(settings, name, ports_of(name), self._zookeeper))
+        # Of all brokers before the first is made: none of them may take another for a former self.
         present = {self._broker_id(name) for name in settings.brokers}
         for name in settings.brokers:
             self._add_broker(name, present)
         for name in settings.proxies:
             self._add(name, PROXY, proxy_options(settings, ports_of, name, self._zookeeper))
+        # A standalone begins its functions worker late: users do not wait for it at the terminal.
         for name in () if settings.begun_late else settings.functions_workers:
             self._add(name, FUNCTIONS_WORKER, functions_worker_options(settings, ports_of, name))
 
@@ -220,6 +230,7 @@ class Plan:
         return self._add(name, BROKER, options)
 
     def _add(self, name: str, kind: str, options: Mapping[str, str]) -> Part:
+        # The file comes first: options that the supervisor decides overrule what is in it.
         part = self.parts[name] = PythonPart(
             PartRules(name, self.settings.stop_deadlines_s[kind], self._needs, kind),
             kind,
@@ -238,6 +249,7 @@ def bookie_options(
     return {
         "--data-directory": str(settings.data_directory / name),
         "--zookeeper": zookeeper,
+        # Bookies do not authenticate clients.
         "--bind-address": LOCALHOST,
         "--port": str(ports.port),
         "--http-port": str(ports.http),
@@ -276,6 +288,7 @@ def functions_worker_options(
     It runs any code that it is sent, so it listens on this machine alone, behind proxies.
     """
     directory = settings.data_directory / name
+    # Brokers and not proxies: a worker is on this machine, and a proxy would be one hop more.
     brokers = [ports_of(each) for each in settings.brokers]
     host = settings.advertised_host
     return {
@@ -318,6 +331,8 @@ def broker_options(
     return {
         **({"--functions-worker-web-service-url": workers} if workers else {}),
         "--cluster": settings.cluster,
+        # The first broker that gets there makes the cluster's records in ZooKeeper, if there are
+        # none.
         "--initialize": "",
         **urls,
         "--zookeeper": zookeeper,

@@ -46,6 +46,7 @@ class Process:
         output: int | None = None
         if command.log_file is not None:
             _put_aside(command.log_file)
+            # O_APPEND, because ``shorten_log`` empties the file under the child.
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             output = os.open(command.log_file, flags, 0o644)
         try:
@@ -63,6 +64,7 @@ class Process:
             )
         finally:
             if output is not None:
+                # The child has its own copy.
                 os.close(output)
 
     @property
@@ -86,6 +88,7 @@ def exit_words(returncode: int) -> str:
     try:
         return f"killed by {signal.Signals(-returncode).name}"
     except ValueError:
+        # A real-time signal, which Python has no name for.
         return f"killed by signal {-returncode}"
 
 
@@ -119,6 +122,7 @@ def log_tail(path: Path, lines: int) -> list[str]:
     """The last lines of a log file; none if nothing was logged yet."""
     try:
         with path.open("rb") as log:
+            # The first line may be cut: it is one of many more than are shown.
             log.seek(max(0, path.stat().st_size - TAIL_BYTES_MAX))
             text = log.read().decode(errors="backslashreplace")
     except FileNotFoundError:
@@ -138,6 +142,7 @@ def _die_with_parent(parent_pid: int) -> Callable[[], None] | None:
 
     def arrange() -> None:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        # The kernel signals the death of a parent once, and not to children that ask too late.
         if os.getppid() != parent_pid:  # the parent died before the call
             os._exit(1)
 

@@ -39,6 +39,7 @@ def supervise(plan: Plan, fleet: Fleet, launched: Launched) -> None:
     settings = plan.settings
     configure_logging("supervisor", level=settings.log_level, is_json=settings.log_json)
     prepare_open_files()
+    # Without JSON the same words are printed by the command, before anything is started.
     if not settings.sync and settings.log_json:
         log.warning(no_sync_warning())
     tune_memory()
@@ -49,6 +50,7 @@ def supervise(plan: Plan, fleet: Fleet, launched: Launched) -> None:
         failed = runner.run(_supervise(plan, fleet, launched))
     if failed is not None:
         log_file = settings.log_file(failed)
+        # A part without a file has logged to standard error, right above this message.
         where = f"its log is {log_file}" if log_file else "its own words are above"
         raise StartFailed(failed, where)
 
@@ -67,6 +69,7 @@ async def _supervise(plan: Plan, fleet: Fleet, launched: Launched) -> str | None
 
     def all_ready() -> None:
         for ids in plan.broker_ids.values():
+            # Former ids are needed until ZooKeeper has expired the sessions of the last life.
             loop.call_later(SESSIONS_OVER_AFTER_S, _remember, ids.forget_former)
         for kind in settings.begun_late:
             # Not now: the supervisor is in the middle of an announcement.
@@ -97,11 +100,13 @@ async def _supervise(plan: Plan, fleet: Fleet, launched: Launched) -> str | None
         if settings.stop_with_input and is_stream():
             stop_at_end_of_input(loop, supervisor.stop)
         failed = await supervisor.run()
+        # Also where none was added: uvloop answers False.
         loop.remove_reader(STANDARD_INPUT)
         for name, ids in plan.broker_ids.items():
             # A broker that was killed has left its session open.
             if supervisor.returncode(name) == ExitCode.OK:
                 _remember(ids.end)
+    # Last: while a part runs, its addresses may still be of use to a tool.
     announcer.close()
     return failed
 
@@ -137,6 +142,7 @@ class Announcer:
             self._file.write(endpoints_text(os.getpid(), endpoints))
         except OSError as error:  # a full disk
             log.warning("endpoints not written", extra={"reason": str(error)})
+        # The file follows every restart; people and programs are told once.
         if self._is_announced:
             return
         self._is_announced = True
@@ -149,6 +155,7 @@ class Announcer:
             print(endpoints_line(endpoints), flush=True)
         except OSError as error:  # the program that read our output has gone
             log.warning("READY not printed", extra={"reason": str(error)})
+        # For systemd (``sd_notify``), where it started us.
         announce_readiness(" ".join(entrance))
         self._on_first()
 

@@ -88,6 +88,7 @@ class StandaloneSettings:
     """Log one JSON object a line."""
 
     # The section of the file.
+    # Also the word for it in messages.
     section: ClassVar[str] = STANDALONE
 
     @property
@@ -156,11 +157,13 @@ class StandaloneSettings:
 
         The last is below the 5 s that a user waits.
         """
+        # In the order in which parts end: each needs those behind it to finish its own work.
         return {FUNCTIONS_WORKER: 1.0, PROXY: 1.0, BROKER: 2.0, BOOKIE: 3.5, ZOOKEEPER: 4.5}
 
     @property
     def broker_close_budget_s(self) -> float:
         """How many seconds a broker may try to close topics whose bookies do not answer."""
+        # A broker stops within 2 s, and needs the rest for its clients and its session.
         return 1.2
 
     def wanted_ports(self) -> dict[str, int]:
@@ -168,6 +171,7 @@ class StandaloneSettings:
 
         Raises ``ConfigError`` where there are no ports left for the last parts of a kind.
         """
+        # Proxies come before brokers (``entrances``): the first port is the one that clients know.
         ports: dict[str, int] = {}
         for option, first, names in (
             ("--broker-port", self.broker_port, self.entrances),
@@ -253,6 +257,7 @@ class ClusterSettings(StandaloneSettings):
     @property
     def broker_close_budget_s(self) -> float:
         """How many seconds a broker may try to close topics whose bookies do not answer."""
+        # Below the 8 s of a broker, with some left for closing the session with ZooKeeper.
         return 3.0
 
 
@@ -276,6 +281,8 @@ def with_bookies_of_data(settings: SettingsT) -> SettingsT:
     """
     directory, wanted = settings.data_directory, settings.num_bookies
     names = (numbered(BOOKIE, number) for number in count(1))
+    # Bookies are numbered without gaps, so the first missing directory ends the count. A directory
+    # means data: a bookie makes its own at its first start.
     stored = sum(1 for _ in takewhile(lambda name: (directory / name).is_dir(), names))
     if wanted and wanted < stored:
         raise TooFewBookies(directory, stored, wanted)
@@ -371,6 +378,7 @@ def parts_file(path: Path, own_section: str = STANDALONE) -> PartsFile:
     Raises ``ConfigError`` for a section that is neither a part's nor ``own_section``, and for
     settings that the supervisor decides.
     """
+    # No OSError or syntax error here: the settings of the supervisor came from the same file.
     content = tomllib.loads(path.read_text(encoding="utf-8"))
     given: dict[str, frozenset[str]] = {}
     for section, table in content.items():
@@ -384,6 +392,8 @@ def parts_file(path: Path, own_section: str = STANDALONE) -> PartsFile:
                 + (f"[{meant[0]}]?" if meant else f"there are {', '.join(known)}")
             )
         given[section] = frozenset(_names(cast("dict[str, Any]", table)))
+        # The first of them in the order of the alphabet, so that the same file gives the same
+        # message.
         for name in sorted(given[section] & DECIDED[section].keys()):
             own = DECIDED[section][name]
             instead = f"give {own} below [{own_section}] instead" if own else "leave it out"

@@ -127,13 +127,18 @@ class Supervisor(Service):
         self._page = MetricsPage(network, METRICS_HOST, 0, self.render_metrics)
 
     async def _open(self, stack: AsyncExitStack) -> None:
+        # Before the launched parts are released: they report there that they serve.
         await stack.enter_async_context(self._control)
         await stack.enter_async_context(self._page)
         loop = asyncio.get_running_loop()
         handlers = dict.fromkeys(stop_signals(signal.SIGHUP), self.stop)
+        # Before the first order: from here on Ctrl-C stops the parts in order. Until here it ended
+        # this process, and the kernel the parts with it.
         for number, handle in {**handlers, signal.SIGUSR1: self.change_log_level}.items():
             loop.add_signal_handler(number, handle)
             stack.callback(loop.remove_signal_handler, number)
+        # These were started before there was a loop; the fleet learns now which of them have ended
+        # since.
         for name, process in self._processes.items():
             self._watch(name, process)
         self.spawn_every(LOG_LOOK_S, self._shorten_logs, name="shorten logs")
@@ -170,6 +175,7 @@ class Supervisor(Service):
     def change_log_level(self) -> None:
         """Let the supervisor and all parts log from DEBUG on; asked again, as before."""
         self._is_debugging = not self._is_debugging
+        # Parts that start later are told in ``_greet``.
         set_log_level(self._current_log_level)
         for session in self._sessions.values():
             session.set_log_level(self._current_log_level)
@@ -186,6 +192,7 @@ class Supervisor(Service):
         if process is None or process.pid != pid:
             return
         log.debug("part is ready", extra={"child": name, "pid": process.pid})
+        # A part whose port is 0 has other addresses in each life.
         self._endpoints[name] = PartEndpoints(process.pid, addresses)
         self._carry_out(self._fleet.ready(name, self._clock.monotonic()))
         if self._is_announced:
@@ -198,6 +205,7 @@ class Supervisor(Service):
             returncode = future.result()
             del self._processes[name]
             self._returncodes[name] = returncode
+            # The connection may outlive the process for a moment: what it still says is of no use.
             self._sessions.pop(name, None)
             if not self._fleet.is_stopping:
                 how = exit_words(returncode)
@@ -235,6 +243,7 @@ class Supervisor(Service):
                 return self._start(name)
             case Release(name):
                 self._release(name)
+            # Parts of ours close in order at SIGTERM (``run_part``), and so does Java.
             case Terminate(name):
                 self._signal(name, signal.SIGTERM)
                 # A paused process gets the first signal only when it continues.
@@ -245,6 +254,7 @@ class Supervisor(Service):
             case Thaw(name):
                 log.warning("part continues", extra={"child": name})
                 self._signal(name, signal.SIGCONT)
+            # The end of the process is reported by ``_watch``, like that of any other.
             case Kill(name, reason):
                 log.warning("part is killed", extra={"child": name, "reason": reason})
                 self._signal(name, signal.SIGKILL)
@@ -253,6 +263,7 @@ class Supervisor(Service):
                 log.warning("part will be restarted", extra={"child": name, "in_s": delay_s})
             case Announce():
                 self._is_announced = True
+            # Ordered once, when no process is left (``Fleet._is_finished``).
             case Finish(failed):
                 self._finished.set_result(failed)
         return ()
@@ -279,6 +290,8 @@ class Supervisor(Service):
 
     async def _wait_for_zookeeper(self, name: str, pid: int, part: ZooKeeperPart) -> None:
         settings = part.settings
+        # As long as the fleet waits before it kills a part that is not ready: later the answer
+        # would be about another process.
         is_ready = await wait_until_ready(
             settings.local_host, settings.port, self._clock, START_TIMEOUT_S
         )
@@ -392,12 +405,14 @@ class Supervisor(Service):
 
     async def render_metrics(self) -> str:
         """The content of /metrics/: the supervisor's own counters, and ZooKeeper's measurements."""
+        # Written by hand: prometheus_client would only cost memory here.
         lines = ["# TYPE geminga_supervisor_restarts_total counter"]
         lines += [
             f'geminga_supervisor_restarts_total{{part="{name}"}} {self._restarts[name]}'
             for name in self._parts
         ]
         own = "".join(f"{line}\n" for line in lines)
+        # ZooKeeper has no page of its own: its exporter needs jars that we leave out (``jars``).
         for part in self._parts.values():
             if isinstance(part, ZooKeeperPart):
                 own += await measurements(part.settings.local_host, part.settings.port)

@@ -28,6 +28,8 @@ def exit_of(process: Process) -> asyncio.Future[int]:
         return exited
 
     def ended() -> None:
+        # First: the descriptor stays readable, and its number may be another file's after it is
+        # closed.
         loop.remove_reader(descriptor)
         os.close(descriptor)
         _settle(process, exited)

@@ -40,6 +40,8 @@ class Histogram:
         """Count one duration; a negative one, of clocks that disagree, counts as 0."""
         value_us = min(max(value_us, 0), VALUE_MAX_US)
         shift = max(value_us.bit_length() - _BITS, 0)
+        # ``value_us >> shift`` is 128 to 255 wherever there is a shift, so the buckets of a power
+        # of two follow those of the power before.
         self._counts[shift * _HALF + (value_us >> shift)] += 1
         self.count += 1
         self.sum_us += value_us
@@ -54,11 +56,13 @@ class Histogram:
 
         The shares must rise: one pass over the buckets finds all of them.
         """
+        # ``seen``: how many durations are in the buckets up to and with ``bucket``.
         bucket, seen = 0, self._counts[0]
         for share in shares:
             if not self.count:
                 yield nan
                 continue
+            # At least one: the 0th percentile is the smallest duration.
             while seen < max(1.0, share / 100 * self.count):
                 bucket += 1
                 seen += self._counts[bucket]

@@ -58,6 +58,7 @@ class Meter:
         """Count a message of that size, which was stored or received now."""
         if now_s < self._begin_s:
             return
+        # Kept in integers: a run of days must not lose the small ones in a sum of floats.
         latency_us = round(latency_s * 1_000_000)
         for figures in (self.whole, self._period):
             figures.messages += 1
@@ -72,6 +73,7 @@ class Meter:
     def end_period(self, now_s: float) -> dict[str, Any]:
         """End the period now, begin the next one, and return the figures of the one that ended."""
         summary = self._period.summary(now_s)
+        # During the warm-up the next period begins at its end, or rates would be too low.
         self._period = Figures(max(now_s, self._begin_s))
         return summary
 

@@ -29,6 +29,7 @@ class Pace:
         """How many seconds to wait for the next event; 0 if it is due."""
         if not self._rate:
             return 0.0
+        # Counted from the start and not from the last event: small delays do not add up.
         return max(0.0, self._start_s + self._done / self._rate - now_s)
 
     def add(self, events: int = 1) -> None:

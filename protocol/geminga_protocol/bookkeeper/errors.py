@@ -36,6 +36,7 @@ class BookieRefusal(GemingaError):
     ``entry_id`` is -1 where the request was about the ledger or its last entry.
     """
 
+    # The error of Pulsar's protocol that clients of a broker get.
     code: ClassVar[str] = "PersistenceError"
     # The number on the wire.
     return_code: ClassVar[int] = ReturnCode.EBADREQ

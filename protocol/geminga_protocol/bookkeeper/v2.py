@@ -132,6 +132,7 @@ def encode_add(
     The result equals ``encode_add_header`` followed by ``digest.encode_entry_header``. The same
     bytes go to every bookie of the entry's write set.
     """
+    # The digest covers the header without itself, then the payload: one run over both.
     digest = crc32c(
         payload, crc32c(DIGESTED_HEADER.pack(ledger_id, entry_id, last_confirmed, length))
     )
@@ -165,6 +166,7 @@ def encode_read(
 
 def encode_add_response(code: int, ledger_id: int, entry_id: int) -> bytes:
     """A whole answer to an add."""
+    # An answer has no flags: they are 0.
     return _RESPONSE.pack(_RESPONSE_BYTES, _ADD_HEADER_WORD, code, ledger_id, entry_id)
 
 
@@ -220,6 +222,7 @@ def parse_response(buffer: bytes, start: int, end: int) -> Response:
     """
     if end - start < _RESPONSE_BYTES:
         raise TruncatedFrame("a bookie's response", _RESPONSE_BYTES, end - start)
+    # The header word has version (8 bits), operation (8) and flags (16), from the top.
     word, code, ledger_id, entry_id = _RESPONSE_FRAME.unpack_from(buffer, start)
     if word >> 24 != VERSION:
         raise UnsupportedVersion(word >> 24)

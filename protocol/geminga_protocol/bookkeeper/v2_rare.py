@@ -36,6 +36,7 @@ BATCH_ANSWER_BYTES = 36
 assert _BATCH_ANSWER.size == BATCH_ANSWER_BYTES
 BATCH_ENTRY_SIZE_BYTES = 4
 
+# As in ``v2``: version, operation and flags in one word.
 _VERSION_WORD = 2 << 24
 _BATCH_WORD = _VERSION_WORD | Operation.BATCH_READ << 16
 _AUTH_WORD = _VERSION_WORD | Operation.AUTH << 16

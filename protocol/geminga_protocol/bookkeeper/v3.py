@@ -56,6 +56,7 @@ _BODIES: dict[int, tuple[str, str]] = {
         "getListOfEntriesOfLedgerResponse",
     ),
 }
+# The other answers name the ledger alone.
 _WITH_ENTRY_ID = (pb.ADD_ENTRY, pb.READ_ENTRY)
 
 
@@ -74,6 +75,7 @@ def parse_request(frame: bytes) -> pb.Request:
         request = pb.Request.FromString(frame)
     except DecodeError as error:
         raise WireError("a frame that is neither a V2 nor a V3 request") from error
+    # The rest is checked by who serves it: each operation needs other fields.
     if not request.header.IsInitialized():
         raise WireError("a V3 request without a whole header")
     return request
@@ -122,6 +124,7 @@ def make_response(request: pb.Request, status: pb.StatusCode.ValueType = pb.EOK)
     response = pb.Response(status=status)
     response.header.version = pb.VERSION_THREE
     response.header.operation = header.operation
+    # By it the client finds the request that is answered: answers come in any order.
     response.header.txnId = header.txnId
     asked_name, answer_name = _BODIES[header.operation]
     answer = _body(response, answer_name)

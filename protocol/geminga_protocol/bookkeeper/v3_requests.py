@@ -81,5 +81,6 @@ def return_code_of(status: int) -> ReturnCode:
 
 
 def _request(operation: pb.OperationType.ValueType) -> pb.Request:
+    # 0 is a placeholder: see the module.
     header = pb.BKPacketHeader(version=pb.VERSION_THREE, operation=operation, txnId=0)
     return pb.Request(header=header)

@@ -89,6 +89,7 @@ def _read_columns(ids: bytes, id_bytes: int, entry_offset: int, ledger_id: int) 
     Reads one byte of every id at a time: slicing with a step is done in C. The entry id begins
     ``entry_offset`` bytes behind the beginning of each id.
     """
+    # Ids of equal length fill the rest exactly; where they do not, their lengths differ.
     count, odd_bytes = divmod(len(ids), id_bytes)
     if odd_bytes or count < LIKE_IDS_MIN:
         return None

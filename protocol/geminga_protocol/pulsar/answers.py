@@ -26,6 +26,7 @@ def encode_connected(
 
     ``max_message_bytes`` is None from a proxy that serves lookups: it takes no messages.
     """
+    # Left out where it is None: the field is optional, and clients then take their own default.
     connected = api.CommandConnected(
         server_version=features.SERVER_VERSION,
         protocol_version=protocol_version,
@@ -180,6 +181,7 @@ def encode_close_producer(
     producer_id: int, *, broker_url: str | None = None, broker_url_tls: str | None = None
 ) -> bytes:
     """CLOSE_PRODUCER from the broker, with the topic's new owner where it is known."""
+    # The client opens the producer again: at the new owner, or wherever a lookup says.
     close = api.CommandCloseProducer(
         producer_id=producer_id,
         request_id=NO_REQUEST_ID,
@@ -210,6 +212,7 @@ def encode_ack_response(consumer_id: int, request_id: int) -> bytes:
 
 def encode_active_consumer_change(consumer_id: int, *, is_active: bool) -> bytes:
     """ACTIVE_CONSUMER_CHANGE: the consumer became, or is no longer, the active one (Failover)."""
+    # Applications may ask to be told (``ConsumerEventListener`` of Java's client).
     change = api.CommandActiveConsumerChange(consumer_id=consumer_id, is_active=is_active)
     return encode_command(
         BaseCommand(type=BaseCommand.ACTIVE_CONSUMER_CHANGE, active_consumer_change=change)
@@ -331,11 +334,13 @@ def encode_refusal(
     # Before CONNECTED there is no request id: the error is the connection's.
     if command_type == BaseCommand.CONNECT:
         return encode_error(NO_REQUEST_ID, error, message)
+    # By producer and sequence id: a SEND has no request id.
     if command_type == BaseCommand.SEND:
         send = command.send
         return encode_send_error(send.producer_id, send.sequence_id, error, message)
     if command_type == BaseCommand.ACK and not command.ack.HasField("request_id"):
         return None
+    # FLOW, PONG and the like: nobody waits for an answer.
     if "request_id" not in part.DESCRIPTOR.fields_by_name:
         return None
     request_id = cast(_Request, part).request_id

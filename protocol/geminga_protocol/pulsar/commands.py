@@ -71,6 +71,7 @@ def parse_command(buffer: bytes, start: int, end: int) -> tuple[BaseCommand, int
     command_end: int = command_start + command_bytes
     if command_end > end:
         raise TruncatedFrame("the command", command_bytes, end - command_start)
+    # A copy of the command alone: protobuf reads bytes, and no part of them.
     encoded = buffer[command_start:command_end]
     try:
         command = _parse_base_command(encoded)
@@ -98,6 +99,7 @@ def key_values(properties: Mapping[str, str] | None) -> list[KeyValue]:
     return [KeyValue(key=key, value=value) for key, value in (properties or {}).items()]
 
 
+# The same bytes each time: made once.
 PING = encode_command(BaseCommand(type=BaseCommand.PING, ping=CommandPing()))
 PONG = encode_command(BaseCommand(type=BaseCommand.PONG, pong=CommandPong()))
 

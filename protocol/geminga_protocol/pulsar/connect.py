@@ -23,6 +23,7 @@ def method_name(command: api.CommandConnect) -> str:
     if command.HasField("auth_method_name"):
         return command.auth_method_name
     if command.HasField("auth_method"):
+        # The enum has AuthMethodNone, AuthMethodYcaV1 and AuthMethodAthens.
         name = api.AuthMethod.Name(command.auth_method)
         return name.removeprefix(_ENUM_PREFIX).lower()
     return NO_METHOD

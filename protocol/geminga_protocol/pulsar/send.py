@@ -133,7 +133,10 @@ def encode_send(
     is_chunk: bool = False,
 ) -> bytes:
     """The frame of a SEND without its payload of ``payload_bytes`` bytes, which must follow it."""
+    # Tags: 0x08 producer_id, 0x10 sequence_id, 0x18 num_messages, 0x30 highest_sequence_id, 0x38
+    # is_chunk.
     send = b"\x08" + encode_varint(producer_id) + b"\x10" + encode_varint(sequence_id)
+    # Fields with their default value are left out, as Java's client does.
     if num_messages != 1:
         send += b"\x18" + encode_varint(num_messages)
     if highest_sequence_id:

@@ -55,10 +55,13 @@ def main(arguments: Sequence[str]) -> int:
         with running_cluster(directory / "cluster") as (service_url, web_url):
             # The demo's own cluster, whatever the command line or the environment name.
             parsed.service_url, parsed.admin_url = service_url, web_url
+            # Before the query: a stream asks for its columns when it is planned, and a topic
+            # without a schema has one column of bytes.
             create_topic(service_url, web_url)
             with _session.job_session("demo", parsed) as spark:
                 run = stream_to_parquet(spark, parsed, directory)
                 say("asking questions of the Parquet files")
+                # While the session is open: questions are queries of Spark's.
                 report, is_whole = make_report(spark, run)
     parsed.report.write_text(report, encoding="utf-8")
     say(f"the report is {parsed.report.resolve()}")
@@ -73,6 +76,7 @@ def make_report(spark: SparkSession, run: Run) -> tuple[str, bool]:
     rows.createOrReplaceTempView("lines")
     # Message ids are unique in a topic: a row that was stored twice has the same one.
     stored, distinct = rows.select(f.count("*"), f.count_distinct("__messageId")).first() or (0, 0)
+    # Without ``_spark_metadata`` and checksums: these are not ``.parquet``.
     parquet_bytes = sum(file.stat().st_size for file in Path(run.output).rglob("*.parquet"))
     seconds = run.read[-1][0]  # until the last batch was in files
     figures = [
@@ -84,6 +88,8 @@ def make_report(spark: SparkSession, run: Run) -> tuple[str, bool]:
         (str(len(run.batches)), "micro-batches"),
         (f"{parquet_bytes / 1e6:,.0f} MB", "of Parquet"),
     ]
+    # Only the beginning and the end of publishing are known: the line between them is drawn
+    # straight.
     published = [(0.0, 0.0), (run.published_s, float(run.published))]
     pipeline = Section(
         "The pipeline",

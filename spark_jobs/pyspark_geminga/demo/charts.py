@@ -12,6 +12,7 @@ from html import escape
 from math import ceil, floor, log10
 
 # In units of the SVG, which the page scales to its own width.
+# Text in an SVG does not tell its width before it is drawn, so there is a fixed room for labels.
 WIDTH = 720
 LABEL_WIDTH = 170
 ROW_HEIGHT = 22
@@ -51,6 +52,7 @@ def histogram(
     first, last = counts[0][0], counts[-1][0]
     # Columns are as wide as the smallest distance of two values: absent values leave gaps.
     step = min((b[0] - a[0] for a, b in itertools.pairwise(counts)), default=1)
+    # The scale begins at 0: columns would lie about their proportions otherwise.
     high = _round_up(max(count for _, count in counts))
     width = (WIDTH - MARGIN_LEFT) / (last - first + step)
 
@@ -131,6 +133,7 @@ def _scale(high: float) -> list[str]:
 
 
 def _below(places: Sequence[tuple[float, str]], name: str) -> list[str]:
+    # The baseline of the text: below the lowest line of the grid.
     y = MARGIN_TOP + PLOT_HEIGHT + 15
     ticks = [f'<text class="middle tick" x="{x:.1f}" y="{y}">{words}</text>' for x, words in places]
     middle = (WIDTH + MARGIN_LEFT) / 2
@@ -139,6 +142,7 @@ def _below(places: Sequence[tuple[float, str]], name: str) -> list[str]:
 
 def _round_up(value: float) -> float:
     """The next of 1, 2, 2.5, 5 times a power of ten, so that five parts of it are round too."""
+    # The largest power of ten that is not above the value.
     power = 10.0 ** floor(log10(value)) if value > 0 else 1.0
     return next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= value)
 

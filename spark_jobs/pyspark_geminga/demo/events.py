@@ -19,6 +19,7 @@ from pathlib import Path
 import geminga
 
 # Events that are sent before the producer is asked for room, and the event loop gets a turn.
+# Larger turns send no faster, and delay receipts, which the same loop reads.
 EVENTS_A_TURN = 200
 TAB_COLUMNS = 4
 # The lines of minified files are longer, and would stretch every chart.
@@ -42,9 +43,14 @@ SCHEMA = geminga.AvroSchema[dict[str, object]](
 )
 # Lines are classified by regular expressions and not by Python's parser, which refuses whole
 # files of other versions of Python.
+# ASCII names: others are rare, and count as expressions.
 WORD = re.compile(r"[A-Za-z_]\w*")
+# A target, an operator before "=" or none, and "=" that is not "==". The lazy part stops at the
+# first one.
 ASSIGNMENT = re.compile(r"[\w.,\[\]\"' *:()|]+?[-+*/%&|^@]?=(?!=)")
 QUOTES = re.compile(r'"""|\'\'\'')
+# By the first word of the line. "async" may also begin a loop or a with: most of these lines are
+# functions.
 KINDS = {
     **dict.fromkeys(("import", "from"), "import"),
     **dict.fromkeys(("def", "async"), "def"),
@@ -82,8 +88,11 @@ def source_files() -> list[SourceFile]:
         SourceFile(path, path.relative_to(root).as_posix(), root == standard)
         for root in (standard, others)
         for path in root.rglob("*.py")
+        # Where libraries lie in the folder of the standard library, they are found by the other
+        # root.
         if root == others or "site-packages" not in path.parts
     ]
+    # A hash of the name sorts as if by chance, and alike on each run.
     return sorted(found, key=lambda file: hashlib.sha256(file.name.encode()).digest())
 
 
@@ -97,6 +106,7 @@ def lines_of(file: SourceFile) -> Iterator[dict[str, object]]:
     for number, line in enumerate(text.splitlines(), 1):
         kind, is_quoted = kind_of(line, is_quoted=is_quoted)
         stripped = line.expandtabs(TAB_COLUMNS).rstrip()
+        # Texts and comments begin with words of a language, which are no Python.
         word = WORD.match(line.lstrip())
         yield {
             "package": file.package,
@@ -143,6 +153,7 @@ async def publish(service_url: str, topic: str, count: int) -> int:
     ):
         while turn := list(islice(events, EVENTS_A_TURN)):
             for event in turn:
+                # By file: the lines of a file stay in one partition, and in their order.
                 producer.send_nowait(event, key=str(event["file"]))
             sent += len(turn)
             await producer.ready()

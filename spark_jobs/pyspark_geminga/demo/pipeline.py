@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -33,6 +34,7 @@ STOP_TIMEOUT_S = 60.0
 def running_cluster(data: Path) -> Generator[tuple[str, str]]:
     """A standalone on free ports, with the addresses of its brokers and of their REST side."""
     say("starting a cluster: ZooKeeper, a bookie, a broker")
+    # Port 0: the system chooses a free one, and READY tells which.
     ports = (f"--{part}-port=0" for part in ("broker", "web", "bookie", "zookeeper"))
     command = [sys.executable, "-m", "geminga_cli", "standalone", f"--data-dir={data}", *ports]
     with data.with_suffix(".log").open("w") as log:
@@ -48,6 +50,7 @@ def running_cluster(data: Path) -> Generator[tuple[str, str]]:
     assert process.stdin is not None
     assert process.stdout is not None
     try:
+        # Reads until the cluster says READY, or ends: then its output does.
         said = next((line.split() for line in process.stdout if line.startswith("READY")), None)
         if said is None:
             raise SystemExit(data.with_suffix(".log").read_text() + "the cluster did not start")
@@ -70,17 +73,19 @@ def create_topic(service_url: str, web_url: str) -> None:
     asyncio.run(events.publish(service_url, TOPIC, 0))  # a producer registers its schema
 
 
+@dataclass(slots=True)
 class Run:
     """What the stream did: its batches, and how many events there were to read."""
 
-    def __init__(self, output: Path) -> None:
-        self.output = str(output)  # the folder of the Parquet files
-        self.batches: dict[int, StreamingQueryProgress] = {}
-        self.begun_s = time.monotonic()
-        # After each batch: seconds since the beginning, and the rows of all batches so far.
-        self.read: list[Point] = [(0.0, 0.0)]
-        self.published_s = 0.0  # how long publishing took
-        self.published = 0
+    output: str  # the folder of the Parquet files
+    batches: dict[int, StreamingQueryProgress] = field(
+        default_factory=dict[int, StreamingQueryProgress]
+    )
+    begun_s: float = 0.0  # when publishing began
+    # After each batch: seconds since the beginning, and the rows of all batches so far.
+    read: list[Point] = field(default_factory=lambda: [(0.0, 0.0)])
+    published_s: float = 0.0  # how long publishing took
+    published: int = 0
 
     @property
     def rows(self) -> int:
@@ -90,6 +95,7 @@ class Run:
     def note(self, progress: Sequence[StreamingQueryProgress]) -> None:
         """Add the batches that are new, and print a line for each."""
         for batch in progress:
+            # The list has the newest hundred batches, at each call again.
             if batch.numInputRows and batch.batchId not in self.batches:
                 self.batches[batch.batchId] = batch
                 self.read.append((time.monotonic() - self.begun_s, float(self.rows)))
@@ -98,7 +104,7 @@ class Run:
 
 def stream_to_parquet(spark: SparkSession, parsed: argparse.Namespace, directory: Path) -> Run:
     """Publish and read at the same time; ends when everything that was published is in files."""
-    run = Run(directory / "lines")
+    run = Run(str(directory / "lines"))
     options = _session.cluster_options(parsed) | {
         "topic": TOPIC,
         "startingOffsets": "earliest",
@@ -123,6 +129,7 @@ def stream_to_parquet(spark: SparkSession, parsed: argparse.Namespace, directory
     ) as publisher:
         deadline_s = None  # until the publisher has ended
         while deadline_s is None or run.rows < run.published:
+            # Returns whether the query ended within a second, and raises if it failed.
             if query.awaitTermination(1):
                 raise SystemExit("the stream ended before everything was read")
             run.note(query.recentProgress)
@@ -130,8 +137,10 @@ def stream_to_parquet(spark: SparkSession, parsed: argparse.Namespace, directory
                 assert publisher.stdout is not None
                 if publisher.returncode:
                     raise SystemExit("the events could not be published: the reason is above")
+                # It has ended, so that its only line is complete.
                 run.published = int(publisher.stdout.read())
                 run.published_s = time.monotonic() - run.begun_s
+                # The publisher waits for receipts: everything it counted is stored, and must come.
                 deadline_s = time.monotonic() + DRAIN_TIMEOUT_S
                 say(f"{run.published:,} events were published in {run.published_s:.0f} s")
             if deadline_s is not None and time.monotonic() > deadline_s:

@@ -28,6 +28,7 @@ class Question:
     def asked(self, spark: SparkSession) -> Section:
         """The section of the report."""
         rows = spark.sql(self.query).collect()
+        # SQL gives numbers as int, Decimal or float; charts take floats.
         answer = [(str(name), float(number)) for name, number in rows]
         return Section(self.title, self.words, self.draw(answer))
 
@@ -36,6 +37,7 @@ def _columns(answer: Answer, name: str, marks: Sequence[tuple[int, str]] = ()) -
     return histogram([(int(value), int(count)) for value, count in answer], name, marks)
 
 
+# Each query names its two columns in the order of the answer: a name or value, then a number.
 QUESTIONS = (
     Question(
         "How long lines are",

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+# Colours as variables: charts use them by class, so that they follow the theme without a script.
+# Class names are those that ``charts`` writes.
 STYLE = """
 :root { --page: #fff; --ink: #1c1e21; --soft: #6a7078; --grid: #e4e6ea; --bar: #3b6fd4;
   --other: #d9822b; --card: #f6f7f9; }
@@ -43,6 +45,7 @@ def page(
     title: str, words: str, figures: Sequence[tuple[str, str]], sections: Sequence[Section]
 ) -> str:
     """The whole document. ``figures`` are numbers and what they count."""
+    # Everything that comes from files on this machine is escaped; charts are already.
     tiles = "".join(
         f"<div><b>{escape(number)}</b><span>{escape(what)}</span></div>" for number, what in figures
     )

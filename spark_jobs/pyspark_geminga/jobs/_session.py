@@ -23,8 +23,10 @@ from pyspark_geminga.java_home import use_java
 
 URL_VARIABLE = "GEMINGA_SERVICE_URL"
 ADMIN_VARIABLE = "GEMINGA_ADMIN_URL"
+# Where ``geminga standalone`` listens unless it is told otherwise, as Pulsar's standalone does.
 DEFAULT_URL = "pulsar://localhost:6650"
 DEFAULT_ADMIN_URL = "http://localhost:8080"
+# Long enough for a log that people read, short enough to see that a job is alive.
 PROGRESS_INTERVAL_S = 5.0
 # Set by spark-submit for the Python program that it starts.
 GATEWAY_VARIABLE = "PYSPARK_GATEWAY_PORT"
@@ -77,6 +79,7 @@ def add_topics(
     With ``is_range`` also where it ends; with ``or_archive`` also the choice to read an archive.
     """
     topics = parser.add_argument_group("what is read")
+    # Spark cannot read topics and a pattern in one source: a job that wants both is run twice.
     chosen = topics.add_mutually_exclusive_group(required=True)
     chosen.add_argument(
         "--topic", action="append", metavar="TOPIC", help="a topic; may be repeated"
@@ -108,6 +111,7 @@ def add_stream(parser: argparse.ArgumentParser, *, batch: str | None = None) -> 
     ``batch`` is the help of ``--batch``, for jobs that can read a batch instead.
     """
     stream = parser.add_argument_group("stream")
+    # A stream without a checkpoint would begin anew with each run, and store everything again.
     kind = stream.add_mutually_exclusive_group(required=True)
     if batch is not None:
         kind.add_argument("--batch", action="store_true", help=batch)
@@ -128,6 +132,7 @@ def add_stream(parser: argparse.ArgumentParser, *, batch: str | None = None) -> 
         help="a subscription that follows the query, whose backlog holds what it has not read; "
         "without one, messages that the topic's retention does not keep may be deleted unread",
     )
+    # Spark hands a source one limit a batch: the source refuses both for the same reason.
     limit = stream.add_mutually_exclusive_group()
     limit.add_argument(
         "--max-rows-per-trigger", type=_positive, metavar="N", help="at most so many rows a batch"
@@ -179,6 +184,8 @@ def source_options(arguments: argparse.Namespace, **more: str) -> dict[str, str]
 @contextmanager
 def job_session(name: str, arguments: argparse.Namespace) -> Generator[SparkSession]:
     """The session of this process, which stays open; or a new one for this job."""
+    # Tests and notebooks have a session already. A process has one Spark context, and stopping it
+    # would end their other queries.
     running = SparkSession.getActiveSession()
     if running is not None:
         # Dates are those of UTC: an archive must not depend on the machine that writes it.
@@ -192,6 +199,7 @@ def job_session(name: str, arguments: argparse.Namespace) -> Generator[SparkSess
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         settings["spark.ui.enabled"] = "false"
         settings["spark.ui.showConsoleProgress"] = "false"  # ``told_progress`` prints it instead
+        # Warnings of Spark's start (no Hadoop library, the address) are not about the job.
         settings["spark.log.level"] = "ERROR"
         # Otherwise Spark binds to the address that this machine's name resolves to, which may not
         # be reachable, as in containers.
@@ -201,8 +209,10 @@ def job_session(name: str, arguments: argparse.Namespace) -> Generator[SparkSess
                 ("spark.driver.host", "spark.driver.bindAddress"), "127.0.0.1"
             )
     builder = SparkSession.builder.appName(f"geminga-{name}")
+    # Without a master Spark takes the one in its configuration, or of spark-submit.
     if arguments.master:
         builder = builder.master(arguments.master)
+    # ``--conf`` comes last, and overrides what was chosen above.
     for setting, value in (settings | dict(arguments.conf)).items():
         builder = builder.config(setting, value)
     session = builder.getOrCreate()
@@ -244,6 +254,7 @@ def run_streams(
     all are stopped. Returns the rows of each."""
     trigger: dict[str, Any] = {"availableNow": True}
     if arguments.continuous:
+        # Spark parses the interval, and names it in its error: "1 minute", "30 seconds".
         trigger = {"processingTime": arguments.continuous}
     # Queries start one after the other: Spark finds no data source while another lookup runs.
     queries = [
@@ -259,6 +270,8 @@ def run_streams(
             ended = [
                 query.awaitTermination(1) for query in queries
             ]  # each raises if its query failed
+            # A continuous query never ends by itself; with availableNow each ends behind what was
+            # stored when it began.
             is_over = all(ended)
             for number, query in enumerate(queries):
                 for progress in query.recentProgress:
@@ -299,6 +312,7 @@ def told_progress(spark: SparkSession, work: str) -> Generator[None]:
                     done, tasks = facts.numCompletedTasks, facts.numTasks
                     say(f"{work}: stage {stage}, {done} of {tasks} tasks done")
 
+    # A daemon: a job that fails must not wait for the next line.
     teller = threading.Thread(target=tell, name="progress", daemon=True)
     teller.start()
     try:
@@ -321,6 +335,7 @@ def add_pairs(to: argparse.ArgumentParser | argparse._ArgumentGroup, name: str, 
 
 
 def _pair(text: str) -> Sequence[str]:
+    # The first "=" separates: values such as SQL or authParams may have more of them.
     name, separator, value = text.partition("=")
     if not separator or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")

@@ -33,11 +33,15 @@ def main(arguments: Sequence[str]) -> int:
     parsed = _parse(arguments)
     with _session.job_session("archive", parsed) as spark:
         options = _session.source_options(parsed, valueMode=parsed.value_mode)
+        # Spark's file sink is exactly once: a batch's files count when its number is in
+        # ``_spark_metadata``, and a repeated batch with a number in there is left out.
         writer = (
             with_hours(_session.read_stream(spark, options))
             .writeStream.format("parquet")
             .option("path", parsed.output)
             .option("compression", parsed.compression)
+            # Folders ``dt=2026-11-22/hour=7``, as Hive names them: other engines find the columns
+            # again.
             .partitionBy(*PARTITIONS)
         )
         rows = _session.run_stream(writer, parsed)
@@ -58,6 +62,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     files.add_argument("--output", required=True, metavar="DIR", help="the folder of the archive")
     files.add_argument(
         "--value-mode",
+        # ``raw`` also archives what does not fit the schema, and a topic whose schemas differ.
         choices=("schema", "raw"),
         default="schema",
         help="the payload's columns by the topic's schema (default), or its bytes as they are",
@@ -83,6 +88,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def with_hours(rows: DataFrame) -> DataFrame:
     """Rows of the source with the columns ``dt`` and ``hour`` of their publish times."""
+    # By publish time and not by event time: only so do hours end, as producers may send old events
+    # at any time.
     time = f.col("__publishTime")
     return rows.withColumns({"dt": f.to_date(time), "hour": f.hour(time)})
 
@@ -94,6 +101,7 @@ def merge(spark: SparkSession, archive: str, target: str, after_minutes: int) ->
     step. Returns the number of hours that were written.
     """
     try:
+        # Lists the files that ``_spark_metadata`` names: what a crash left over is not merged.
         rows = spark.read.parquet(archive)
     except AnalysisException as error:
         if error.getCondition() in {"PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"}:
@@ -104,6 +112,7 @@ def merge(spark: SparkSession, archive: str, target: str, after_minutes: int) ->
     is_over = begin + f.make_interval(hours=f.lit(1), mins=f.lit(after_minutes))
     stored = _rows_by_hour(rows.where(is_over <= f.current_timestamp()))
     try:
+        # The target has no such list: each of its folders is whole, as it was replaced as a whole.
         merged = _rows_by_hour(spark.read.parquet(target))
     except AnalysisException as error:
         if error.getCondition() not in {"PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"}:
@@ -120,7 +129,9 @@ def merge(spark: SparkSession, archive: str, target: str, after_minutes: int) ->
             .repartitionByRange(-(-stored[date, hour] // ROWS_A_FILE), "__topic", "__publishTime")
             .sortWithinPartitions("__topic", "__publishTime")
             .write.mode("overwrite")
+            # Only the folders that get rows are replaced; "static" would delete all other hours.
             .option("partitionOverwriteMode", "dynamic")
+            # Whatever the archive has: a merged file is written once and read often.
             .option("compression", "zstd")
             .partitionBy(*PARTITIONS)
             .parquet(target)

@@ -38,6 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     with _session.job_session("compact", parsed) as spark:
         options = _session.source_options(parsed, valueMode=parsed.value_mode)
         rows = _session.read_batch(spark, options)
+        # Counted while the rows go by: a second read of the topic would cost as much as the first.
         keyless = Observation()
         rows = rows.observe(keyless, f.count_if(f.col("__key").isNull()).alias("messages"))
         with _session.told_progress(spark, "compact"):
@@ -57,6 +58,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     _session.add_topics(parser, is_range=True)
     files = parser.add_argument_group("snapshot")
     files.add_argument("--output", required=True, metavar="DIR", help="its folder")
+    # Spark deletes the old snapshot before it writes the new one: readers may find none.
     files.add_argument("--overwrite", action="store_true", help="replace an older one")
     files.add_argument(
         "--value-mode",
@@ -76,6 +78,7 @@ def last_of_keys(rows: DataFrame) -> DataFrame:
     # PySpark takes the kind of function from its annotations, which its own types do not know.
     place = arrow_udf(places, "binary")(f.col("__messageId"))  # type: ignore[call-overload]
     # Two steps: places are comparable within a topic only, publish times between topics.
+    # ``max_by`` aggregates in each task before rows are shuffled: a task sends one row a key.
     last_in_topic = keyed.groupBy("__key", "__topic").agg(f.max_by(whole, place).alias("row"))
     last = last_in_topic.groupBy("__key").agg(f.max_by("row", "row.__publishTime").alias("row"))
     # A single column of text or bytes is the payload itself: if it is empty, so is the payload.
@@ -84,12 +87,15 @@ def last_of_keys(rows: DataFrame) -> DataFrame:
         f.octet_length(f"row.{name}") > 0 if may_be_empty else f.col(f"row.{name}").isNotNull()
         for name in payload
     ]
+    # A key whose last message is empty is deleted, as in the broker's compaction (upstream:
+    # AbstractTwoPhaseCompactor).
     return last.where(reduce(Column.__or__, has_payload)).select("row.*")
 
 
 def places(message_ids: pa.Array) -> pa.Array:
     """The positions of messages in their topic, as bytes that sort in the order of the log."""
     found: list[bytes] = []
+    # The order of the bytes of a protobuf message is not that of its numbers.
     for encoded in message_ids.to_pylist():
         message_id = MessageId.from_bytes(encoded)
         index = message_id.batch_index + 1

@@ -38,14 +38,17 @@ def main(arguments: Sequence[str]) -> int:
     """Run the job; returns the exit code."""
     parsed = _parse(arguments)
     with _session.job_session("etl_schema", parsed) as spark:
+        # "permissive": a payload that cannot be decoded is a row with its bytes in ``__corrupt``.
         options = _session.source_options(parsed, badRecord="permissive")
         rows = _session.read_stream(spark, options)
+        # Before the rules, so that these see keys as text.
         if not parsed.binary_keys:
             rows = with_text_keys(rows)
         if parsed.where:
             # A message that cannot be read has no columns to filter by: it stays, as a dead letter.
             rows = rows.where(f.col(CORRUPT.name).isNotNull() | f.expr(parsed.where))
         problem = problem_of(parsed.valid)
+        # ``problem`` is evaluated in both queries: its rules must give the same each time.
         good = selected(rows.where(problem.isNull()), parsed.select)
         bad = dead_letters(rows.withColumn("problem", problem).where("problem is not null"))
         sink = _session.cluster_options(parsed)
@@ -53,9 +56,12 @@ def main(arguments: Sequence[str]) -> int:
             # Rows come straight from the source, which gives them in the same order each time.
             sink |= {"semantics": "dedup", "orderWithinTask": "none"}
         place = parsed.checkpoint.rstrip("/")
+        # Results get the schema of their columns, which the sink registers; dead letters none, as
+        # their bytes are of any kind.
         good_writer = _writer(good, sink, topic=parsed.to, recordFormat=parsed.format)
         bad_writer = _writer(bad, sink, topic=parsed.dead_letter, valueMode="raw")
         writers = {f"{place}/good": good_writer, f"{place}/bad": bad_writer}
+        # Both queries read all rows; the number of one is that of the job.
         rows_read, _ = _session.run_streams(writers, parsed)
     _session.say(f"{rows_read:,} messages were read; results are in {parsed.to}")
     return 0
@@ -106,6 +112,7 @@ def problem_of(rules: Sequence[str]) -> Column:
     """The reason why a row is a dead letter; null for a row that is a result."""
     is_corrupt = f.col(CORRUPT.name).isNotNull()
     problem = f.when(is_corrupt, f.lit("the payload does not fit the schema"))
+    # The first rule that is not met is the reason; later ones are not evaluated.
     for rule in rules:
         # A rule that gives null, as about a missing field, is not met.
         is_valid = f.coalesce(f.expr(rule), f.lit(False))  # noqa: FBT003  # a value, no switch
@@ -124,6 +131,7 @@ def dead_letters(rows: DataFrame) -> DataFrame:
 
     The value is the payload as it came if it could not be read, or else its columns as JSON.
     """
+    # ``__corrupt`` is among the columns that are left out: it is the value itself then.
     columns = [name for name in rows.columns if not name.startswith("__") and name != "problem"]
     as_json = f.to_json(f.struct(*(f.col(f"`{name}`") for name in columns)))
     # PySpark takes the kind of function from its annotations, which its own types do not know.

@@ -32,6 +32,7 @@ DESCRIPTION = (
 )
 # Exit codes; 2 is argparse's.
 TOO_FAR, UNKNOWN = 1, 3
+# Of the table. JSON and Prometheus have the names of the fields of ``Lag``.
 COLUMNS = ("reader", "topic", "entries", "bytes", "state")
 # Of the values of labels in Prometheus' text format.
 ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
@@ -114,12 +115,14 @@ async def _lags(parsed: argparse.Namespace, admin: AdminClient) -> list[Lag]:
         # yet has offsets, and no lag that could be measured.
         if not (checkpoint / "offsets").is_dir():
             raise FileNotFoundError(f"{checkpoint} is no checkpoint of a query: it has no offsets")
+        # Of the last batch that is done: one that runs now may be repeated, and counts as unread.
         for offset in committed_offsets(checkpoint) or []:
             for topic, place in sorted(offset.places.items()):
                 # Offsets name partitions, each a topic by itself.
                 layout = (await admin.layouts(topic, 0))[topic]
                 found.append(lag_of(str(checkpoint), topic, place, layout))
     for given in parsed.topic:
+        # A partitioned topic is asked for as one; brokers sum its partitions up.
         backlogs = await admin.backlogs(str(TopicName.parse(given)))
         if backlogs is None:
             raise ConnectorError(f"there is no topic {given}")
@@ -135,6 +138,8 @@ def lag_of(reader: str, topic: str, place: Place, layout: LogLayout | None) -> L
     """The lag of a query that goes on at ``place``; ``layout`` is ``None`` for a deleted topic."""
     if layout is None:
         return Lag(reader, topic, 0, 0, is_lost=True)
+    # Without reading: entries and bytes come from the statistics of the topic's ledgers, so that
+    # the bytes are a ledger's mean where a query is inside it.
     left = layout.between(place.position, layout.end)
     is_lost = layout.is_lost(place.position)
     return Lag(reader, topic, total_entries(left), total_bytes(left), is_lost=is_lost)
@@ -166,6 +171,7 @@ def _prometheus(lags: Sequence[Lag]) -> Iterator[str]:
     )
     for name, words, value_of in metrics:
         metric = f"geminga_spark_lag_{name}"
+        # One family of samples after the other: the text format allows no others in between.
         yield f"# HELP {metric} {words}"
         yield f"# TYPE {metric} gauge"
         for lag in lags:

@@ -47,6 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     if parsed.once:
         # Tasks sort by message ids, and no two of these are equal: the sink need not sort.
         sink |= {"semantics": "dedup", "dedupKey": parsed.once, "orderWithinTask": "none"}
+    # Last, so that users may override everything above.
     sink |= dict(parsed.to_option)
     with _session.job_session("replay", parsed) as spark:
         if parsed.archive:
@@ -54,10 +55,13 @@ def main(arguments: Sequence[str]) -> int:
         else:
             options = _session.source_options(parsed, valueMode=parsed.value_mode)
             rows = _session.read_batch(spark, options)
+        # Before the columns are cut down: the order is that of message ids, which are not
+        # published.
         rows = in_order(rows, parsed.tasks)
         rows = as_messages(
             rows, namespace=parsed.to_namespace, has_text_keys=not parsed.binary_keys
         )
+        # Tasks that run at once share the rate. With fewer cores than tasks it stays below.
         if parsed.rate:
             rows = limited(rows, parsed.rate / parsed.tasks)
         with _session.told_progress(spark, "replay"):
@@ -123,6 +127,8 @@ def in_order(rows: DataFrame, tasks: int) -> DataFrame:
     # By the whole topic and not its partition: messages of a key may be in two partitions, where
     # some were added.
     parted = rows.repartition(tasks, _without_partition(f.col("__topic")), "__key")
+    # A stable order by content: a repeat finds the same rows in the same tasks, as the hash of
+    # topic and key does not depend on the run.
     return parted.sortWithinPartitions("__topic", place)
 
 
@@ -175,6 +181,8 @@ def paced(
     A task that was delayed does not catch up: the topic would get a burst.
     """
     # Slow rates go row by row, less often than PACES_A_SECOND.
+    # A tenth of a second's rows at once: a clock and a wait for each row would limit the rate
+    # itself.
     step = max(1, int(rows_a_second / PACES_A_SECOND))
     due_s = monotonic_s()
     for batch in batches:

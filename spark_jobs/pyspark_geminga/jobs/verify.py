@@ -135,8 +135,10 @@ def _side(
 ) -> DataFrame:
     """The messages of one side; payloads are bytes as they are."""
     if side.startswith(PARQUET):
+        # An archive of ``jobs.archive``: its ``dt`` and ``hour`` are not compared.
         return spark.read.parquet(side.removeprefix(PARQUET))
     given = {"topic": side, "valueMode": "raw", "startingOffsets": "earliest"}
+    # The source refuses a start by offset and by time; what a user gave counts.
     if any(name.lower() == "startingtime" for name, _ in options):
         del given["startingOffsets"]
     return _session.read_batch(spark, given | _session.cluster_options(arguments) | dict(options))
@@ -189,6 +191,8 @@ def _numbered(rows: DataFrame, same_by: Sequence[str] | None) -> DataFrame:
     # PySpark takes the kind of function from its annotations, which its own types do not know.
     place = arrow_udf(places, "binary")(f.col("__messageId"))  # type: ignore[call-overload]
     told = rows.select(
+        # A hash instead of the columns: what is shuffled and cached does not grow with payloads.
+        # JSON with nulls, so that an absent column and an empty one differ.
         f.sha2(f.to_json(identity, {"ignoreNullFields": "false"}), 256).alias("identity"),
         f.col("__key").alias("key"),
         f.col("__topic").alias("topic"),
@@ -199,6 +203,7 @@ def _numbered(rows: DataFrame, same_by: Sequence[str] | None) -> DataFrame:
 
 
 def _judged(pairs: DataFrame, rows: int, repeated: int, examples: int) -> Findings:
+    # In a full outer join one side's columns are null where the other has no partner.
     is_missing, is_surplus = f.col("topic").isNull(), f.col("expected_topic").isNull()
     # Where the message of the same key is that should be before this one.
     key = Window.partitionBy("expected_key", "expected_topic").orderBy("expected_place")
@@ -206,6 +211,7 @@ def _judged(pairs: DataFrame, rows: int, repeated: int, examples: int) -> Findin
     both = pairs.where(~is_missing & ~is_surplus & f.col("key").isNotNull())
     # Messages in different topics (as after a partition was added) have no order.
     is_behind = (before["topic"] == f.col("topic")) & (before["place"] > f.col("place"))
+    # A null in ``is_behind`` (the first of a key) is not true, and filtered out.
     disordered = both.withColumn("is_behind", is_behind).where("is_behind")
     counts = pairs.agg(
         f.count_if(~is_surplus), f.count_if(is_missing), f.count_if(is_surplus)
@@ -216,6 +222,7 @@ def _judged(pairs: DataFrame, rows: int, repeated: int, examples: int) -> Findin
     lost = pairs.where(is_missing).select(
         *(f.col(f"expected_{name}").alias(name) for name in PLACED)
     )
+    # Each kind gets what the kinds before it have left of the number of examples.
     found_wrong: list[Mapping[str, object]] = []
     for problem, concerned, count in (
         ("missing", lost, missing),
@@ -239,6 +246,7 @@ def _examples(rows: DataFrame, problem: str, count: int) -> list[Mapping[str, ob
     """A few messages, with their positions as ``ledger:entry:index``."""
     if count <= 0:
         return []
+    # In the log's order, so that the same run prints the same ones.
     chosen = rows.orderBy("topic", "place").limit(count).collect()
     found: list[Mapping[str, object]] = []
     for row in chosen:
@@ -246,6 +254,7 @@ def _examples(rows: DataFrame, problem: str, count: int) -> list[Mapping[str, ob
         ledger, entry, index = (
             int.from_bytes(place[start:end], "big") for start, end in ((0, 8), (8, 16), (16, 20))
         )
+        # Keys may be any bytes: what is no UTF-8 is shown as a replacement character.
         key = None if row["key"] is None else bytes(row["key"]).decode(errors="replace")
         found.append(
             {
@@ -269,6 +278,7 @@ def check_sequence(rows: DataFrame, sequence: str, *, by: str = "__key") -> Sequ
     )
     # Order is checked within a topic only, gaps and repeats over all topics that have numbers of
     # the same group.
+    # ``lag`` gives null before the first number of a group: a comparison with it is not true.
     before = f.lag("number").over(Window.partitionBy("by", "topic").orderBy("place"))
     groups = (
         told.withColumn("is_lower", f.col("number") < before)

@@ -21,6 +21,7 @@ DESCRIPTION = (
     "watermark has passed them: the last ones of a stream that pauses wait for later messages. "
     "--batch counts what is stored, and writes all windows."
 )
+# Approximate ones: Spark keeps a sketch a window instead of all delays.
 PERCENTILES = {"delay_p50_ms": 0.5, "delay_p95_ms": 0.95, "delay_p99_ms": 0.99}
 
 
@@ -33,6 +34,7 @@ def main(arguments: Sequence[str]) -> int:
         if parsed.batch:
             rows = _session.read_batch(spark, options)
             counted = in_windows(rows, parsed.window, parsed.slide, parsed.by)
+            # A batch computes all windows anew, and therefore replaces those of its last run.
             written = counted.write.format("parquet").mode("overwrite")
             if parsed.to_topic:
                 written = as_messages(counted).write.format("pulsar").mode("append")
@@ -46,6 +48,7 @@ def main(arguments: Sequence[str]) -> int:
             if parsed.to_topic:
                 writer = as_messages(counted).writeStream.format("pulsar")
                 writer = writer.options(**_session.sink_options(parsed, parsed.to_topic))
+            # "append": a window is written once, when no message of it can come any more.
             rows_read = _session.run_stream(writer.outputMode("append"), parsed)
             _session.say(f"{rows_read:,} messages were counted")
     _session.say(f"windows are in {parsed.to_topic or parsed.output}")
@@ -80,6 +83,7 @@ def in_windows(
     # A message without an event time has a null delay, which the aggregates leave out.
     published, event = f.col("__publishTime"), f.col("__eventTime")
     delay_ms = f.unix_millis(published) - f.unix_millis(event)
+    # Keys as text: they name rows here, and become keys of messages.
     group = f.col("__topic") if by == "topic" else f.col("__key").cast("string")
     measured = rows.select(
         f.coalesce(event, published).alias("time"),
@@ -100,6 +104,7 @@ def in_windows(
         ),
         f.max("delay_ms").alias("delay_max_ms"),
     ]
+    # With a slide shorter than the window, a message counts in each window that covers it.
     windowed = measured.groupBy(f.window("time", window, slide), by).agg(*columns)
     begin, end = f.col("window.start"), f.col("window.end")
     return windowed.select(begin.alias("start"), end.alias("end"), *windowed.columns[1:])
@@ -107,6 +112,7 @@ def in_windows(
 
 def as_messages(counted: DataFrame) -> DataFrame:
     """Windows as messages: JSON, keyed by topic or key, with the window's end as event time."""
+    # Behind ``start`` and ``end``: the column of topics or keys.
     group = counted.columns[2]
     return counted.select(
         f.to_json(f.struct("*")).alias("value"),

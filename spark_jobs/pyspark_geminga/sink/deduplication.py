@@ -7,6 +7,7 @@ of a name both where it keeps none and where the name is new. Only the topic's s
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from pyspark_geminga.rest import AdminClient
@@ -21,12 +22,13 @@ RECOVERY_POLL_S = 0.2
 TOPICS_MAX = 10_000  # whose answers are remembered
 
 
+@dataclass(eq=False, slots=True)
 class DeduplicationCheck:
     """Asks the REST side of the cluster, and remembers the answer for a while."""
 
-    def __init__(self, admin: AdminClient) -> None:
-        self._admin = admin
-        self._checked_s: dict[str, float] = {}  # by topic: when it was last found to deduplicate
+    _admin: AdminClient
+    # By topic: when it was last found to deduplicate, by the clock of the event loop.
+    _checked_s: dict[str, float] = field(default_factory=dict[str, float])
 
     async def __call__(self, topic: str) -> None:
         """Return if ``topic``, which has a producer, stores no message twice.

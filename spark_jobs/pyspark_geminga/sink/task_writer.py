@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from random import Random
 
 from geminga import (
@@ -69,6 +69,7 @@ class Written:
     destinations: int  # topics and partitions
 
 
+@dataclass(eq=False, slots=True)
 class TaskWriter:
     """Takes rows by ``add``; ``finish`` returns when all of them are stored. Always ``close`` it.
 
@@ -76,29 +77,20 @@ class TaskWriter:
     not deduplicate. All methods raise the errors that keep rows from being stored.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        options: SinkOptions,
-        schema: SchemaInfo | None,
-        identity: Identity,
-        *,
-        partitions: int,
-        check: Callable[[str], Awaitable[None]],
-    ) -> None:
-        self._client = client
-        self._options = options
-        self._schema = schema
-        self._identity = identity
-        self._check = check
-        self._partitions = partitions
-        # Routes by the names in rows (None: the topic of the options), destinations by whole names:
-        # rows may name one topic in several ways.
-        self._routes: dict[str | None, TopicRoute] = {}
-        self._destinations: dict[str, Destination] = {}
-        # Rows that are sorted and sent at the end.
-        self._unsorted: list[Rows] = []
-        self._unsorted_bytes = 0
+    _client: Client
+    _options: SinkOptions
+    _schema: SchemaInfo | None
+    _identity: Identity
+    _: KW_ONLY
+    partitions: int
+    check: Callable[[str], Awaitable[None]]
+    # Routes by the names in rows (None: the topic of the options), destinations by whole names:
+    # rows may name one topic in several ways.
+    _routes: dict[str | None, TopicRoute] = field(default_factory=dict[str | None, TopicRoute])
+    _destinations: dict[str, Destination] = field(default_factory=lambda: dict[str, Destination]())
+    # Rows that are sorted and sent at the end.
+    _unsorted: list[Rows] = field(default_factory=list[Rows])
+    _unsorted_bytes: int = 0
 
     async def add(self, rows: Rows) -> None:
         """Send these rows, or keep them until ``finish`` sorts all."""
@@ -172,7 +164,7 @@ class TaskWriter:
             raise InvalidRow(TOPIC, f"names no topic: {error}") from error
         # The partitions of the options' topic were counted when the query was planned, and those of
         # topics in rows are counted now. A name of a partition is a topic without partitions.
-        partitions = self._partitions
+        partitions = self.partitions
         if topic is not None:
             partitions = 0
             if name.partition_index < 0:
@@ -193,7 +185,7 @@ class TaskWriter:
         self._destinations[name] = destination
         if identity.producer is not None:
             destination.check_epoch()
-            await self._check(name)
+            await self.check(name)
 
 
 async def open_patiently(

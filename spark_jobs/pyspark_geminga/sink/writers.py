@@ -184,15 +184,20 @@ async def _trust(topic: str) -> None:
     """The check for at-least-once, which needs no deduplication."""
 
 
-class BatchWriter(DataSourceArrowWriter):
-    """Writes the rows of a DataFrame."""
+class _PlannedWriter:
+    """What both kinds of writers do in a task; the plan is all that Spark has to pickle."""
 
     def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
-        """Store the rows of one task."""
+        """Store the rows of one task, or of one task of a micro-batch."""
         return self._plan.write(iterator)
+
+
+# Before Spark's class, whose ``write`` it replaces.
+class BatchWriter(_PlannedWriter, DataSourceArrowWriter):
+    """Writes the rows of a DataFrame."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """All tasks are done."""
@@ -203,15 +208,8 @@ class BatchWriter(DataSourceArrowWriter):
         _log_commit("batch given up", self._plan, messages)
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(_PlannedWriter, DataSourceStreamArrowWriter):
     """Writes the rows of each micro-batch."""
-
-    def __init__(self, plan: WritePlan) -> None:
-        self._plan = plan
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
-        """Store the rows of one task of a micro-batch."""
-        return self._plan.write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's
         """All tasks of the micro-batch are done."""

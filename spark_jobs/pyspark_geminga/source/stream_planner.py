@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol
 
 from geminga import LogPosition
@@ -90,41 +90,38 @@ class StreamCluster(Protocol):
         ...
 
 
+@dataclass(eq=False, slots=True)
 class StreamPlanner:
     """Decides about the batches of one query; ``monotonic_s`` and ``pause`` are its clock."""
 
-    def __init__(
-        self,
-        cluster: StreamCluster,
-        options: SourceOptions,
-        *,
-        monotonic_s: Callable[[], float],
-        pause: Callable[[float], None],
-    ) -> None:
-        self._cluster = cluster
-        self._options = options
-        self._monotonic_s = monotonic_s
-        self._pause = pause
-        self._snapshot: Snapshot | None = None  # the newest one
-        self._ask_at_s = 0.0  # no snapshot is taken earlier, by ``monotonic_s``
-        # Spark asks for the initial offset twice, and again after a restart.
-        self._initial: SourceOffset | None = None
-        self._has_begun = False  # the initial offset was acknowledged
-        # With Trigger.AvailableNow: where each topic ended when the query began.
-        self._targets: Mapping[str, LogPosition] | None = None
-        # The end of the batch that was planned last, which ``report`` measures the lag from.
-        self._planned: SourceOffset | None = None
-        # With a limit of rows: while a batch runs, the entries behind it are counted for the next
-        # one. A topic's count is of use only if the next batch begins at its position.
-        self._counting: dict[str, RowBacklog] = {}
-        # By topic: the position in an offset, and the later name of the same position (see
-        # ``_settled``).
-        self._settled_positions: dict[str, tuple[LogPosition, LogPosition]] = {}
-        # Of topics whose ledgers are not known, the entry that came when a batch was planned. A
-        # task that does not get that entry knows that it was deleted in between.
-        self._first_entries: dict[str, LogPosition] = {}
-        self._followed: set[str] = set()  # topics on which the query's subscription has a consumer
-        self._warned: set[str] = set()  # topics whose loss was logged: once each
+    _cluster: StreamCluster
+    _options: SourceOptions
+    _: KW_ONLY
+    monotonic_s: Callable[[], float]
+    pause: Callable[[float], None]
+    _snapshot: Snapshot | None = None  # the newest one
+    _ask_at_s: float = 0.0  # no snapshot is taken earlier, by ``monotonic_s``
+    # Spark asks for the initial offset twice, and again after a restart.
+    _initial: SourceOffset | None = None
+    _has_begun: bool = False  # the initial offset was acknowledged
+    # With Trigger.AvailableNow: where each topic ended when the query began.
+    _targets: Mapping[str, LogPosition] | None = None
+    # The end of the batch that was planned last, which ``report`` measures the lag from.
+    _planned: SourceOffset | None = None
+    # With a limit of rows: while a batch runs, the entries behind it are counted for the next
+    # one. A topic's count is of use only if the next batch begins at its position.
+    _counting: dict[str, RowBacklog] = field(default_factory=dict[str, RowBacklog])
+    # By topic: the position in an offset, and the later name of the same position (see
+    # ``_settled``).
+    _settled_positions: dict[str, tuple[LogPosition, LogPosition]] = field(
+        default_factory=dict[str, tuple[LogPosition, LogPosition]]
+    )
+    # Of topics whose ledgers are not known, the entry that came when a batch was planned. A
+    # task that does not get that entry knows that it was deleted in between.
+    _first_entries: dict[str, LogPosition] = field(default_factory=dict[str, LogPosition])
+    # Topics on which the query's subscription has a consumer.
+    _followed: set[str] = field(default_factory=set[str])
+    _warned: set[str] = field(default_factory=set[str])  # topics whose loss was logged: once each
 
     def initial_offset(self) -> SourceOffset:
         """Where a query without a checkpoint begins: the same position at every call."""
@@ -271,13 +268,13 @@ class StreamPlanner:
         """A snapshot with messages behind ``start``, or one that was taken within this call: what
         was published before the call is never missed."""
         options = self._options
-        now_s = self._monotonic_s()
+        now_s = self.monotonic_s()
         known = self._snapshot
         is_recent = known is not None and now_s - known.asked_s < options.poll_interval_s
         if known is not None and is_recent and self._has_news(start, known):
             return known
         if self._ask_at_s > now_s:
-            self._pause(self._ask_at_s - now_s)
+            self.pause(self._ask_at_s - now_s)
         snapshot = self._ask()
         # A ledger that was read to its end may be missing in the next snapshot. The start of the
         # ledger behind it is noted now, as long as one of the two snapshots lists both.

@@ -77,14 +77,21 @@ PLACES: tuple[tuple[Overflow, type, str, Judge], ...] = (
         "review",
         lambda pressure, *_: pressure.is_held and not pressure._is_closed,
     ),
-    (Overflow.READS, DeferredAnswers, "_add", lambda queue, *_: queue.is_full),
-    (Overflow.LEDGERS, LedgerTable, "_keep", lambda table, *_: len(table) >= table._ledgers_max),
-    (Overflow.READ_AHEAD, ReadCache, "_drop_oldest", lambda *_: True),
+    (Overflow.READS, DeferredAnswers, "push", lambda queue, *_: queue.is_full),
+    (Overflow.LEDGERS, LedgerTable, "_keep", lambda table, *_: len(table) >= table.ledgers_max),
+    (
+        Overflow.READ_AHEAD,
+        ReadCache,
+        "put",
+        lambda cache, _, block: (
+            cache._blocks and cache.used_bytes + sum(map(len, block.values())) > cache.bytes_max
+        ),
+    ),
     (
         Overflow.OPEN_LOGS,
         OpenFiles,
         "keep",
-        lambda files, *_: len(files._files) >= files._files_max,
+        lambda files, *_: len(files._files) >= files.files_max,
     ),
     (Overflow.SECOND_JOURNAL, SpreadJournals, "_part", lambda _, number, __: number > 0),
     (
@@ -97,7 +104,7 @@ PLACES: tuple[tuple[Overflow, type, str, Judge], ...] = (
         Overflow.CONFIRMED,
         LastConfirmed,
         "_remember",
-        lambda known, *_: len(known._answered) >= known._remembered_max,
+        lambda known, *_: len(known._answered) >= known.remembered_max,
     ),
     (Overflow.TRANSPORT, Outbox, "pause", lambda *_: True),
     (Overflow.SURPLUS, ReadAheadCache, "keep", lambda surplus, *_: not surplus._entries),

@@ -167,7 +167,7 @@ async def take_over(ledgers: Ledgers, history: History, ledger_id: int) -> None:
                 payloads = await reader.read(first, reader.last_confirmed, bytes_max=READ_BYTES)
                 history.read(ledger_id, first, payloads)
                 first += len(payloads)
-            history.check_metadata(ledger_id, reader.metadata)
+            history.check_metadata(ledger_id, reader.view.metadata)
         except NoSuchEntry as error:
             raise InvariantViolated(f"an entry of a closed ledger is gone: {error}") from error
         except NoSuchLedger:

@@ -219,7 +219,7 @@ async def until_whole(host: Host, storage: RecoveringStorage, history: History) 
     async with host.coordination() as session:
         registry = BookieRegistry(session, random=random, config=config)
         links = BookieLinks(
-            registry, network=host.network, clock=clock, random=random, config=config
+            registry.resolve, network=host.network, clock=clock, random=random, config=config
         )
         async with registry, links:
             look = Look(

@@ -341,9 +341,9 @@ async def _ask_of_an_open_one(
             for bookie in storage.bookies:  # those that are spoilt are heard first
                 if bookie not in harmed and bookie.is_running:
                     bookie.pause(PAUSED_S)
-            told = await reader.read_last_confirmed()
+            told = await reader.view.ask_bookies()
             history.see(reader, ledger_id, told)
-            if told > (confirmed := history.confirmed[ledger_id]) and not reader.is_closed:
+            if told > (confirmed := history.confirmed[ledger_id]) and not reader.view.is_closed:
                 raise InvariantViolated(f"{told} is said to be confirmed, known is {confirmed}")
 
     with suppress(LedgerError, CoordinationError):

@@ -180,12 +180,12 @@ async def _follow_one(host: Host, ledgers: Ledgers, book: Book, ledger_id: int) 
             payloads = await reader.read(book.read[place], 1 << 40, bytes_max=READ_BYTES)
             book.history.read(ledger_id, book.read[place], payloads)
             book.read[place] += len(payloads)
-        elif reader.is_closed:
+        elif reader.view.is_closed:
             book.history.end(ledger_id, reader.last_confirmed)
             book.finished.add(place)
             return
         elif host.random.random() < ASKED:
-            await reader.read_last_confirmed()
+            await reader.view.ask_bookies()
         else:
             timeout_s = WAIT_S_MAX * host.random.random()
             await reader.wait_for_confirmed(reader.last_confirmed, timeout_s=timeout_s)
@@ -204,7 +204,7 @@ async def hurry(host: Host, storage: Storage, book: Book, config: LedgerConfig) 
 async def _ask_and_leave(host: Host, storage: Storage, book: Book, config: LedgerConfig) -> None:
     async with storage.ledgers(host, config) as ledgers:
         reader = await ledgers.open(book.history.ledgers[-1], recover=False)
-        asking = asyncio.create_task(reader.read_last_confirmed(), name="ask in a hurry")
+        asking = asyncio.create_task(reader.view.ask_bookies(), name="ask in a hurry")
         await asyncio.sleep(IN_A_HURRY_S_MAX * host.random.random())
     try:
         async with asyncio.timeout(LAST_ENTRY_S):
@@ -214,9 +214,9 @@ async def _ask_and_leave(host: Host, storage: Storage, book: Book, config: Ledge
     except BookieUnavailable:
         pass
     book.see(reader, object())
-    if not reader.is_closed:
+    if not reader.view.is_closed:
         with suppress(BookieUnavailable):
-            told = await reader.read_last_confirmed()
+            told = await reader.view.ask_bookies()
             raise InvariantViolated(f"over closed connections a reader was told of {told}")
 
 
@@ -348,7 +348,7 @@ def count_the_last_alone_down(patch: pytest.MonkeyPatch) -> None:
     honest = LongPolls.cancel
 
     def cancel(polls: LongPolls, poll: Waiting) -> None:
-        count = len(polls)
+        count = polls.count
         honest(polls, poll)
         if poll.ledger_id in polls.waiting:
             polls._count = count

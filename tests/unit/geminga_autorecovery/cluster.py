@@ -87,7 +87,7 @@ class Cluster(World):
         """Ways to the bookies, both to be opened."""
         registry = BookieRegistry(self.coordination, random=Random(1), config=LEDGER_OPTIONS)
         return registry, BookieLinks(
-            registry,
+            registry.resolve,
             network=self.network,
             clock=self.clock,
             random=Random(1),

@@ -358,7 +358,7 @@ async def test_connections_are_limited_and_those_that_are_open_go_on() -> None:
         assert await codes(clients[0], make_add(1, 0)) == [0]
         clients[1].session.connection_lost(None)
         assert await codes(network.connect_client(), make_add(1, 1)) == [0]
-        assert len(bookie.back_pressure) == 2
+        assert len(bookie.back_pressure.connections) == 2
         metrics = {each.name: each for each in BookieMetrics(bookie).collect()}
         (refused,) = metrics["geminga_bookie_refused_connections"].samples
         assert refused.value == 1

@@ -42,7 +42,7 @@ async def v3_bench(count: int, config: LedgerConfig | None = None) -> AsyncGener
     world = World(count)
     registry = BookieRegistry(world.coordination, random=Random(1), config=config)
     links = BookieLinks(
-        registry, network=world.network, clock=world.clock, random=Random(1), config=config
+        registry.resolve, network=world.network, clock=world.clock, random=Random(1), config=config
     )
     async with registry, links:
         yield V3Bench(world, links, config)

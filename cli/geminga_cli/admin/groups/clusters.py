@@ -21,6 +21,7 @@ from geminga_cli.admin.values import compact
 CLUSTER = place("cluster", "the cluster's name")
 
 # The options that describe a cluster: option, member of the JSON, help.
+# Members of ``ClusterData`` of Pulsar.
 TEXTS = (
     ("--url", "serviceUrl", "the REST of its brokers: http://HOST:PORT"),
     ("--url-secure", "serviceUrlTls", "the same with TLS: https://HOST:PORT"),
@@ -66,6 +67,7 @@ def list_clusters(service: AdminService, given: Given) -> list[str]:
         return clusters
     # A broker knows only the brokers of its own cluster.
     for cluster in clusters:
+        # An empty list for every cluster but its own.
         if cluster != "global" and service.ask("GET", f"brokers/{cluster}"):
             return [f"{each} (*)" if each == cluster else each for each in clusters]
     return clusters
@@ -75,6 +77,7 @@ def delete_cluster(service: AdminService, given: Given) -> None:
     """Delete the cluster; with ``--all``, first all tenants that are in no other cluster."""
     if given.all:
         for tenant in service.ask("GET", "tenants"):
+            # A tenant of several clusters lives on in the others.
             if service.ask("GET", f"tenants/{tenant}")["allowedClusters"] == [given.cluster]:
                 service.ask("DELETE", f"tenants/{tenant}", {"force": True})
     service.ask("DELETE", path("clusters/{cluster}", given))

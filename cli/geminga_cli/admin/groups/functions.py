@@ -42,11 +42,13 @@ ANY_FILE = "file, or a URL from which the worker fetches it"
 # pulsar-admin's options, in both spellings where it has two, and the members of the config they
 # set.
 OPTIONS = (
+    # What is run: a class or a module, and the package that it is in.
     sets("className", "--classname", "--className", help="the function's class or module"),
     sets("functionType", "-t", "--function-type", help="the name of a built-in function"),
     sets("py", "--py", metavar="FILE", help=f"a Python package: a .py, .zip or .whl {ANY_FILE}"),
     sets("jar", "--jar", metavar="FILE", help="a Java archive; workers here cannot run it"),
     sets("go", "--go", metavar="FILE", help="a Go program; workers here cannot run it"),
+    # Where messages come from, and where results, logs and failures go.
     sets("inputs", "-i", "--inputs", read=inputs, metavar="TOPICS", help="input topics: a,b"),
     sets(
         "topicsPattern",
@@ -63,6 +65,7 @@ OPTIONS = (
         metavar="TOPIC",
         help="the topic of messages whose retries all failed",
     ),
+    # How often, in which order and until when a message is processed.
     sets(
         "maxMessageRetries",
         "--max-message-retries",
@@ -126,6 +129,7 @@ OPTIONS = (
         metavar="BOOL",
         help="copy the properties of messages to their results",
     ),
+    # What the function is given, and how values are encoded on its topics.
     sets(
         "userConfig",
         "--user-config",
@@ -180,6 +184,7 @@ OPTIONS = (
         metavar="JSON",
         help="how results are published",
     ),
+    # Windows: by a number of messages or by time, sliding where an interval is given.
     sets(
         "windowConfig.windowLengthCount",
         "--window-length-count",
@@ -221,6 +226,7 @@ def package_of(config: Config) -> str | None:
     given = [config[member] for member in ("py", "jar", "go") if config.get(member)]
     if len(given) > 1:
         raise InvalidUse("a function is made of one package: --py, --jar or --go")
+    # Its package is on the workers already.
     if not given and config.get("functionType"):
         return f"builtin://{config['functionType']}"
     return str(given[0]) if given else None
@@ -228,6 +234,7 @@ def package_of(config: Config) -> str | None:
 
 def with_definition(config: Config) -> Config:
     """Add what a function's module says of itself, such as its inputs. Raises ``InvalidUse``."""
+    # Only a single module can be read without running it; archives have no definition of ours.
     module = Path(config.get("py") or "")
     if module.suffix != ".py" or not module.is_file():
         return config
@@ -289,6 +296,7 @@ def get_state(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSO
         try:
             lines = list(show_value(service.ask("GET", path)))
         except AdminRefused as refused:
+            # Anything else ends the watch: a function that was deleted, a token that has expired.
             if refused.status != HTTPStatus.NOT_FOUND:
                 raise
             lines = [str(refused)]  # the key may be set later
@@ -336,6 +344,7 @@ OPERATIONS = (
         "run a function on this machine, show its messages, and restart it when it is saved",
         (
             place("file", "the module of the function, FILE.py", read=Path),
+            # All others: a function that is being written is configured like any other.
             *(each for each in config_arguments(KIND) if each.names[0] not in PACKAGES),
             *LOCAL,
         ),

@@ -18,6 +18,8 @@ TOPIC = place("topic", "the topic's name", topic)
 # Brokers send the metadata of a message in headers with this prefix.
 SHOWN = "x-pulsar-"
 # The names in headers, and those in our answers.
+# ``PersistentTopicsBase.generateResponseWithEntry`` of Pulsar writes the headers; fields that are
+# empty have none.
 FIELDS = {
     "message-id": "messageId",
     "publish-time": "publishTime",
@@ -40,6 +42,7 @@ def read_messages(answer: Answer) -> list[dict[str, Any]]:
     }
     head: dict[str, Any] = {FIELDS[name]: headers[name] for name in FIELDS if name in headers}
     properties = json.loads(headers.get("property", "{}"))
+    # A batch has the header whatever its size.
     if "num-batch-message" not in headers:
         return [{**head, "properties": properties, **_content(answer.body)}]
     # The broker sends the content of a batch uncompressed.
@@ -54,6 +57,7 @@ def read_messages(answer: Answer) -> list[dict[str, Any]]:
         messages.append(
             {
                 **head,
+                # pulsar-admin shows the index in the batch as a third part.
                 "messageId": f"{head.get('messageId', '')}:{index}",
                 **({"key": single.partition_key} if single.partition_key else {}),
                 "properties": {each.key: each.value for each in single.properties},
@@ -81,6 +85,7 @@ def show_messages(messages: list[dict[str, Any]]) -> Iterator[str]:
         yield plain_text("  ".join(head))
         for name, value in message["properties"].items():
             yield plain_text(f"  {name} = {value}")
+        # Others as a hex dump, which no terminal obeys.
         if "data" in message and message["data"].isprintable():
             yield message["data"]
         else:
@@ -94,6 +99,7 @@ def peek_messages(service: AdminService, given: Given) -> list[dict[str, Any]]:
     """The first messages that the subscription has not acknowledged, up to ``--count``."""
     found: list[dict[str, Any]] = []
     template = "{topic}/subscription/{subscription}/position/"
+    # REST counts unacknowledged entries from 1.
     position = 1
     while len(found) < given.count:
         try:

@@ -22,6 +22,7 @@ def clusters_given(given: Given) -> list[str]:
 
 def create_namespace(service: AdminService, given: Given) -> None:
     """Create a namespace in the clusters that are named, or in all that its tenant may be in."""
+    # ``BundlesData``: without boundaries the broker cuts the hash range evenly.
     bundles = {"numBundles": given.bundles} if given.bundles else None
     body = compact({"replication_clusters": given.clusters, "bundles": bundles})
     service.ask("PUT", path("namespaces/{namespace}", given), content=body)
@@ -44,6 +45,7 @@ def list_topics(service: AdminService, given: Given) -> list[str]:
 
 def unload_namespace(service: AdminService, given: Given) -> None:
     """Unload all topics of a namespace, or of one bundle."""
+    # One broker for the whole namespace would undo what bundles are for.
     if given.destinationBroker is not None and given.bundle is None:
         raise InvalidUse("--destinationBroker goes with --bundle")
     # Without a bundle, all of them are unloaded, and brokers choose where they go.
@@ -162,6 +164,7 @@ OPERATIONS = (
         "set-clusters",
         "replicate its topics between these clusters, at once",
         (NAMESPACE, CLUSTERS),
+        # Replaces the list: a cluster that is left out gets no more messages.
         sends("POST", "namespaces/{namespace}/replication", clusters_given),
     ),
     Operation(

@@ -45,6 +45,7 @@ def get_schema(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JS
     if given.all_version:
         if given.version is not None:
             raise InvalidUse("--version and --all-version do not go together")
+        # ``GetAllVersionsSchemaResponse``.
         answer = service.ask("GET", path("schemas/{topic}/schemas", given))
         return [_with_json(each) for each in answer["getSchemaResponses"]]
     where = "schemas/{topic}/schema" + ("" if given.version is None else "/{version}")
@@ -54,6 +55,7 @@ def get_schema(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JS
 def _with_json(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema, with its definition decoded if that is JSON."""
     try:
+        # Primitive schemas have no definition, or one that is no JSON.
         return {**schema, "data": json.loads(schema["data"])}
     except (KeyError, TypeError, ValueError):
         return schema
@@ -70,6 +72,7 @@ def schema_of_file(given: Given) -> dict[str, Any]:
     # REST takes a definition as text inside the JSON, which is tedious to write by hand.
     if not isinstance(content.get("schema", ""), str):
         content["schema"] = json.dumps(content["schema"])
+    # ``PostSchemaPayload``: all three members, however little the file has.
     return {"schema": "", "properties": {}} | {
         name: content[name] for name in content if name in KNOWN
     }

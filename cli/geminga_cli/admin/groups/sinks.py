@@ -19,11 +19,13 @@ from geminga_cli.admin.operation import Operation, gets, option, sends
 # pulsar-admin's options, in both spellings where it has two, and the members of the config they
 # set.
 OPTIONS = (
+    # What is run.
     sets("archive", "-a", "--archive", metavar="FILE", help="its package: a file or a URL"),
     sets(
         "sinkType", "-t", "--sink-type", metavar="NAME", help="the type of a built-in sink instead"
     ),
     sets("className", "--classname", "--className", help="the sink's class"),
+    # Where messages come from, and how they are read.
     sets("inputs", "-i", "--inputs", read=inputs, metavar="TOPICS", help="input topics: a,b"),
     sets(
         "topicsPattern",
@@ -73,6 +75,7 @@ OPTIONS = (
         metavar="JSON",
         help="input topics, and how each is consumed",
     ),
+    # What becomes of a message that the sink does not take.
     sets(
         "maxMessageRetries",
         "--max-redeliver-count",
@@ -129,6 +132,7 @@ OPTIONS = (
         metavar="JSON",
         help="the configuration of the sink",
     ),
+    # A function in front of the sink (PIP-193).
     sets(
         "transformFunction",
         "--transform-function",

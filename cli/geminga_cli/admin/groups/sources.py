@@ -19,6 +19,7 @@ BUILTIN = "builtin://"
 # pulsar-admin's options, in both spellings where it has two, and the members of the config they
 # set.
 OPTIONS = (
+    # What is run.
     sets("archive", "-a", "--archive", metavar="FILE", help="its package: a file or a URL"),
     sets(
         "sourceType",
@@ -28,6 +29,7 @@ OPTIONS = (
         help="the type of a built-in source instead",
     ),
     sets("className", "--classname", "--className", help="the source's class"),
+    # Where its messages go, and how they are made.
     sets(
         "topicName",
         "-o",
@@ -80,6 +82,7 @@ OPTIONS = (
 
 def package_of(config: Config, kind_member: str) -> str | None:
     """The package of a source or sink; the type of a built-in one becomes its archive."""
+    # No member of the config that workers know: only the archive reaches them.
     kind = config.pop(kind_member, None)
     if kind is not None:
         config["archive"] = f"{BUILTIN}{kind}"

@@ -15,9 +15,11 @@ TOPIC = place("topic", "the topic's name", topic)
 SUBSCRIPTION = option(
     "-s", "--subscription", required=True, metavar="NAME", help="the subscription's name"
 )
+# Texts that belong to the cursor (``cursor_properties``), not to its position.
 PROPERTY = option(
     "--property", "-p", read=pair, repeated=True, metavar="KEY=VALUE", help="may be given again"
 )
+# ``isExcluded`` of ``ResetCursorData``: the message was processed, and the next one is wanted.
 EXCLUDED = switch(
     "-e", "--exclude-reset-position", help="begin after that message instead of with it"
 )
@@ -32,12 +34,14 @@ def create_subscription(service: AdminService, given: Given) -> None:
     body: dict[str, Any] = dict(given.messageId)
     if given.property:
         body["properties"] = dict(given.property)
+    # ``replicated`` (PIP-33) is decided at the creation.
     query = {"replicated": True} if given.replicated else {}
     service.ask("PUT", path(ONE, given), query, body)
 
 
 def update_properties(service: AdminService, given: Given) -> None:
     """Replace the properties of a subscription; with ``--clear`` by none."""
+    # Replacing by nothing has its own word: a forgotten --property must not delete all.
     if bool(given.property) == given.clear:
         raise InvalidUse("one of --property and --clear is needed")
     service.ask("PUT", path(f"{ONE}/properties", given), content=dict(given.property or ()))
@@ -50,6 +54,7 @@ def expire_messages(service: AdminService, given: Given) -> None:
     if given.position is None:
         service.ask("POST", path(f"{ONE}/expireMessages/{{expireTime}}", given))
     else:
+        # ``ResetCursorData``.
         body = {**given.position, "isExcluded": given.exclude_reset_position}
         service.ask("POST", path(f"{ONE}/expireMessages", given), content=body)
 
@@ -69,6 +74,7 @@ def reset_cursor(service: AdminService, given: Given) -> None:
 
 def analyze_backlog(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSON
     """Count the entries and messages of the backlog."""
+    # The broker reads the whole backlog for it: with a large one this takes long.
     return service.ask("POST", path(f"{ONE}/analyzeBacklog", given), content=given.position)
 
 
@@ -102,6 +108,7 @@ SUBSCRIPTION_OPERATIONS = (
         "unsubscribe",
         "delete a subscription",
         (TOPIC, SUBSCRIPTION, switch("-f", "--force", help="disconnect its consumers")),
+        # ``force`` also disconnects consumers; without it a subscription in use is refused (412).
         sends("DELETE", ONE, query={"force": "force"}),
     ),
     Operation(
@@ -118,6 +125,7 @@ SUBSCRIPTION_OPERATIONS = (
         "clear-backlog",
         "let a subscription skip all messages",
         (TOPIC, SUBSCRIPTION),
+        # Up to the end of the topic at this moment.
         sends("POST", f"{ONE}/skip_all"),
     ),
     Operation(

@@ -27,6 +27,7 @@ CLUSTERS = option(
 
 def create_tenant(service: AdminService, given: Given) -> None:
     """Create a tenant, in all clusters unless some are given."""
+    # REST refuses a tenant without clusters.
     clusters = given.allowed_clusters or service.ask("GET", "clusters")
     body = {"adminRoles": given.admin_roles or [], "allowedClusters": clusters}
     service.ask("PUT", f"tenants/{given.tenant}", content=body)
@@ -37,6 +38,7 @@ def update_tenant(service: AdminService, given: Given) -> None:
     current: dict[str, Any] = service.ask("GET", f"tenants/{given.tenant}")
     body = {
         "adminRoles": current["adminRoles"] if given.admin_roles is None else given.admin_roles,
+        # Never empty, unlike the roles: without any, only superusers administer the tenant.
         "allowedClusters": given.allowed_clusters or current["allowedClusters"],
     }
     service.ask("POST", f"tenants/{given.tenant}", content=body)

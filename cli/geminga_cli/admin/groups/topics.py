@@ -97,6 +97,7 @@ def delete_topics(service: AdminService, given: Given) -> None:
         paths = _matching(service, given.topic)
     else:
         paths = [topic(given.topic)]
+    # One after the other: the first that is refused ends the command, and the others stay.
     for each in paths:
         service.ask("DELETE", each, {"force": given.force})
 
@@ -104,11 +105,14 @@ def delete_topics(service: AdminService, given: Given) -> None:
 def _matching(service: AdminService, text: str) -> list[UrlPath]:
     """The topics whose last part of the name matches, in one namespace."""
     whole = text if "://" in text else f"persistent://{text}"
+    # The pattern may have slashes; the first two end tenant and namespace.
     domain, _, rest = whole.partition("://")
     parts = rest.split("/", 2)
     if len(parts) != 3:
         raise InvalidUse(f"{text!r} should be TENANT/NAMESPACE/PATTERN")
     try:
+        # Python's expressions, where pulsar-admin has Java's: what both have in common is what
+        # people write.
         pattern = re.compile(parts[2])
     except re.error as error:
         raise InvalidUse(f"{parts[2]!r} is no regular expression: {error}") from None
@@ -126,6 +130,7 @@ def look_up(service: AdminService, given: Given) -> str:
 
 def look_up_partitions(service: AdminService, given: Given) -> dict[str, Any]:
     """By partition, the URL of its broker; with ``--sort-by-broker`` by broker, its partitions."""
+    # 0 for a topic without partitions, and for one that does not exist.
     count = service.ask("GET", path("{topic}/partitions", given))["partitions"]
     # The argument is a part of a URL, the answer has names of topics.
     domain, rest = given.topic.split("/", 1)
@@ -134,6 +139,7 @@ def look_up_partitions(service: AdminService, given: Given) -> dict[str, Any]:
         raise InvalidUse(f"{name} is not partitioned; topics lookup finds it")
     brokers: dict[str, str] = {}
     for index in range(count):
+        # A lookup loads the partition's bundle, where no broker owns it yet.
         found = service.ask("GET", f"/lookup/v2/topic/{given.topic}-partition-{index}")
         brokers[f"{name}-partition-{index}"] = found["brokerUrl"]
     if not given.sort_by_broker:
@@ -158,6 +164,7 @@ def create_missed_partitions(service: AdminService, given: Given) -> None:
 
 def create_partitioned_topic(service: AdminService, given: Given) -> None:
     """Create a topic with partitions. REST takes their number alone, or an object."""
+    # A bare number is the older form, which every broker knows.
     content = given.partitions
     if given.metadata:
         content = {"partitions": given.partitions, "properties": given.metadata}
@@ -168,9 +175,11 @@ def compaction_status(service: AdminService, given: Given) -> str:
     """The result of the last compaction; with ``--wait-complete``, once it has ended."""
     while True:
         report = service.ask("GET", path("{topic}/compaction", given))
+        # It may take hours: there is no deadline, as in pulsar-admin.
         if not given.wait_complete or report["status"] != "RUNNING":
             break
         time.sleep(POLL_S)
+    # Refused, so that a script sees it by the exit code.
     if report["status"] == "ERROR":
         raise AdminRefused(500, f"The last compaction failed: {report['lastError']}")
     # The words are those of pulsar-admin.
@@ -183,6 +192,7 @@ def compaction_status(service: AdminService, given: Given) -> str:
 
 def update_partitions(service: AdminService, given: Given) -> None:
     """Give a topic more partitions."""
+    # More only: fewer would leave messages where no consumer looks for them.
     query = {"updateLocalTopicOnly": given.update_local_only, "force": given.force}
     service.ask("POST", path("{topic}/partitions", given), query, given.partitions)
 
@@ -190,6 +200,7 @@ def update_partitions(service: AdminService, given: Given) -> None:
 def backlog_size(service: AdminService, given: Given) -> int:
     """The bytes of a topic from a message on."""
     where = path("{topic}/backlogSize", given)
+    # PUT, although it changes nothing: the message id is a body, which GET has not.
     size: int = service.ask("PUT", where, content=given.messageId)
     return size
 
@@ -197,6 +208,7 @@ def backlog_size(service: AdminService, given: Given) -> int:
 def internal_info(service: AdminService, given: Given) -> Any:  # noqa: ANN401 - JSON
     """The records of a topic; brokers send this JSON as text inside JSON."""
     value = service.ask("GET", path("{topic}/internal-info", given))
+    # ``ManagedLedgerInfo`` as ``PersistentTopicsBase`` writes it.
     return json.loads(value) if isinstance(value, str) and value.startswith("{") else value
 
 

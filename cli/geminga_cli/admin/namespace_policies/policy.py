@@ -42,6 +42,7 @@ class Policy:
     def operations(self, subject: Argument, prefix: str) -> Iterator[Operation]:
         """The two or three commands for what ``subject`` names, whose path is ``prefix``."""
         yield Operation(
+            # Where a policy has several values, the answer is a map of all of them.
             f"get-{self.plural or self.word}",
             f"show {self.what}",
             (subject, APPLIED) if self.shows_applied else (subject,),
@@ -77,6 +78,7 @@ def is_on(given: Given) -> bool:
 
 def limit(word: str, at: str, what: str, *names: str) -> Policy:
     """A policy whose value is one number, given by the option of these ``names``."""
+    # argparse names the value after the first long option.
     attribute = next(each for each in names if each.startswith("--"))[2:].replace("-", "_")
     number = option(*names, read=int, required=True, metavar="NUMBER", help=f"{what}; 0: no limit")
     return Policy(word, what, at, (number,), lambda given: getattr(given, attribute))

@@ -25,6 +25,7 @@ def retention(given: Given) -> dict[str, int]:
 
     Negative numbers are no limit.
     """
+    # ``RetentionPolicies`` of Pulsar.
     time_s, size = given.time, given.size
     return {
         "retentionTimeInMinutes": time_s if time_s < 0 else time_s // SECONDS_A_MINUTE,
@@ -35,6 +36,7 @@ def retention(given: Given) -> dict[str, int]:
 def backlog_quota(given: Given) -> dict[str, Any]:
     """A limit of size, of age, or both."""
     # A limit that is not given is -1, which is none.
+    # ``BacklogQuotaImpl`` of Pulsar.
     if given.limit is None and given.limitTime is None:
         raise argparse.ArgumentTypeError("one of --limit and --limitTime is needed")
     return {
@@ -47,6 +49,7 @@ def backlog_quota(given: Given) -> dict[str, Any]:
 def persistence(given: Given) -> dict[str, Any]:
     """The quorums, and how often positions of subscriptions are stored."""
     return {
+        # ``PersistencePolicies`` of Pulsar.
         "bookkeeperEnsemble": given.bookkeeper_ensemble,
         "bookkeeperWriteQuorum": given.bookkeeper_write_quorum,
         "bookkeeperAckQuorum": given.bookkeeper_ack_quorum,
@@ -56,6 +59,7 @@ def persistence(given: Given) -> dict[str, Any]:
 
 def auto_topic_creation(given: Given) -> dict[str, Any]:
     """Whether topics are created by use, and how many partitions these have."""
+    # ``AutoTopicCreationOverrideImpl`` of Pulsar; switched off, it has no other members.
     if not is_on(given):
         return {"allowAutoTopicCreation": False}
     # The number is needed for partitioned topics, and senseless for others.
@@ -73,6 +77,7 @@ def auto_topic_creation(given: Given) -> dict[str, Any]:
 def delayed_delivery(given: Given) -> dict[str, Any]:
     """Whether messages may be delayed, how exactly and for how long."""
     return {
+        # ``DelayedDeliveryPoliciesImpl`` of Pulsar.
         "active": is_on(given),
         "tickTime": given.time,
         "maxDeliveryDelayInMillis": given.maxDelay * 1_000,
@@ -87,6 +92,7 @@ def inactive_topics(given: Given) -> dict[str, Any]:
             "one of --enable-delete-while-inactive and --disable-delete-while-inactive is needed"
         )
     return {
+        # ``InactiveTopicPolicies`` of Pulsar.
         "inactiveTopicDeleteMode": given.delete_mode,
         "maxInactiveDurationSeconds": given.max_inactive_duration,
         "deleteWhileInactive": on,
@@ -166,6 +172,7 @@ STORAGE = (
         query=(("backlogQuotaType", "type"),),
     ),
     Policy(
+        # Without it, messages of a subscription that nobody reads are kept for ever.
         "message-ttl",
         "after how many seconds messages expire",
         "messageTTL",
@@ -252,6 +259,7 @@ TOPIC_LIFE = (
         lambda given: {"allowAutoSubscriptionCreation": given.enable},
     ),
     Policy(
+        # All four are one policy: what is not given cannot stay as it was.
         "inactive-topic-policies",
         "when inactive topics are deleted",
         "inactiveTopicPolicies",

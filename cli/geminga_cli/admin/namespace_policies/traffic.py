@@ -27,6 +27,7 @@ DISPATCH_RATE = (
 def dispatch_rate(given: Given) -> dict[str, Any]:
     """The rate that the options of ``DISPATCH_RATE`` give."""
     return {
+        # ``DispatchRateImpl`` of Pulsar.
         "dispatchThrottlingRateInMsg": given.msg_dispatch_rate,
         "dispatchThrottlingRateInByte": given.byte_dispatch_rate,
         "ratePeriodInSecond": given.dispatch_rate_period,
@@ -44,6 +45,7 @@ PUBLISHING = (
         is_on,
     ),
     Policy(
+        # Longer is cheaper, and a topic that moves reads more of its log again.
         "deduplication-snapshot-interval",
         "how many seconds lie between snapshots of producers' sequence ids",
         "deduplicationSnapshotInterval",
@@ -72,6 +74,7 @@ PUBLISHING = (
             rate("--byte-publish-rate", "-b", what="bytes in a second"),
         ),
         lambda given: {
+            # ``PublishRate`` of Pulsar: always by the second.
             "publishThrottlingRateInMsg": given.msg_publish_rate,
             "publishThrottlingRateInByte": given.byte_publish_rate,
         },
@@ -162,6 +165,7 @@ CONSUMING = (
             ),
         ),
         lambda given: {
+            # ``SubscribeRate`` of Pulsar: it slows down consumers that reconnect in a loop.
             "subscribeThrottlingRatePerConsumer": given.subscribe_rate,
             "ratePeriodInSecond": given.subscribe_rate_period,
         },

@@ -32,6 +32,7 @@ def dump_files(options: argparse.Namespace, examine: Examine) -> int:
                     record = finding.record(str(path))
                     print(json.dumps(record) if options.json else finding.line())
                     wrong += finding.is_wrong
+            # The other files are still read: one may be a stray in a directory of good ones.
             except UnknownFormat as error:
                 print(error, file=sys.stderr)
                 wrong += 1

@@ -39,6 +39,7 @@ def entry_log_findings(path: str, file: Content, ledger_id: int | None = None) -
         # header is not.
         seed = int.from_bytes(head[-4:], "big")
     else:
+        # None for a copy that was given another name.
         number = layout.file_number(path.rpartition("/")[2])
         yield Finding(0, "header", f"entry log {'' if number is None else number}".rstrip())
 
@@ -56,6 +57,8 @@ def entry_log_findings(path: str, file: Content, ledger_id: int | None = None) -
             yield Finding(offset, "damage", words, {"bytes": end - offset}, is_wrong=True)
             offset = end
             continue
+        # A sound header says where the next block begins, whatever is wrong with this one's
+        # content.
         content = file.read(offset + layout.BLOCK_HEADER_BYTES, header.content_bytes)
         finding = _block(offset, header, content)
         if finding.is_wrong or ledger_id is None or header.ledger_id == ledger_id:
@@ -75,6 +78,7 @@ def _block(offset: int, header: layout.BlockHeader, content: bytes) -> Finding:
         if missing_bytes > 0
         else "the content does not fit its checksum"
     )
+    # Written by a checkpoint behind its blocks of entries: the state of ledgers without an index.
     if header.kind == layout.BlockKind.LEDGERS:
         records = layout.decode_ledgers(header, content)
         if records is None:

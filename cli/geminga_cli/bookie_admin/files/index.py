@@ -27,6 +27,7 @@ def dump_index(options: argparse.Namespace) -> int:
     if not (directory / "CURRENT").is_file():
         raise UnreadableFile(directory, "there is no index; name the bookie's data directory")
     try:
+        # RocksDB takes no lock then, so that a running bookie is not disturbed.
         store = RocksStore(directory, is_read_only=True)
     except IndexNotOpened as error:
         print(error)
@@ -93,6 +94,7 @@ def _dump_ledger(index: Index, options: argparse.Namespace) -> int:
     if record is None:
         print(f"the index knows no ledger {options.ledger}")
         return 1
+    # By entry, and copies of one entry in the order in which they were written.
     blocks = sorted(
         index.blocks_of(options.ledger), key=lambda at: (at.first_entry, at.log_number, at.offset)
     )

@@ -56,6 +56,7 @@ def journal_findings(path: str, file: Content, ledger_id: int | None = None) -> 
             yield _gap(file, offset, following)
             if following is None:
                 return
+            # What the groups in between were numbered is not known.
             offset, expected = following, 0
             continue
         if expected and group.number != expected:
@@ -63,6 +64,7 @@ def journal_findings(path: str, file: Content, ledger_id: int | None = None) -> 
             yield Finding(offset, "group", words, {"group": group.number}, is_wrong=True)
         body = file.read(offset + layout.GROUP_HEADER_BYTES, group.body_bytes)
         yield from _group(path, offset, group, body, ledger_id)
+        # By the header, also where the body is damaged.
         offset += layout.GROUP_HEADER_BYTES + group.body_bytes
         expected = group.number + 1
 
@@ -109,6 +111,7 @@ def _group(
         return
     if ledger_id is not None:
         entries = {each: ids for each, ids in entries.items() if each == ledger_id}
+        # A fence has no entry, and concerns the ledger all the same.
         marks = [mark for mark in marks if mark.ledger_id == ledger_id]
         if not entries and not marks:
             return

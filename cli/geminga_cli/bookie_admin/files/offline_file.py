@@ -49,6 +49,7 @@ class OfflineFile:
 def opened(path: Path) -> Generator[OfflineFile, None, None]:
     """Open the file at ``path``. Raises ``UnreadableFile``."""
     try:
+        # Read-only: the dump of a running bookie must not be able to change its files.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise UnreadableFile(path, error.strerror or str(error)) from error

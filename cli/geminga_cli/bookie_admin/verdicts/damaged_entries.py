@@ -66,6 +66,7 @@ class BlockDamage:
 
 def damage_in(header: layout.BlockHeader, content: bytes, content_offset: int) -> BlockDamage:
     """Check each entry of a damaged block; ``content_offset`` is the place of ``content``."""
+    # Without the whole table no entry has a place.
     if len(content) < layout.table_bytes(header):
         return BlockDamage((), is_checkable=False)
     ids = layout.decode_ids(header, content)
@@ -87,6 +88,7 @@ def damage_in(header: layout.BlockHeader, content: bytes, content_offset: int) -
 def _is_sound(ledger_id: int, entry_id: int, content: bytes, place: slice) -> bool:
     for check in _CHECKS:
         try:
+            # The password is part of an HMAC only: CRCs need none.
             check(content, place.start, place.stop, ledger_id, entry_id)
         except EntryDigestMismatch:
             continue

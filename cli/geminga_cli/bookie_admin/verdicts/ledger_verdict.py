@@ -82,6 +82,7 @@ class LedgerVerdict:
                 entry_id > self.extent.confirmed or good[entry_id] >= self.metadata.ack_quorum
             )
             is_wrong = not (copy.flaw is Flaw.ABSENT and may_lack)
+            # Faults of one kind on one bookie become one line, with their entries as ranges.
             fault = Fault(bookie_id, copy.flaw, is_wrong)
             self.faults.setdefault(fault, []).append(entry_id)
             self.reasons.setdefault(fault, copy.why)
@@ -92,6 +93,7 @@ class LedgerVerdict:
         yield from self._headings()
         if self.counts:
             yield from table(
+                # A column for each state, also where it is all zeros: that is the good news.
                 ["bookie", *map(_word, STATES)],
                 ([name, *map(self.counts[name].__getitem__, STATES)] for name in self.counts),
             )
@@ -118,6 +120,7 @@ class LedgerVerdict:
         for bookie_id, why in self.extent.unheard.items():
             yield f"{bookie_id}: it does not say which entries it has: {why}"
         if self.wrong_copies:
+            # The verdict comes last, where a person looks first.
             yield f"{self.wrong_copies} of {self.copies} copies are not as they should be"
         elif self.is_sound:
             yield f"all {self.copies} copies are right" if not self.faults else "nothing is wrong"

@@ -22,11 +22,13 @@ PAGES = HelpPages(
     "Run one broker: it serves topics to Pulsar clients, and stores what they publish on the "
     "bookies of its cluster, which it finds in ZooKeeper. A new cluster needs `geminga "
     "initialize-cluster-metadata` once.",
+    # The settings that a first cluster needs, in the order in which people ask for them.
     first=(
         *("zookeeper", "cluster", "bind_address", "advertised_address", "port", "web_port"),
         *("log.ensemble_size", "log.write_quorum", "log.ack_quorum", "cache_bytes_max"),
         *("auto_topic_creation", "log_level"),
     ),
+    # Pages of --help: every setting is on one of them, by the patterns of its name.
     subjects=(
         Subject(
             "network",

@@ -52,6 +52,7 @@ def run_part_command(
     """
     options = vars(make_parser(part, config_class, pages).parse_args(arguments))
     file = options.pop("config")
+    # The options were right: from here on it may take long.
     module = import_module(modules[0])
     if not pass_gate(os.environ, modules[1:]):
         return 0  # the supervisor died before it released us
@@ -69,6 +70,7 @@ def make_parser(part: str, config_class: type[Any], pages: HelpPages) -> Setting
     )
     for setting in settings_of(config_class).values():
         how: dict[str, Any] = (
+            # None and not False: what is not given must not overrule the file and the environment.
             {"action": argparse.BooleanOptionalAction, "default": None}
             if bare_type(setting.kind) is bool
             else {"type": reader_of(setting), "metavar": metavar_of(setting)}

@@ -103,6 +103,7 @@ class SettingsParser(argparse.ArgumentParser):
         names = first if subjects else [*first, *(n for n in self._explained if n not in first)]
         settings = {id(action) for action, _ in self._explained.values()}
         options = [action for action in self._actions if id(action) not in settings]
+        # argparse's own ``format_help`` would list all options, and need the texts of all of them.
         formatter = self._get_formatter()
         formatter.add_usage(self.usage, self._actions, [])
         formatter.add_text(self._pages.purpose)
@@ -153,6 +154,7 @@ class SettingsParser(argparse.ArgumentParser):
         found: list[argparse.Action] = []
         for name in names:
             action, setting = self._explained[name]
+            # Once for each class: its source is parsed for that.
             if setting.owner not in self._docs:
                 self._docs[setting.owner] = docs_of(setting.owner)
             does = self._docs[setting.owner].get(setting.field, "")
@@ -225,6 +227,7 @@ def docs_of(kind: type[Any]) -> dict[str, str]:
     for each in reversed(kind.__mro__):
         if not is_dataclass(each):
             continue
+        # The class alone, without its module; a nested one is indented.
         (declaration,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
         assert isinstance(declaration, ast.ClassDef)
         for field, below in pairwise(declaration.body):

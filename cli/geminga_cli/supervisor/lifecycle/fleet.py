@@ -144,6 +144,7 @@ class Fleet:
         part = self._part_asked_for(name)
         if not part.runs:
             raise CannotObey(f"{name} is {part.phase.value}, it has no process to kill")
+        # The phase stays until the process has ended: only ``exited`` says that it is gone.
         part.is_killed, part.is_kept_down = True, keep_down
         return [Kill(name, ASKED_FOR)]
 
@@ -163,6 +164,7 @@ class Fleet:
             return [Thaw(name)]
         if part.phase is not Phase.DOWN:
             raise CannotObey(f"{name} is {part.phase.value}, neither paused nor kept down")
+        # What failed before the operator stepped in says nothing about the next start.
         part.phase, part.since_s, part.failures = Phase.WAITING, now_s, 0
         return self.tick(now_s)
 
@@ -173,6 +175,7 @@ class Fleet:
         assert all(name in self._parts for name in rules.needs)
         parts = list(self._parts.values())
         places = [place for place, each in enumerate(parts, 1) if each.rules.group == rules.group]
+        # Parts stop from the end of the order, kind by kind (``_stopping``).
         parts.insert(places[-1] if places else len(parts), _Part(rules, since_s=now_s))
         self._parts = {each.rules.name: each for each in parts}
         return self.tick(now_s)
@@ -197,6 +200,7 @@ class Fleet:
     def ready(self, name: str, now_s: float) -> list[Order]:
         """The running part reported that it serves."""
         part = self._parts[name]
+        # A report may come after the order to kill the process, or for one that was stopped.
         if part.phase is not Phase.STARTING:
             return []
         part.phase, part.since_s = Phase.READY, now_s
@@ -225,11 +229,13 @@ class Fleet:
     def stop(self, now_s: float) -> list[Order]:
         """A stop was requested: end everything in order. Requested again later: kill everything."""
         if self._stop_began_s is not None:
+            # The same request once more, not an impatient user.
             if now_s - self._stop_began_s < STOP_REPEATS_WITHIN_S:
                 return []
             return [Kill(name, IMPATIENCE) for name, part in self._parts.items() if part.runs]
         self._stop_began_s = now_s
         for part in self._parts.values():
+            # What waits for its next start has no process: it has ended as it is.
             if not part.runs:
                 part.phase = Phase.ENDED
         return self._stop_next(now_s)
@@ -256,6 +262,7 @@ class Fleet:
     def next_tick_s(self) -> float | None:
         """When ``tick`` has something to do, unless another fact comes first; None for never."""
         if self._stop_began_s is not None:
+            # A killed part has no deadline any more: the kernel ends it.
             stopping = [part for part in self._stopping() if not part.is_killed]
             deadlines = (self._stop_began_s + part.rules.stop_deadline_s for part in stopping)
             return min(deadlines, default=None)
@@ -275,10 +282,12 @@ class Fleet:
         assert part.runs
         was_stable = part.phase is Phase.READY and now_s - part.since_s >= STABLE_AFTER_S
         part.failures = 1 if was_stable else part.failures + 1
+        # What was asked of the old process does not hold for the next one.
         part.is_released = part.is_killed = part.is_paused = False
         if self._stop_began_s is not None:
             part.phase = Phase.ENDED
             return self._stop_next(now_s)
+        # The flag is used up: ``resume`` starts a part that is like any other.
         if part.is_kept_down:
             part.phase, part.is_kept_down = Phase.DOWN, False
             return []
@@ -294,6 +303,8 @@ class Fleet:
         """Release every part whose needs are ready, once for each of its processes."""
         orders: list[Order] = []
         for name, part in self._parts.items():
+            # Needs count at the release only. A part that is ready stays when what it needs is
+            # restarted: it reconnects by itself.
             needed = [self._parts[need] for need in part.rules.needs]
             if (
                 part.phase is Phase.STARTING
@@ -307,6 +318,7 @@ class Fleet:
 
     def _stopping(self) -> list[_Part]:
         """The parts whose turn it is to end: of those that still run, the last kind."""
+        # All of a kind at once, and the next kind only when the last of them has ended.
         running = [part for part in self._parts.values() if part.runs]
         return [part for part in running if part.rules.group == running[-1].rules.group]
 

@@ -9,6 +9,7 @@ from enum import Enum
 class Phase(Enum):
     """Where a part is in its life. The values are shown to operators."""
 
+    # Programs compare these words (``status --json``): they stay as they are.
     WAITING = "waiting"  # for its first or next start
     STARTING = "starting"  # its process runs and is not ready yet
     READY = "ready"
@@ -97,4 +98,5 @@ class Finish:
     failed: str | None
 
 
+# What the fleet decides, and the supervisor carries out: tests look at the orders alone.
 Order = Start | Release | Terminate | Kill | Freeze | Thaw | Restart | Announce | Finish

@@ -21,6 +21,7 @@ from geminga_protocol.pulsar.errors import InvalidTopicName
 Domain = Literal["persistent", "non-persistent"]
 DOMAINS: Mapping[str, Domain] = {"persistent": "persistent", "non-persistent": "non-persistent"}
 
+# A partition is a topic with a name of its own: ``orders-partition-3``.
 PARTITION_SUFFIX = "-partition-"
 PARTITION_INDEX_MAX = 0x7FFF_FFFF
 # A broker asks a dozen times for the namespace of a topic while it loads the topic: finding a kept
@@ -174,6 +175,7 @@ class TopicName:
         """The topic that it is a partition of; itself for a whole topic."""
         if self.partition_index < 0:
             return self
+        # The last one counts: "a-partition-1-partition-2" is partition 2 of "a-partition-1".
         local = self.local[: self.local.rindex(PARTITION_SUFFIX)]
         return TopicName(self.domain, self.tenant, self.namespace_local, local)
 
@@ -209,6 +211,7 @@ def encode_local(local: str) -> str:
     """Encode a name for use in paths, as Java's ``URLEncoder`` does: ``a/b c`` is ``a%2Fb+c``."""
     if _PLAIN.fullmatch(local):
         return local  # as most are
+    # Java leaves "*" as it is and encodes "~"; Python does the opposite.
     return quote_plus(local, safe="*").replace("~", "%7E")
 
 

@@ -68,6 +68,7 @@ class TopicPattern:
 
     def matches(self, name: str) -> bool:
         """Whether the pattern matches the whole of ``name``."""
+        # Between names only: within one, states are indexes into what would be dropped.
         if len(self._states) > STATES_MAX:
             self._forget_states()
         steps = self._steps
@@ -110,6 +111,7 @@ class TopicPattern:
             case Alternatives():
                 end = nodes.add()
                 for choice in node.choices:
+                    # All choices begin at the same node, and lead to the same end.
                     nodes.following[self._build(choice, begin)].append(end)
                 return end
             case Repeat():
@@ -147,6 +149,7 @@ class TopicPattern:
 
     def _state(self, nodes: frozenset[int]) -> int:
         """The state of a set of nodes, made where it is new."""
+        # The empty set: no continuation of the name can match.
         if not nodes:
             return _DEAD
         state = self._states.get(nodes)

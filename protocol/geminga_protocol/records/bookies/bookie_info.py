@@ -57,6 +57,7 @@ class BookieInfo:
     """A live bookie's endpoints and properties."""
 
     endpoints: tuple[Endpoint, ...]
+    # A bookie's own facts, for operators; no client depends on them.
     properties: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -96,6 +97,7 @@ class BookieInfo:
                 auth=endpoint.auth,
                 extensions=endpoint.extensions,
             )
+        # Deterministic: maps have no order in protobuf, and equal bookies have equal nodes.
         return message.SerializeToString(deterministic=True)
 
     @classmethod
@@ -104,6 +106,7 @@ class BookieInfo:
 
         Raises ``MalformedRecord``.
         """
+        # Bookies before 4.11 (``BookieServiceInfo`` is from then).
         if not value:
             host, _, port = bookie_id.rpartition(":")
             if not host or not (port.isascii() and port.isdigit()):

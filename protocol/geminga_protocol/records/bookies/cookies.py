@@ -44,6 +44,7 @@ class Cookie:
         """The bytes of the node and of the file."""
         message = CookieFormat(
             bookieHost=self.bookie_id,
+            # By commas, where the two other lists are counted and separated by tabs.
             journalDir=",".join(self.journal_dirs),
             ledgerDirs=_encode_dirs(self.ledger_dirs),
         )

@@ -90,6 +90,7 @@ class LocalBrokerData(JsonRecord):
     last_bundle_gains: tuple[str, ...] = ()
     last_bundle_losses: tuple[str, ...] = ()
     broker_version_string: str | None = None
+    # Of protocol handlers (such as Kafka's on Pulsar): their addresses, by name.
     protocols: Mapping[str, str] = field(default_factory=dict)
     advertised_listeners: Mapping[str, AdvertisedListener] = field(default_factory=dict)
     load_manager_class_name: str | None = LOAD_MANAGER_CLASS

@@ -37,6 +37,7 @@ class BundlesData(JsonRecord):
         """``count`` (1 to 2**32) bundles of equal size; the last also takes the remainder."""
         assert 1 <= count <= HASH_RANGE
         size = HASH_RANGE // count
+        # Eight digits, in lower case: the names of bundles are made of them.
         inner = (f"0x{index * size:08x}" for index in range(1, count))
         return cls(boundaries=("0x00000000", *inner, "0xffffffff"), num_bundles=count)
 
@@ -200,6 +201,7 @@ class Policies(JsonRecord):
     encryption_required: Annotated[bool, Named("encryption_required")] = False
     delayed_delivery: Annotated[DelayedDelivery | None, Named("delayed_delivery_policies")] = None
     inactive_topics: Annotated[InactiveTopics | None, Named("inactive_topic_policies")] = None
+    # "None", or "Prefix": a subscription's name begins with the role.
     subscription_auth_mode: Annotated[str | None, Named("subscription_auth_mode")] = "None"
     producers_per_topic_max: Annotated[int | None, Named("max_producers_per_topic")] = None
     consumers_per_topic_max: Annotated[int | None, Named("max_consumers_per_topic")] = None
@@ -234,6 +236,7 @@ class Policies(JsonRecord):
     subscription_types_enabled: Annotated[tuple[str, ...], Named("subscription_types_enabled")] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     resource_group_name: Annotated[str | None, Named("resource_group_name")] = None
+    # Of a cluster that is being replaced by another one: clients are sent there.
     migrated: bool = False
     dispatcher_pause_on_ack_state_persistent_enabled: bool | None = None
     entry_filters: EntryFilters | None = None

@@ -37,6 +37,7 @@ class LedgerLayout:
     def decode(cls, value: bytes) -> Self:
         """Read the node. Raises ``MalformedRecord``, or ``UnsupportedRecord`` if too new."""
         try:
+            # Whatever follows the second line is ignored, as upstream does.
             format_version, layout = value.decode().split("\n")[:2]
             factory, version = layout.split(":")
             record = cls(factory, int(version))

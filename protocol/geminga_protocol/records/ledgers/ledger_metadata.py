@@ -84,6 +84,8 @@ class LedgerMetadata:
     last_entry: int = NO_ENTRY
     length: int = 0
     digest_type: DigestType | None = DigestType.CRC32C
+    # The password itself, for recovery by others; requests carry the master key that is derived
+    # from it.
     password: bytes | None = b""
     # Unix time, where the writer stored it.
     creation_time_ms: int | None = None
@@ -141,6 +143,7 @@ class LedgerMetadata:
             ensemble_size=message.ensembleSize,
             write_quorum=message.quorumSize,
             ack_quorum=(
+                # Old ledgers have no ack quorum: all copies of an entry together confirm it.
                 message.ackQuorumSize if message.HasField("ackQuorumSize") else message.quorumSize
             ),
             fragments=tuple(
@@ -164,8 +167,10 @@ def ledger_path(ledger_id: int) -> str:
     """The node of a ledger: ``/ledgers/00/0000/L0005`` for ledger 5."""
     assert 0 <= ledger_id <= LEDGER_ID_MAX
     if ledger_id < _SHORT_ID_LIMIT:
+        # "0000000005" → 00/0000/L0005
         digits = f"{ledger_id:010d}"
         return f"{LEDGERS_PATH}/{digits[:2]}/{digits[2:6]}/L{digits[6:]}"
+    # "0000000002147483648" → 000/0000/0021/4748/L3648
     digits = f"{ledger_id:019d}"
     return (
         f"{LEDGERS_PATH}/{digits[:3]}/{digits[3:7]}/{digits[7:11]}/{digits[11:15]}/L{digits[15:]}"

@@ -33,8 +33,10 @@ from geminga_protocol.records.ledgers_pb2 import (
 
 UNDERREPLICATION_PATH = f"{LEDGERS_PATH}/underreplication"
 UNDERREPLICATION_LAYOUT_PATH = f"{UNDERREPLICATION_PATH}/LAYOUT"
+# ``ledgers/0000/0000/0000/0005/urL0000000005`` marks ledger 5, ``locks/urL0000000005`` locks it.
 MARKS_PATH = f"{UNDERREPLICATION_PATH}/ledgers"
 LOCKS_PATH = f"{UNDERREPLICATION_PATH}/locks"
+# Each has the time of the last run of its check, whichever auditor ran it.
 LAST_CHECK_PATH = f"{UNDERREPLICATION_PATH}/checkallledgersctime"
 LAST_PLACEMENT_CHECK_PATH = f"{UNDERREPLICATION_PATH}/placementpolicycheckctime"
 LAST_REPLICAS_CHECK_PATH = f"{UNDERREPLICATION_PATH}/replicascheckctime"
@@ -99,6 +101,7 @@ class UnderreplicatedLedger:
 def mark_path(ledger_id: int) -> str:
     """The node of a ledger's mark, below four levels of its id in hexadecimal."""
     assert 0 <= ledger_id <= LEDGER_ID_MAX
+    # The levels are hexadecimal, and the id in the name is decimal, as upstream has it.
     digits = f"{ledger_id:016x}"
     levels = "/".join(digits[start : start + 4] for start in range(0, 16, 4))
     return f"{MARKS_PATH}/{levels}/urL{ledger_id:010d}"
@@ -134,6 +137,7 @@ def encode_vote(bookie_id: str) -> bytes:
 
 def votes_in_order(names: Iterable[str]) -> list[str]:
     """The votes among ``names``, the lowest first: that of the auditor."""
+    # By number and not by text: after 2**31 votes ZooKeeper goes on with negative numbers.
     votes = [(int(match[1]), name) for name in names if (match := _VOTE_NAME.fullmatch(name))]
     return [name for _, name in sorted(votes)]
 

@@ -68,6 +68,7 @@ def _size_at(entry: bytes, start: int) -> int:
 def compacted_ledger_labels(topic: str, upto: bytes) -> dict[str, bytes]:
     """The custom metadata of a compacted ledger of ``topic``; ``upto`` is of ``encode_place``."""
     return {
+        # Tools of operators find by these pairs what a ledger is for; brokers do not read them.
         "application": b"pulsar",
         "component": b"compacted-ledger",
         "pulsar/compactedTopic": topic.encode(),

@@ -31,6 +31,7 @@ from geminga_protocol.records.topics.managed_ledger import (
     position_of,
 )
 
+# Ledger ids begin at 0.
 NO_CURSOR_LEDGER = -1
 
 _CURSOR = "cursor"
@@ -78,6 +79,7 @@ class CursorRecord:
                 for name, value in self.cursor_properties.items()
             ],
         )
+        # Both ends may be in different ledgers: a range can reach over the end of one.
         _add_ranges(message, self.acknowledged)
         if self.mark_delete is not None:
             message.markDeleteLedgerId, message.markDeleteEntryId = self.mark_delete

@@ -81,6 +81,7 @@ class SegmentSummary:
     due_first_ms: int
     due_last_ms: int
     # For each ledger, the bit set of the ids of its entries in the segment.
+    # A Python int as a bit set: bit n is entry n.
     entries: Mapping[int, int] = field(default_factory=dict)
 
 
@@ -90,6 +91,7 @@ def encode_summaries(summaries: Iterable[SegmentSummary]) -> bytes:
         metadata_list=[
             SnapshotSegmentMetadata(
                 delayed_index_bit_map={
+                    # In the portable form of RoaringBitmap, as upstream's library writes it.
                     ledger_id: encode_bits(members)
                     for ledger_id, members in sorted(each.entries.items())
                 },

@@ -58,6 +58,7 @@ class ManagedLedgerRecord:
                 size=ledger.size_bytes,
                 timestamp=ledger.closed_at_ms,
             )
+            # Parsed once more only to be copied: a message takes no bytes for a field of a message.
             if ledger.offload is not None:
                 added.offloadContext.CopyFrom(OffloadContext.FromString(ledger.offload))
         if self.terminated_at is not None:

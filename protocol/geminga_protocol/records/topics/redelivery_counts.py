@@ -50,6 +50,7 @@ def runs_of_properties(properties: Mapping[str, int]) -> list[CountedRun]:
     for name, times in properties.items():
         if not is_of_redelivery_counts(name) or not 0 < times <= COUNT_MAX:
             continue
+        # "geminga.redelivered.7.3.5": entries 3 to 5 of ledger 7.
         parts = name.removeprefix(PROPERTY_PREFIX).split(".")
         if len(parts) == _PARTS and all(each.isascii() and each.isdigit() for each in parts):
             ledger_id, first, last = map(int, parts)

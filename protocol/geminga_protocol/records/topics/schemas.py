@@ -34,6 +34,7 @@ class SchemaIndex:
 
     version: int
     position: Position
+    # By it a schema that is registered again is found without reading its entry.
     hash: bytes
 
 
@@ -68,7 +69,9 @@ class SchemaEntry:
     def encode(self) -> bytes:
         """The payload of the entry."""
         return schemas_pb2.SchemaEntry(
-            schema_data=self.schema, index=map(_message_of, self.versions)
+            # Earlier versions are named in each entry: the newest entry alone leads to all of them.
+            schema_data=self.schema,
+            index=map(_message_of, self.versions),
         ).SerializeToString()
 
     @classmethod

@@ -10,6 +10,7 @@ can block an entry that is larger than it, nor any topic.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from geminga import LogPosition
@@ -81,15 +82,15 @@ def _raise(backlog: Backlog, taken: dict[str, int], topic: str, amount: int) -> 
     return more
 
 
+@dataclass(eq=False, slots=True)
 class ByteBacklog:
     """A backlog in bytes. Brokers tell the size of ledgers alone, so that each entry counts with
     the mean size of its ledger. ``position`` is behind what was taken."""
 
-    def __init__(self, segments: Sequence[Segment], start: LogPosition) -> None:
-        self._segments = segments
-        self._number = 0  # of the segment that comes next
-        self._taken_entries = 0  # of that segment
-        self.position = start
+    _segments: Sequence[Segment]
+    position: LogPosition  # at first where the query begins
+    _number: int = 0  # of the segment that comes next
+    _taken_entries: int = 0  # of that segment
 
     @property
     def is_exhausted(self) -> bool:
@@ -119,6 +120,7 @@ class ByteBacklog:
         return taken_bytes
 
 
+@dataclass(eq=False, slots=True)
 class RowBacklog:
     """A backlog in rows. Only entries themselves tell how many rows they have, so they are read one
     after the other, and no further than the limit needs.
@@ -127,16 +129,13 @@ class RowBacklog:
     ends exactly there.
     """
 
-    def __init__(
-        self, entries: Generator[CountedEntry], start: LogPosition, end: LogPosition
-    ) -> None:
-        self._entries = entries
-        self._end = end
-        self._ahead: CountedEntry | None = None  # was read, but not taken
-        self.position = start
-        # Called with the rows of each entry that is taken, and the position behind it, so that
-        # ``RecordCuts`` need not count them again.
-        self.on_taken: Callable[[int, LogPosition], None] | None = None
+    _entries: Generator[CountedEntry]
+    position: LogPosition  # at first where the query begins
+    _end: LogPosition
+    _ahead: CountedEntry | None = None  # was read, but not taken
+    # Called with the rows of each entry that is taken, and the position behind it, so that
+    # ``RecordCuts`` need not count them again.
+    on_taken: Callable[[int, LogPosition], None] | None = None
 
     @property
     def is_exhausted(self) -> bool:

@@ -178,14 +178,14 @@ class SourceOptions:
         )
 
 
+@dataclass(frozen=True, slots=True)
 class _Given:
     """The options as they were given, by names in lower case."""
 
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._options = options
+    options: Mapping[str, str]
 
     def text(self, name: str) -> str | None:
-        return self._options.get(name.lower())
+        return self.options.get(name.lower())
 
     def has(self, *names: str) -> bool:
         return any(self.text(name) is not None for name in names)

@@ -15,7 +15,7 @@ import heapq
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 
 from geminga import LogPosition
@@ -41,6 +41,7 @@ class SplitRules:
         return replace(self, target_bytes=self.target_bytes * factor)
 
 
+@dataclass(eq=False, slots=True)
 class RecordCuts:
     """Where to cut one range for ``records_max``: the entries of the range are added in their
     order, each with the records that it makes and the position behind it.
@@ -50,21 +51,19 @@ class RecordCuts:
     is kept of a range is bounded.
     """
 
-    def __init__(self, rules: SplitRules) -> None:
-        assert rules.records_max is not None
-        self._records_max = rules.records_max
-        self._splits_max = rules.splits_max
-        self._records = 0  # of the last part
-        self._behind: LogPosition | None = None  # behind the entry that was added last
-        self.cuts: list[LogPosition] = []
+    _rules: SplitRules  # with a ``records_max``
+    _records: int = 0  # of the last part
+    _behind: LogPosition | None = None  # behind the entry that was added last
+    cuts: list[LogPosition] = field(default_factory=list[LogPosition])
 
     def add(self, records: int, behind: LogPosition) -> None:
         """Add the next entry; cut before it if the part would have too many records with it."""
-        is_too_much = self._records + records > self._records_max
+        assert self._rules.records_max is not None
+        is_too_much = self._records + records > self._rules.records_max
         if is_too_much and records and self._records and self._behind is not None:
             self.cuts.append(self._behind)
             self._records = 0
-            _check_count(len(self.cuts) + 1, self._splits_max)
+            _check_count(len(self.cuts) + 1, self._rules.splits_max)
         self._records += records
         self._behind = behind
 

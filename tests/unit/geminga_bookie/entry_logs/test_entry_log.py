@@ -89,7 +89,7 @@ async def test_only_so_many_files_stay_open() -> None:
     locations = [(await log.append(blocks(5, {number: b"x"})))[0] for number in range(10)]
     for location in locations * 2:
         assert await log.read(location) == {location.first_entry: b"x"}
-        assert len(log._open_files._files) <= 3
+        assert len(log.open_files._files) <= 3
     await log.append(blocks(5, {99: b"y"}))
     await log.close()
 
@@ -253,7 +253,7 @@ async def test_a_removed_log_is_read_to_the_end_by_who_reads_it_and_by_nobody_la
     await log.open(None, {})
     (location,) = await log.append(blocks(5, {0: b"x"}))
     await log.append(blocks(5, {1: b"y"}))
-    async with log.reading(1) as (file, _):
+    async with log.open_files.reading(1) as (file, _):
         await log.remove(1)
         assert disk.removed == [file_name(1)]
         assert len(await file.read(0, 1 << 20)) == location.end
@@ -269,7 +269,7 @@ async def test_a_log_removed_while_it_is_opened_does_not_come_back() -> None:
     await log.open(None, {})
     (location,) = await log.append(blocks(5, {0: b"x"}))
     await log.append(blocks(5, {1: b"y"}))
-    log._open_files._files.pop(1)
+    log.open_files._files.pop(1)
     reading = asyncio.ensure_future(log.read(location))
     await asyncio.sleep(0)
     await log.remove(1)

@@ -82,10 +82,10 @@ def test_a_body_gives_its_adds_and_fences_in_order() -> None:
     body = (
         layout.encode_adds_header(len(adds))
         + adds
-        + layout.encode_fence(3, KEY)
+        + layout.encode_mark(layout.Fence(3, KEY))
         + layout.encode_adds_header(len(make_add(5, 1)))
         + make_add(5, 1)
-        + layout.encode_explicit_lac(3, KEY, b"confirmed: 7")
+        + layout.encode_mark(layout.ExplicitLac(3, KEY, b"confirmed: 7"))
     )
     assert list(layout.decode_body("f", body)) == [
         ([(3, 0, KEY, make_entry(3, 0)), (4, 9, OTHER_KEY, make_entry(4, 9, b""))], None),
@@ -105,7 +105,7 @@ def test_an_empty_body_gives_nothing() -> None:
         b"\x01\0\0",
         b"\x01\0\0\0\x05abc",
         b"\x09\0\0\0\0",
-        layout.encode_fence(3, KEY)[:-1],
+        layout.encode_mark(layout.Fence(3, KEY))[:-1],
         b"\x02\0\0\0\x01x",
         b"\x03\0\0\0\x1b" + b"x" * 27,
         layout.encode_adds_header(10) + b"x" * 10,

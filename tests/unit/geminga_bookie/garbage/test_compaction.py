@@ -145,7 +145,7 @@ async def test_reads_under_way_when_their_log_goes_are_answered_from_the_new_one
             await go_on.wait()
             return await read(self, offset, length)
 
-        bookie.entry_log._open_files._files.pop(LOG)
+        bookie.entry_log.open_files._files.pop(LOG)
         with monkeypatch.context() as patched:
             patched.setattr(OpenMemoryFile, "read", slow_read)
             client.send(encode_read(2, 0))
@@ -260,7 +260,7 @@ async def test_a_disk_that_fails_meanwhile_loses_nothing(operation: str, number:
     host = make_host(read_cache_bytes_max=1)
     async with host.bookie() as bookie:
         await fill(host, bookie)
-        bookie.entry_log._open_files._files.pop(LOG)
+        bookie.entry_log.open_files._files.pop(LOG)
         host.ledger_disk.fail(operation, number)
         with pytest.raises(OSError, match=r"space|Input"):
             await bookie.force_gc()
@@ -282,7 +282,7 @@ async def test_a_log_that_cannot_be_read_does_not_keep_the_others() -> None:
         for number in range(4):
             await add(bookie, client, 1, number, 1)
         count = len(bookie.entry_log.numbers)
-        bookie.entry_log._open_files._files.clear()
+        bookie.entry_log.open_files._files.clear()
         host.ledger_disk.fail("read", errno.EIO)
         with pytest.raises(OSError, match="Input"):
             await bookie.force_gc()

@@ -72,7 +72,7 @@ async def test_marks_that_are_not_told_stay(store: SortedStore) -> None:
 
 async def test_blocks_of_other_ledgers_are_never_found(store: SortedStore) -> None:
     index = Index(store)
-    await index.commit_part(Change(blocks=[at(1, 0, 9), at(3, 0, 9)]))
+    index.note(Change(blocks=[at(1, 0, 9), at(3, 0, 9)]))
     assert list(index.blocks(2, 5)) == []
     assert list(index.blocks(2**62, 5)) == []
     assert index.format_version is None
@@ -80,7 +80,7 @@ async def test_blocks_of_other_ledgers_are_never_found(store: SortedStore) -> No
 
 async def test_of_blocks_that_overlap_all_are_found_the_likeliest_first(store: SortedStore) -> None:
     index = Index(store)
-    await index.commit_part(Change(blocks=[at(1, 0, 99), at(1, 50, 50), at(1, 0, 3, log_number=2)]))
+    index.note(Change(blocks=[at(1, 0, 99), at(1, 50, 50), at(1, 0, 3, log_number=2)]))
     assert list(index.blocks(1, 60)) == [at(1, 0, 99)]
     assert list(index.blocks(1, 50)) == [at(1, 50, 50), at(1, 0, 99)]
     assert list(index.blocks(1, 2)) == [at(1, 0, 3, log_number=2), at(1, 0, 99)]
@@ -89,7 +89,7 @@ async def test_of_blocks_that_overlap_all_are_found_the_likeliest_first(store: S
 async def test_a_lookup_ends_where_no_block_can_reach(store: SortedStore) -> None:
     index = Index(store)
     far = at(1, 0, BLOCK_SPAN_MAX - 1)
-    await index.commit_part(Change(blocks=[far]))
+    index.note(Change(blocks=[far]))
     assert list(index.blocks(1, BLOCK_SPAN_MAX - 1)) == [far]
     assert list(index.blocks(1, BLOCK_SPAN_MAX)) == []
 

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.geminga_bookie.fakes import KEY, make_add
 from tests.unit.geminga_bookie.memory_disk import MemoryDisk
 
-from geminga_bookie.formats.journal_v1 import JournalMark, file_name
+from geminga_bookie.formats.journal_v1 import Fence, JournalMark, file_name
 from geminga_bookie.journal.journal import Journal
 from geminga_bookie.journal.replay import Replay
 from geminga_simulation.event_loop.clock import SimulatedClock
@@ -86,11 +86,11 @@ async def test_nothing_is_answered_before_its_sync() -> None:
         await settle()
         assert witness.told == []
         assert await witness.durable_entries() == []
-        assert journal.queued_bytes > 0
+        assert journal.forming.size + journal.writing_bytes > 0
         witness.disk.gate.set()
         await settle()
         assert witness.told == [(0, True)]
-        assert journal.queued_bytes == 0
+        assert journal.forming.size + journal.writing_bytes == 0
 
 
 async def test_what_comes_during_a_sync_is_one_group() -> None:
@@ -162,7 +162,7 @@ async def test_a_failed_write_fails_everybody_and_ends_the_journal(operation: st
             assert witness.told == [(0, True), (1, False), (2, False)]
         assert [error.errno for error in witness.failures] == [errno.ENOSPC]
         assert journal.error is witness.failures[0]
-        assert journal.queued_bytes == 0
+        assert journal.forming.size + journal.writing_bytes == 0
 
 
 async def test_a_journal_closes_while_its_next_file_is_being_made() -> None:
@@ -243,7 +243,7 @@ async def test_fences_are_durable_like_adds() -> None:
     witness = Witness()
     async with witness.journal() as journal:
         witness.add(journal, 0)
-        journal.append_fence(1, KEY)
+        journal.append_mark(Fence(1, KEY))
         await settle()
         assert journal.groups == 1
         (group,) = [group async for group in Replay(witness.disk.after_crash(), None).groups()]

@@ -11,7 +11,7 @@ from tests.unit.geminga_bookie.fakes import KEY, make_add, make_entry
 from tests.unit.geminga_bookie.memory_disk import MemoryDisk
 
 from geminga_bookie.errors import CorruptFile, JournalFileMissing
-from geminga_bookie.formats.journal_v1 import JournalMark, decode_body, file_name
+from geminga_bookie.formats.journal_v1 import Fence, JournalMark, decode_body, file_name
 from geminga_bookie.journal.journal import Journal
 from geminga_bookie.journal.replay import Replay
 from geminga_simulation.event_loop.clock import SimulatedClock
@@ -40,7 +40,7 @@ async def write_journal(groups: list[list[int]], *, file_bytes_max: int = 1 << 3
             adds = b"".join(make_add(1, entry_id) for entry_id in group)
             journal.append_adds(adds, len(group))
             if 0 in group:
-                journal.append_fence(1, KEY)
+                journal.append_mark(Fence(1, KEY))
             await journal.drain()
             marks.append(journal.mark)
     assert not failures

@@ -16,11 +16,8 @@ class Pipe:
         self._closes = closes
         pressure.join(self)
 
-    def hold(self) -> None:
-        self.told.append("hold")
-
-    def release(self) -> None:
-        self.told.append("release")
+    def set_held(self, *, is_held: bool) -> None:
+        self.told.append("hold" if is_held else "release")
 
     def close(self) -> None:
         self.told.append("close")
@@ -66,7 +63,7 @@ def test_who_comes_while_it_holds_is_held_too() -> None:
     memory.is_full = False
     pressure.review()
     assert pipe.told == ["hold"]
-    assert len(pressure) == 0
+    assert len(pressure.connections) == 0
 
 
 async def test_closed_it_holds_for_good_and_lets_nobody_in() -> None:
@@ -78,7 +75,7 @@ async def test_closed_it_holds_for_good_and_lets_nobody_in() -> None:
     await pressure.disconnect(1.0)
     assert pipe.told == ["hold", "close"]
     assert late.told == ["abort"]
-    assert len(pressure) == 0
+    assert len(pressure.connections) == 0
 
 
 async def test_who_does_not_go_in_time_is_aborted() -> None:

@@ -18,7 +18,11 @@ class Client:
         self.writes: list[list[bytes]] = []
         self.drained = 0
         self.queue = AnswerQueue(
-            service.spawn, queued_max=4, write=self.writes.append, on_drained=self._drain
+            service.spawn,
+            name="answers",
+            queued_max=4,
+            write=self.writes.append,
+            on_drained=self._drain,
         )
 
     def _drain(self) -> None:
@@ -59,11 +63,11 @@ async def test_large_answers_come_one_by_one() -> None:
 
 async def test_nothing_is_made_for_who_takes_nothing() -> None:
     async with serving() as client:
-        client.queue.hold()
+        client.queue.can_write.clear()
         client.push(b"one")
         await asyncio.sleep(5)
         assert client.writes == []
-        client.queue.release()
+        client.queue.can_write.set()
         await asyncio.sleep(5)
         assert client.writes == [[b"one"]]
 

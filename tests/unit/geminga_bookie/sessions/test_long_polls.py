@@ -61,7 +61,7 @@ async def test_a_wait_that_ended_does_not_end_again() -> None:
         waits.polls.cancel(first)
         await asyncio.sleep(5)
         assert waits.ended == [(first, True)]
-        assert (len(waits.polls), waits.polls.waiting) == (0, {})
+        assert (waits.polls.count, waits.polls.waiting) == (0, {})
 
 
 async def test_without_news_the_time_decides() -> None:

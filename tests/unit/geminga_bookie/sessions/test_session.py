@@ -431,7 +431,7 @@ async def test_garbage_closes_the_connection_and_harms_nobody(garbage: bytes) ->
         assert bookie.counters.connections_faulty == 1
         second = host.network.connect_client()
         assert await second.ask(encode_read(1, 0)) == [read(1, 0, make_entry(1, 0))]
-        assert len(bookie.back_pressure) == 1
+        assert len(bookie.back_pressure.connections) == 1
 
 
 async def test_an_oversized_frame_closes_the_connection() -> None:

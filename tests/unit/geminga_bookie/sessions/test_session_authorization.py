@@ -87,7 +87,7 @@ async def test_a_client_not_known_to_be_allowed_is_not_served(error: GemingaErro
         await settle()
         assert client.transport.has_ended
         assert not client.is_read()
-        assert len(bookie.back_pressure) == 0
+        assert len(bookie.back_pressure.connections) == 0
 
 
 async def test_a_client_is_not_served_when_authorization_does_not_answer() -> None:

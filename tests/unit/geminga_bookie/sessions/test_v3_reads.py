@@ -202,10 +202,10 @@ async def test_a_wait_ends_with_its_connection() -> None:
         client.send(poll(1, -1))
         await asyncio.sleep(0.1)
         waiting = writer.session._long_polls
-        assert len(waiting) == 1
+        assert waiting.count == 1
         client.client.transport.close()
         await asyncio.sleep(0.1)
-        assert len(waiting) == 0
+        assert waiting.count == 0
         await writer.ask(make_add(1, 1))
         assert client.client.taken_frames() == []
 

@@ -39,7 +39,7 @@ def test_an_unknown_ledger_is_none_till_it_is_created() -> None:
     assert table.find(3) is ledger
     assert ledger.is_new
     assert len(table.new_ids()) == 1
-    assert ledger.record() == LedgerRecord(3, KEY, is_fenced=False, last_entry=-1)
+    assert (ledger.master_key, ledger.is_fenced, ledger.last_flushed) == (KEY, False, -1)
 
 
 def test_the_ledger_not_asked_for_longest_is_forgotten() -> None:

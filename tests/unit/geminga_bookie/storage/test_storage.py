@@ -17,6 +17,7 @@ from geminga_bookie.config import BookieConfig
 from geminga_bookie.disks.directories import Directories
 from geminga_bookie.entry_logs.entry_log import EntryLog
 from geminga_bookie.formats.entry_log_v1 import LedgerRecord, cut_blocks
+from geminga_bookie.formats.journal_v1 import ExplicitLac, Fence
 from geminga_bookie.index.index import Change, Index
 from geminga_bookie.index.memory_store import MemoryStore
 from geminga_bookie.storage.storage import ADMISSION_BYTES, Storage, admission_prefix
@@ -220,7 +221,7 @@ def test_what_a_writer_says_is_confirmed_is_kept_for_the_checkpoint() -> None:
     storage.set_explicit_lac(1, KEY, b"said")
     storage.set_explicit_lac(1, KEY, b"said later")
     (ledger,) = storage.ledgers.take_changed().values()
-    assert ledger.record().explicit_lac == b"said later"
+    assert ledger.explicit_lac == b"said later"
     with pytest.raises(WrongMasterKey):
         storage.set_explicit_lac(1, OTHER_KEY, b"said by another")
     storage.refuse_adds("no reason")
@@ -235,13 +236,13 @@ async def test_what_a_writer_said_is_known_after_a_restart() -> None:
     ledger = storage.ledgers.find(2)
     assert ledger is not None
     assert ledger.explicit_lac == b"said"
-    storage.restore_explicit_lac(2, KEY, b"said later")
+    storage.restore_mark(ExplicitLac(2, KEY, b"said later"))
     assert ledger.explicit_lac == b"said later"
 
 
 def test_what_the_journal_says_is_restored_without_asking() -> None:
     storage = make_storage()
-    storage.restore_fence(1, KEY)
+    storage.restore_mark(Fence(1, KEY))
     storage.restore_add(1, 0, KEY, b"zero")
     assert storage.find(1, 0) == b"zero"
     assert storage.fence(1, KEY).is_fence_durable
@@ -256,10 +257,10 @@ def test_an_index_that_cannot_be_read_is_the_bookies_failure(
 ) -> None:
     storage = make_storage()
 
-    def broken(ledger_id: int) -> None:
+    def broken(_index: Index, ledger_id: int) -> None:
         raise OSError(5, str(ledger_id))
 
-    monkeypatch.setattr(storage.index, "ledger", broken)
+    monkeypatch.setattr(Index, "ledger", broken)
     tries: list[Callable[[], object]] = [
         lambda: storage.find(1, 0),
         lambda: storage.admit(1, KEY, 0),

@@ -33,7 +33,7 @@ def run(scenario: Scenario) -> None:
             session = simulated.coordination
             registry = BookieRegistry(session, random=host.random, config=CONFIG)
             links = BookieLinks(
-                registry,
+                registry.resolve,
                 network=host.network,
                 clock=host.clock,
                 random=host.random,

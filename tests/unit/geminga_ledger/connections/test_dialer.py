@@ -29,7 +29,7 @@ class Addresses:
 
 
 def dialer_in(world: World, addresses: Addresses) -> Dialer:
-    return Dialer(addresses, world.network, timeout_s=TIMEOUT_S)
+    return Dialer(addresses.resolve, world.network, timeout_s=TIMEOUT_S)
 
 
 async def test_every_attempt_looks_for_the_bookie_anew() -> None:

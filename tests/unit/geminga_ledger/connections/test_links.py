@@ -73,7 +73,7 @@ async def links_in(
 ) -> AsyncGenerator[BookieLinks, None]:
     registry = BookieRegistry(world.coordination, random=Random(1), config=config)
     links = BookieLinks(
-        registry, network=world.network, clock=world.clock, random=Random(1), config=config
+        registry.resolve, network=world.network, clock=world.clock, random=Random(1), config=config
     )
     async with registry, links:
         yield links

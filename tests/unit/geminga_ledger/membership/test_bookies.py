@@ -39,7 +39,7 @@ async def bench() -> AsyncIterator[Bench]:
     world.coordination.zookeeper.put(RACKS_PATH, BookieRacks({"default": racks}).encode())
     registry = BookieRegistry(world.coordination, random=Random(1), config=CONFIG)
     links = BookieLinks(
-        registry, network=world.network, clock=world.clock, random=Random(1), config=CONFIG
+        registry.resolve, network=world.network, clock=world.clock, random=Random(1), config=CONFIG
     )
     async with registry, links:
         yield Bench(world, Bookies(registry, links, Random(1)))

@@ -43,7 +43,7 @@ async def bench() -> AsyncIterator[Bench]:
     world = World(3)
     registry = BookieRegistry(world.coordination, random=Random(1), config=CONFIG)
     links = BookieLinks(
-        registry, network=world.network, clock=world.clock, random=Random(1), config=CONFIG
+        registry.resolve, network=world.network, clock=world.clock, random=Random(1), config=CONFIG
     )
     async with registry, links:
         yield Bench(world, links)

@@ -102,7 +102,7 @@ async def test_what_comes_before_a_new_fragment_is_confirmed() -> None:
         bench.append(1)
         # The newcomer has entry 2 alone, which tells of entry 1; so do the metadata.
         assert await waiting == 1
-        assert reader.metadata.fragments == bench.fragments
+        assert reader.view.metadata.fragments == bench.fragments
         assert bench.beginnings == [0, 2]
 
 
@@ -112,7 +112,7 @@ async def test_the_end_of_the_ledger_is_heard_at_once() -> None:
         began_s = bench.world.clock.monotonic()
         await bench.writer.close()
         assert await waiting == 1
-        assert reader.is_closed
+        assert reader.view.is_closed
         assert bench.world.clock.monotonic() == began_s
 
 
@@ -190,11 +190,11 @@ async def test_metadata_that_was_overtaken_is_not_believed() -> None:
         reader, waiting = await waiting_reader(bench)
         await bench.writer.close()
         await waiting
-        view = reader._view
-        old = replace(view._stored, version=0, metadata=replace(reader.metadata, fragments=()))
+        view = reader.view
+        old = replace(view._stored, version=0, metadata=replace(reader.view.metadata, fragments=()))
         view._take(old)
-        assert reader.is_closed
-        assert reader.metadata.fragments
+        assert reader.view.is_closed
+        assert reader.view.metadata.fragments
 
 
 async def test_short_waits_ask_one_bookie_after_the_other() -> None:

@@ -195,7 +195,7 @@ async def test_two_readers_of_the_same_entries_do_not_disturb_each_other(bench: 
 
 async def test_an_empty_ledger_has_nothing_to_read(bench: Bench) -> None:
     reader = await bench.closed(0)
-    assert replace(reader.metadata).last_entry == -1
+    assert replace(reader.view.metadata).last_entry == -1
     with pytest.raises(NoSuchEntry):
         await reader.read(0, 0, bytes_max=1)
 
@@ -218,7 +218,7 @@ async def test_entries_that_moved_to_other_bookies_are_found_there(bench: Bench)
     bench.world.bookies[0].kill()
     bench.world.put_metadata(LEDGER, replace(bench.world.metadata(LEDGER), fragments=moved))
     assert await reader.read(0, 2, bytes_max=1000) == payloads(0, 2)
-    assert reader.metadata.fragments == moved
+    assert reader.view.metadata.fragments == moved
 
 
 async def test_a_read_that_fails_says_why_although_zookeeper_is_away(bench: Bench) -> None:
@@ -262,7 +262,7 @@ async def test_a_reader_that_waits_is_told_of_what_is_confirmed(bench: Bench) ->
     waiting = asyncio.ensure_future(reader.wait_for_confirmed(1, timeout_s=60))
     await writer.close()
     assert await waiting == 2
-    assert reader.is_closed
+    assert reader.view.is_closed
     assert reader.length_bytes == 15
 
 
@@ -282,7 +282,7 @@ async def test_a_reader_that_waits_follows_the_writer_to_other_bookies(bench: Be
         writer.append(b"entry")
         await until(lambda: writer.last_confirmed == writer.last_pushed)
     assert await reader.wait_for_confirmed(-1, timeout_s=60) == 0
-    assert reader.metadata.fragments[-1].ensemble == writer.ensemble
+    assert reader.view.metadata.fragments[-1].ensemble == writer.ensemble
 
 
 async def test_a_reader_that_waits_for_a_ledger_that_is_deleted_is_told(bench: Bench) -> None:

@@ -280,3 +280,13 @@ def test_who_holds_the_next_entry_and_gets_the_one_after_it_is_asked_first(
     telling = Quorum(*sizes).telling(after)
     assert telling[: len(first)] == first
     assert sorted(telling) == list(range(sizes[0]))
+
+
+@given(st.integers(1, 5), st.data(), st.integers(-1, 20))
+def test_the_newest_entry_of_a_bookie_is_the_last_whose_write_set_has_it(
+    ensemble_size: int, data: st.DataObject, last_entry: int
+) -> None:
+    quorum = Quorum(ensemble_size, data.draw(st.integers(1, ensemble_size)))
+    for bookie in range(ensemble_size):
+        entries = [each for each in range(last_entry + 1) if bookie in quorum.write_set(each)]
+        assert quorum.newest_of(bookie, last_entry) == max(entries, default=-1)

@@ -33,3 +33,11 @@ def test_bookies_are_told_apart() -> None:
     detector.silent_s(0, last, 10.0, owes=True)
     assert detector.silent_s(1, last, 20.0, owes=True) == 0
     assert detector.silent_s(0, last, 20.0, owes=True) == 10
+
+
+def test_an_entry_waits_from_the_first_look_that_finds_it_in_front() -> None:
+    detector = StallDetector()
+    assert detector.waited_s(4, 10.0) == 0
+    assert detector.waited_s(4, 13.0) == 3
+    assert detector.waited_s(5, 14.0) == 0
+    assert detector.waited_s(4, 15.0) == 0

@@ -41,8 +41,8 @@ def adds(*entries: tuple[int, int]) -> bytes:
 
 GROUPS = [
     group(4, adds((1, 0), (1, 1), (2, 5))),
-    group(5, layout.encode_fence(2, KEY)),
-    group(6, adds((1, 2)) + layout.encode_explicit_lac(1, KEY, b"lac")),
+    group(5, layout.encode_mark(layout.Fence(2, KEY))),
+    group(6, adds((1, 2)) + layout.encode_mark(layout.ExplicitLac(1, KEY, b"lac"))),
 ]
 WHOLE = HEADER + b"".join(GROUPS)
 SECOND = len(HEADER) + len(GROUPS[0])
