@@ -39,37 +39,36 @@ class CoordinationError(GemingaError):
 class NodeError(CoordinationError):
     """An answer about one node; ``path`` names it."""
 
-    def __init__(self, path: str, what: str) -> None:
-        super().__init__(f"node {path} {what}")
+    # The predicate of the message, whose subject is the node.
+    what: ClassVar[str]
+
+    def __init__(self, path: str, what: str = "") -> None:
+        super().__init__(f"node {path} {what or self.what}")
         self.path = path
 
 
 class NodeMissing(NodeError):
     """The node (or the parent of the one to create) does not exist."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path, "does not exist")
+    what = "does not exist"
 
 
 class NodeExists(NodeError):
     """The node to create is already there."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path, "exists already")
+    what = "exists already"
 
 
 class NodeNotEmpty(NodeError):
     """The node to delete has children."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path, "still has children")
+    what = "still has children"
 
 
 class VersionMismatch(NodeError):
     """The node was changed since the given version was read: read it again, then decide."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path, "was changed by another client")
+    what = "was changed by another client"
 
 
 class NodeTooLarge(NodeError):
