@@ -17,7 +17,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from geminga_runtime.clock import Clock
 
@@ -26,20 +25,6 @@ log = logging.getLogger(__name__)
 
 class KazooTimeout(Exception):
     """A read or write of the connection took too long; kazoo connects anew."""
-
-
-class Posting(Protocol):
-    """A call that kazoo asks for: ``kazoo.protocol.states.Callback``, a named tuple."""
-
-    @property
-    def func(self) -> Callable[..., object]:
-        """The function to call."""
-        ...
-
-    @property
-    def args(self) -> tuple[object, ...]:
-        """Its arguments."""
-        ...
 
 
 class Answer:
@@ -120,6 +105,8 @@ class Connection:
         self._start = 0
         # Taken from kazoo and not sent yet.
         self._unsent = bytearray()
+        # For all else kazoo takes this object for a socket.
+        self.fileno, self.setblocking, self.close = sock.fileno, sock.setblocking, sock.close
 
     def pending(self) -> int:
         """Bytes that ``recv`` gives without asking the socket."""
@@ -157,18 +144,6 @@ class Connection:
                 poller.register(self._sock, select.POLLOUT)
                 if not poller.poll(self._timeout_ms):
                     raise KazooTimeout("the server takes nothing") from None
-
-    def fileno(self) -> int:
-        """The descriptor to poll."""
-        return self._sock.fileno()
-
-    def setblocking(self, flag: bool) -> None:  # noqa: FBT001 - the signature of a socket
-        """As a socket's."""
-        self._sock.setblocking(flag)
-
-    def close(self) -> None:
-        """As a socket's."""
-        self._sock.close()
 
 
 class Waker:
@@ -226,6 +201,10 @@ class LoopHandler:
     name = "geminga_loop_handler"
     timeout_exception = KazooTimeout
     sleep_func = staticmethod(time.sleep)
+    # What kazoo calls to get a place for an answer, and an event that its own thread waits for. It
+    # asks for locks as well, but only in its recipes, which are not used here.
+    async_result = Answer
+    event_object = threading.Event
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -260,12 +239,6 @@ class LoopHandler:
         except RuntimeError:  # the loop is closed, and everything that waited with it
             self._is_detached = True
 
-    def post_when_ready(
-        self, answer: Answer, function: Callable[..., object], *args: object
-    ) -> None:
-        """Have the loop call ``function(*args, answer)`` once the answer is set."""
-        answer.rawlink(lambda settled: self.post(function, *args, settled))
-
     def detach(self) -> None:
         """Deliver nothing from now on: the client behind this handler was given up."""
         self._is_detached = True
@@ -289,25 +262,13 @@ class LoopHandler:
         """kazoo ends."""
         self.running = False
 
-    def async_result(self) -> Answer:
-        """A place for one answer."""
-        return Answer()
-
-    def dispatch_callback(self, callback: Posting) -> None:
-        """A watch fired."""
-        self.post(callback.func, *callback.args)
-
-    def event_object(self) -> threading.Event:
-        """An event that kazoo's connection thread waits for."""
-        return threading.Event()
-
-    def lock_object(self) -> threading.Lock:
-        """A lock for kazoo's own state."""
-        return threading.Lock()
-
-    def rlock_object(self) -> threading.RLock:
-        """A lock for kazoo's own state that its holder may take again."""
-        return threading.RLock()
+    def dispatch_callback(
+        self, callback: tuple[object, Callable[..., object], tuple[object, ...]]
+    ) -> None:
+        """A watch fired: have the loop make the call, a ``kazoo.protocol.states.Callback``."""
+        _kind, function, args = callback
+        # Behind every answer that was read before the event: the order is ZooKeeper's promise.
+        self.post(function, *args)
 
     def spawn(self, work: Callable[..., object], *args: object) -> threading.Thread:
         """kazoo's connection thread; a daemon, so that a stuck connect never holds up our exit."""

@@ -42,15 +42,10 @@ class TransactionBuilder(Protocol):
 class Client(Protocol):
     """What we use of ``kazoo.client.KazooClient``. Its answers are ours: ``async_result`` above."""
 
-    @property
-    def client_id(self) -> tuple[int, bytes] | None:
-        """Session id and password, or None while there is no connection."""
-        ...
-
-    @property
-    def client_state(self) -> str:
-        """One of ``kazoo.protocol.states.KeeperState``."""
-        ...
+    # Session id and password; None while there is no connection.
+    client_id: tuple[int, bytes] | None
+    # One of ``kazoo.protocol.states.KeeperState``.
+    client_state: str
 
     def add_listener(self, listener: Callable[[str], object]) -> None:
         """Call ``listener`` with a ``KazooState`` at every change, on kazoo's thread."""
