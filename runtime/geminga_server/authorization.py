@@ -9,6 +9,7 @@ the right was checked when their producer or consumer was opened.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -99,16 +100,12 @@ class Resource:
         return f"{self.kind} {self.name}"
 
 
-class Authorize(Protocol):
-    """The function that handlers call."""
-
-    async def __call__(self, principal: Principal, action: Action, resource: Resource) -> None:
-        """Return where ``principal`` may; raise ``NotAuthorized`` where not."""
-        ...
+Authorize = Callable[[Principal, Action, Resource], Awaitable[None]]
+"""The function that handlers call: ``Authorizer.authorize``."""
 
 
 class Authorizer(Protocol):
-    """The object that has it as a method."""
+    """Decides about the rights of principals."""
 
     async def authorize(self, principal: Principal, action: Action, resource: Resource) -> None:
         """Return where ``principal`` may; raise ``NotAuthorized`` where not."""

@@ -42,7 +42,7 @@ class StopRequest:
     def __init__(self) -> None:
         self._asked = asyncio.Event()
         # Called at once: a part stops waiting for others before its services begin to close.
-        self._callbacks: list[Callable[[], object]] = []
+        self.callbacks: list[Callable[[], object]] = []
         # Of the first request.
         self.reason = ""
 
@@ -51,12 +51,8 @@ class StopRequest:
         if not self._asked.is_set():
             self.reason = reason
             self._asked.set()
-            for callback in self._callbacks:
+            for callback in self.callbacks:
                 callback()
-
-    def on_asked(self, callback: Callable[[], object]) -> None:
-        """Call ``callback`` at the request, before anything closes."""
-        self._callbacks.append(callback)
 
     async def wait(self) -> None:
         """Return when the part was asked to end."""

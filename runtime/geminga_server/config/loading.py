@@ -129,7 +129,7 @@ def _from_file(file: Path, part: str, settings: Mapping[str, Setting]) -> dict[s
         for name, value in _flatten(section, "", settings)
     }
     problems = [
-        _no_such_setting(one.source, _closest(name, settings))
+        _no_such_setting(one.source, name, settings)
         for name, one in given.items()
         if name not in settings
     ]
@@ -168,8 +168,8 @@ def _from_environment(
         elif variable.startswith(prefix):
             # Compared without the prefix, which would make any two of them similar.
             names = [each.removeprefix(prefix) for each in known]
-            meant = _closest(variable.removeprefix(prefix), names)
-            problems.append(_no_such_setting(f"variable {variable}", meant and prefix + meant))
+            name = variable.removeprefix(prefix)
+            problems.append(_no_such_setting(f"variable {variable}", name, names, prefix))
     if problems:
         raise ConfigError(_describe(part, problems))
     return given
@@ -184,12 +184,10 @@ def _as_declared(value: object, setting: Setting) -> object:
     return value
 
 
-def _no_such_setting(source: str, meant: str) -> str:
-    return f"{source}: no such setting" + (f"; {meant}?" if meant else "")
-
-
-def _closest(name: str, names: Collection[str]) -> str:
-    return next(iter(difflib.get_close_matches(name, names, n=1)), "")
+def _no_such_setting(source: str, name: str, names: Collection[str], prefix: str = "") -> str:
+    """The problem of a ``name`` that is none of ``names``, with the one that may be meant."""
+    similar = difflib.get_close_matches(name, names, n=1)
+    return f"{source}: no such setting" + "".join(f"; {prefix}{meant}?" for meant in similar)
 
 
 # --- building --------------------------------------------------------------------------------

@@ -63,5 +63,5 @@ class PartConfig:
             session_timeout_s=self.zookeeper_session_timeout_s,
             connect_timeout_s=self.zookeeper_connect_timeout_s,
         )
-        stop.on_asked(zookeeper.hurry)
+        stop.callbacks.append(zookeeper.hurry)
         return zookeeper

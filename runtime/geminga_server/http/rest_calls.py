@@ -85,26 +85,21 @@ class RestCalls(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HttpCalls:
     """``RestCalls`` over HTTP and HTTPS. ``tls`` makes the context of each connection; it is called
     in a thread, so it may read files. By default the system's authorities are trusted."""
 
-    def __init__(
-        self,
-        *,
-        tls: Callable[[], ssl.SSLContext] = ssl.create_default_context,
-        prefers_tls: bool = False,
-        timeout_s: float = CALL_TIMEOUT_S,
-    ) -> None:
-        self.prefers_tls = prefers_tls
-        self._tls = tls
-        self._timeout_s = timeout_s
+    tls: Callable[[], ssl.SSLContext] = ssl.create_default_context
+    prefers_tls: bool = False
+    # For calls that have no time-out of their own.
+    timeout_s: float = CALL_TIMEOUT_S
 
     async def call(self, call: RestCall) -> RestAnswer:
         """As ``RestCalls.call``."""
         # The server that is asked now, for errors.
         host = urlsplit(call.url).netloc
-        timeout_s = self._timeout_s if call.timeout_s is None else call.timeout_s
+        timeout_s = self.timeout_s if call.timeout_s is None else call.timeout_s
         try:
             async with asyncio.timeout(timeout_s):
                 for _ in range(REDIRECTS_MAX):
@@ -130,7 +125,7 @@ class HttpCalls:
         connection: http.client.HTTPConnection
         if url.scheme == "https":
             connection = http.client.HTTPSConnection(
-                url.hostname, url.port, timeout=timeout_s, context=self._tls()
+                url.hostname, url.port, timeout=timeout_s, context=self.tls()
             )
         else:
             connection = http.client.HTTPConnection(url.hostname, url.port, timeout=timeout_s)

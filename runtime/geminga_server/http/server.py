@@ -12,6 +12,7 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -132,6 +133,7 @@ class HttpServer(Service):
             connection.transport.abort()
 
 
+@dataclass(frozen=True, slots=True)
 class RequestLog:
     """ASGI middleware: logs one event for each request, when its answer is complete.
 
@@ -139,17 +141,14 @@ class RequestLog:
     are logged at level DEBUG.
     """
 
-    def __init__(
-        self, app: AsgiApp, clock: Clock, routine_paths: Collection[str] = ROUTINE_PATHS
-    ) -> None:
-        self._app = app
-        self._clock = clock
-        self._routine_paths = routine_paths
+    app: AsgiApp
+    clock: Clock
+    routine_paths: Collection[str] = ROUTINE_PATHS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, and note the status of the answer."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         status = 0  # stays so if the client goes away before the answer
 
@@ -159,15 +158,15 @@ class RequestLog:
                 status = message["status"]
             await send(message)
 
-        begun_s = self._clock.monotonic()
+        begun_s = self.clock.monotonic()
         try:
-            await self._app(scope, receive, send_and_note)
+            await self.app(scope, receive, send_and_note)
         except BaseException:
             status = status or 500  # what uvicorn answers then, also to a request that is cut off
             raise
         finally:
-            duration_s = self._clock.monotonic() - begun_s
-            is_routine = scope["path"] in self._routine_paths and 200 <= status < 400
+            duration_s = self.clock.monotonic() - begun_s
+            is_routine = scope["path"] in self.routine_paths and 200 <= status < 400
             level = logging.DEBUG if is_routine else logging.INFO
             principal: Principal = scope.get("state", {}).get("principal") or ANONYMOUS
             raw_path: bytes = scope.get("raw_path") or scope["path"].encode()

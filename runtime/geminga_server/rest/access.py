@@ -17,8 +17,6 @@ from fastapi.routing import APIRoute
 from geminga_server.authorization import ANONYMOUS, Action, Authorize, Principal, Resource
 from geminga_server.rest.parameters import namespace_in, path_value, topic_in
 
-FindResource = Callable[[Request], Resource]
-
 
 @dataclass(frozen=True, slots=True)
 class Access:
@@ -31,18 +29,20 @@ class Access:
     server: Resource
 
 
+@dataclass(frozen=True, slots=True)
 class Question:
     """A dependency that refuses the request unless its principal may do ``action``."""
 
-    def __init__(self, action: Action, find_resource: FindResource) -> None:
-        self.action = action
-        self._find_resource = find_resource
+    action: Action
+    find_resource: Callable[[Request], Resource]
 
     async def __call__(self, request: Request) -> None:
         """Return where it may. Raises ``NotAuthorized``, ``RestError`` for an invalid name."""
         # First: a name that is not valid is answered by its own error, with rights or without.
-        resource = self._find_resource(request)
-        await access_of(request).authorize(principal_of(request), self.action, resource)
+        resource = self.find_resource(request)
+        # As the server's authentication found it; there is none without authentication.
+        principal: Principal | None = request.scope.get("state", {}).get("principal")
+        await access_of(request).authorize(principal or ANONYMOUS, self.action, resource)
 
 
 def questions_of(route: APIRoute) -> list[Question]:
@@ -55,12 +55,6 @@ def access_of(request: Request) -> Access:
     """What the checks of the request's application need."""
     access: Access = request.app.state.access
     return access
-
-
-def principal_of(request: Request) -> Principal:
-    """The principal that the server's authentication found; anonymous without authentication."""
-    principal: Principal | None = request.scope.get("state", {}).get("principal")
-    return principal or ANONYMOUS
 
 
 @cache
