@@ -132,7 +132,7 @@ async def initialize_cluster_metadata(
                 *(_enter_tenant(configuration, name, cluster) for name in _TENANTS),
                 *(_enter_namespace(configuration, name, cluster) for name in entered),
             )
-            # Last: ``is_initialized`` takes this record as the sign that all others are there.
+            # Last: ``check_initialized`` takes this record as the sign that all others are there.
             await _create(configuration, cluster_path(cluster), nodes[cluster_path(cluster)])
         except VersionMismatch:
             if attempt == ATTEMPTS_MAX:
@@ -143,14 +143,10 @@ async def initialize_cluster_metadata(
         await configuration.set(cluster_path(cluster), urls.record().encode())
 
 
-async def is_initialized(coordination: Coordination, cluster: str) -> bool:
-    """Whether ``initialize_cluster_metadata`` was carried out, by us or by upstream."""
-    return await coordination.exists(cluster_path(cluster)) is not None
-
-
 async def check_initialized(coordination: Coordination, cluster: str) -> None:
-    """Raise ``NotInitialized``, which says what to do, unless the cluster exists."""
-    if not await is_initialized(coordination, cluster):
+    """Raise ``NotInitialized``, which says what to do, unless ``initialize_cluster_metadata`` was
+    carried out, by us or by upstream."""
+    if await coordination.exists(cluster_path(cluster)) is None:
         raise NotInitialized(cluster)
 
 

@@ -38,7 +38,7 @@ OnTopics = Callable[[Names, Names], None]
 
 
 @dataclass(slots=True, eq=False)
-class _FollowedList:
+class FollowedList:
     """The topics of one namespace, and their followers."""
 
     # Done once ``names`` was read for the first time.
@@ -60,24 +60,20 @@ class TopicLists(Service):
     def __init__(self, coordination: Coordination) -> None:
         super().__init__()
         self._coordination = coordination
-        self._lists: dict[NamespaceName, _FollowedList] = {}
+        # By namespace; one without followers is dropped at once, with its task and its watch.
+        self.lists: dict[NamespaceName, FollowedList] = {}
 
     async def _open(self, stack: AsyncExitStack) -> None:
         del stack
         self._coordination.on_session(self._session_changed)
 
-    @property
-    def followed_count(self) -> int:
-        """How many namespaces are followed."""
-        return len(self._lists)
-
     async def follow(self, namespace: NamespaceName, on_topics: OnTopics) -> Names:
         """Return the names of the nodes of a namespace's topics, and call ``on_topics`` when they
         change, until ``leave``. Waits until ZooKeeper answers."""
-        followed = self._lists.get(namespace)
+        followed = self.lists.get(namespace)
         if followed is None:
             first_read = asyncio.get_running_loop().create_future()
-            followed = self._lists[namespace] = _FollowedList(first_read)
+            followed = self.lists[namespace] = FollowedList(first_read)
             followed.task = self.spawn(
                 self._run(namespace, followed), name=f"follow the topics of {namespace}"
             )
@@ -94,18 +90,18 @@ class TopicLists(Service):
 
     def leave(self, namespace: NamespaceName, on_topics: OnTopics) -> None:
         """Call ``on_topics`` no more."""
-        followed = self._lists[namespace]
+        followed = self.lists[namespace]
         del followed.followers[on_topics]
         self._release(namespace, followed)
 
-    def _release(self, namespace: NamespaceName, followed: _FollowedList) -> None:
+    def _release(self, namespace: NamespaceName, followed: FollowedList) -> None:
         followed.users -= 1
         if followed.users == 0:
-            del self._lists[namespace]
+            del self.lists[namespace]
             assert followed.task is not None
             followed.task.cancel()
 
-    async def _run(self, namespace: NamespaceName, followed: _FollowedList) -> None:
+    async def _run(self, namespace: NamespaceName, followed: FollowedList) -> None:
         loop = asyncio.get_running_loop()
         while True:
             # Before the read, which leaves the watch: a change during it is not missed.
@@ -145,5 +141,5 @@ class TopicLists(Service):
     def _session_changed(self, state: SessionState) -> None:
         """Read all lists again when there is a connection: changes may have gone unseen."""
         if state is SessionState.CONNECTED:
-            for followed in self._lists.values():
+            for followed in self.lists.values():
                 followed.changed.set()

@@ -16,7 +16,7 @@ from typing import ClassVar
 from geminga_broker.errors import NotAllowed, PatternRefused, TooManyRequests
 from geminga_broker.sessions.commands.command_group import CommandGroup, Handlers, as_task
 from geminga_broker.sessions.session import Session
-from geminga_cluster.persistent_topics import topic_named
+from geminga_cluster.persistent_topics import topics_named
 from geminga_cluster.topic_lists import Names
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.answers import (
@@ -164,7 +164,7 @@ class TopicWatcher:
         names = await self._lists.follow(self._namespace, self._changed)
         self._is_following = True
         # Matching gives others a turn: changes that come meanwhile are applied after it.
-        found = await _matching(self._named(sorted(names)), self._wanted)
+        found = await _matching(topics_named(self._namespace, sorted(names)), self._wanted)
         self.topics = {str(each) for each in found}
         self.is_open = True
         for added, removed in self._early:
@@ -178,10 +178,6 @@ class TopicWatcher:
             # leaves.
             self._lists.leave(self._namespace, self._changed)
 
-    def _named(self, names: Iterable[str]) -> Iterable[TopicName]:
-        found = (topic_named(self._namespace, name) for name in names)
-        return (topic for topic in found if topic is not None)
-
     def _changed(self, added: Names, removed: Names) -> None:
         if not self.is_open:
             self._early.append((added, removed))
@@ -194,9 +190,11 @@ class TopicWatcher:
 
     def _apply(self, added: Names, removed: Names) -> tuple[list[str], list[str]]:
         """Add and remove topics; returns the names of those that the client is to know of."""
-        came = [str(each) for each in self._named(sorted(added)) if _matches(each, self._wanted)]
+        created = topics_named(self._namespace, sorted(added))
+        came = [str(each) for each in created if _matches(each, self._wanted)]
         # A topic that did not match is unknown to the client.
-        went = [str(each) for each in self._named(sorted(removed)) if str(each) in self.topics]
+        deleted = map(str, topics_named(self._namespace, sorted(removed)))
+        went = [name for name in deleted if name in self.topics]
         self.topics.update(came)
         self.topics.difference_update(went)
         return came, went
