@@ -260,7 +260,7 @@ async def split_bundle(
     async def split(bundle: Bundle) -> None:
         # Algorithms that split by the number of topics take their hashes.
         topics = await services.persistent_topics.names(namespace)
-        topics += services.broker.non_persistent_topics(namespace)
+        topics += services.broker.topics.non_persistent_in(namespace)
         hashes = [topic.hash for topic in topics if bundle.covers(topic.hash)]
         cuts = split_boundaries(bundle, algorithm, hashes=hashes, positions=positions)
         # Each cut makes one bundle more.

@@ -20,7 +20,6 @@ from geminga_broker.admin.policy_routes import (
     number,
     policy_router,
     record,
-    record_or_nothing,
 )
 from geminga_broker.policies.auto_creation import check_auto_topic_creation
 from geminga_broker.policies.backlog import (
@@ -254,7 +253,7 @@ PUBLISHING = (
     PolicyRow(
         words="How much may be published to a topic in a second.",
         field="publish_max_message_rate",
-        read=record_or_nothing(PublishRate, check_publish_rate),
+        read=record(PublishRate, check_publish_rate, or_default=True),
         namespace=Served("publishRate"),
         topic=Served("publishRate"),
         of_cluster=True,
@@ -300,7 +299,7 @@ CONSUMING = (
     PolicyRow(
         words="How fast messages are dispatched to all consumers of a topic.",
         field="topic_dispatch_rate",
-        read=record_or_nothing(DispatchRate, check_dispatch_rate),
+        read=record(DispatchRate, check_dispatch_rate, or_default=True),
         namespace=Served("dispatchRate"),
         topic=Served("dispatchRate"),
         of_cluster=True,
@@ -309,7 +308,7 @@ CONSUMING = (
     PolicyRow(
         words="How fast messages are dispatched to the consumers of each subscription.",
         field="subscription_dispatch_rate",
-        read=record_or_nothing(DispatchRate, check_dispatch_rate),
+        read=record(DispatchRate, check_dispatch_rate, or_default=True),
         namespace=Served("subscriptionDispatchRate"),
         topic=Served("subscriptionDispatchRate"),
         of_cluster=True,
@@ -317,7 +316,7 @@ CONSUMING = (
     PolicyRow(
         words="How fast a topic is sent to each other cluster.",
         field="replicator_dispatch_rate",
-        read=record_or_nothing(DispatchRate, check_dispatch_rate),
+        read=record(DispatchRate, check_dispatch_rate, or_default=True),
         namespace=Served("replicatorDispatchRate"),
         topic=Served("replicatorDispatchRate"),
         of_cluster=True,
@@ -325,7 +324,7 @@ CONSUMING = (
     PolicyRow(
         words="How often a consumer may subscribe.",
         field="cluster_subscribe_rate",
-        read=record_or_nothing(SubscribeRate, check_subscribe_rate),
+        read=record(SubscribeRate, check_subscribe_rate, or_default=True),
         namespace=Served("subscribeRate"),
         topic=Served("subscribeRate"),
         of_cluster=True,
@@ -333,7 +332,7 @@ CONSUMING = (
     PolicyRow(
         words="Whether subscribing creates a subscription.",
         field="auto_subscription_creation_override",
-        read=record_or_nothing(AutoSubscriptionCreation),
+        read=record(AutoSubscriptionCreation, or_default=True),
         namespace=Served("autoSubscriptionCreation"),
         topic=Served("autoSubscriptionCreation"),
     ),

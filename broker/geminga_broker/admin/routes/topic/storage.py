@@ -6,6 +6,8 @@ Calls that change something change every partition of a partitioned topic.
 
 from __future__ import annotations
 
+from functools import partial
+
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
@@ -94,15 +96,11 @@ async def terminate_partitions(
             ", please use terminate commands",
         )
 
-    async def end(partition: TopicName) -> Document:
-        return await _terminate(services, partition)
-
     ends: dict[str, object] = {}
     # One after the other: where one fails, the answer does not say which are terminated.
     for index in range(partitions):
-        ends[str(index)] = await to_partition(
-            request, services, topic.partition(index), end, rest="terminate"
-        )
+        partition, end = topic.partition(index), partial(_terminate, services)
+        ends[str(index)] = await to_partition(request, services, partition, end, rest="terminate")
     return Json(ends)
 
 
@@ -133,10 +131,7 @@ async def get_partitioned_internal_stats(
 ) -> Response:
     """The internal stats of each partition that exists."""
     record = await partitioned(services, topic)
-
-    async def stats(partition: TopicName) -> Document:
-        return await _internal_stats(request, services, partition)
-
+    stats = partial(_internal_stats, request, services)
     partitions = await of_each_partition(
         request, services, topic, record.partitions, stats, rest="internalStats"
     )

@@ -75,7 +75,7 @@ async def list_topics_of_bundle(
     lower, _, upper = path_value(request, "bundle").partition("_")
     # Only the hashes are compared: a namespace that is being deleted has no ring any more.
     hashes = Bundle(namespace, parse_boundary(lower), parse_boundary(upper))
-    topics = services.broker.non_persistent_topics(namespace)
+    topics = services.broker.topics.non_persistent_in(namespace)
     return names_answer(request, [topic for topic in topics if hashes.covers(topic.hash)])
 
 
@@ -103,7 +103,7 @@ async def create_topic(request: Request, topic: TopicArg, services: ServicesArg)
             )
     if await services.partitioned_topics.partitions(topic):
         raise TopicExists(str(topic))
-    await services.broker.create_topic(topic, properties)
+    await services.broker.topics.create(topic, properties)
     return no_content()
 
 
@@ -118,7 +118,7 @@ async def delete_topic(request: Request, topic: TopicArg, services: ServicesArg)
                 f"{topic} is a partitioned topic, instead of calling delete topic, "
                 "please call delete-partitioned-topic.",
             )
-        await services.broker.delete_topic(topic, force=flag(request, "force"))
+        await services.broker.topics.delete(topic, force=flag(request, "force"))
     except (TopicNotFound, NamespaceNotFound):
         # A non-persistent topic that is not loaded does not exist: it counts as deleted.
         if topic.is_persistent:
