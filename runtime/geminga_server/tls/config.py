@@ -38,7 +38,7 @@ class TlsConfig:
     ciphers: Annotated[tuple[str, ...], Upstream("tlsCiphers")] = ()
     """The ciphers of TLSv1.2, by OpenSSL's names; empty: Python's choice."""
     refresh_s: Annotated[float, Gt(0), Upstream("tlsCertRefreshCheckDurationSec")] = 300.0
-    """How often the files are checked for changes."""
+    """How often the server checks whether the files have changed."""
 
     def __post_init__(self) -> None:
         others = (self.key_file, self.trust_file, self.require_client_certificate)
