@@ -75,7 +75,7 @@ async def serve(config: AutoRecoveryPartConfig, stop: StopRequest) -> None:
         app = part_app(
             metrics,
             check_health=lambda: check_health(zookeeper.state),
-            resource=Resource.cluster(PART),
+            resource=Resource("cluster", PART),
         )
         http = await stack.enter_async_context(
             HttpServer(

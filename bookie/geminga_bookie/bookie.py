@@ -300,7 +300,7 @@ class Bookie(Service):
             after_adds=self._adds_came,
             disk_space=self.disk_space,
             authorizer=self._authorizer,
-            resource=Resource.cluster(self.bookie_id),
+            resource=Resource("cluster", self.bookie_id),
             tls=self._tls,
         )
         # Closed in this order: the listener first, so that no session comes after the last answers.

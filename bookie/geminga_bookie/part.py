@@ -153,7 +153,7 @@ def admin_access(
 
 def http_app(bookie: Bookie, metrics: PartMetrics, access: AdminAccess) -> AsgiApp:
     """Make what the bookie serves over HTTP: admin, metrics, health."""
-    resource = Resource.cluster(PART)
+    resource = Resource("cluster", PART)
     own = part_app(metrics, check_health=lambda: check_health(bookie), resource=resource)
     return BookieAdmin(access, own, resource=resource)
 

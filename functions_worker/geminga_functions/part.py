@@ -83,7 +83,9 @@ async def serve(config: FunctionsWorkerConfig, stop: StopRequest) -> None:
             random=random,
             copies=config.runtime.directory.resolve() / "states",
         )
-        own = part_app(metrics, check_health=worker.check_health, resource=Resource.cluster(PART))
+        own = part_app(
+            metrics, check_health=worker.check_health, resource=Resource("cluster", PART)
+        )
         app = Front(own)
         http = HttpServer(
             app,

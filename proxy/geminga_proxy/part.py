@@ -75,7 +75,7 @@ async def serve(config: ProxyConfig, stop: StopRequest) -> None:
             metrics.register(lambda: families({"": ProxyNumbers.of(proxy)}))
             check_health = proxy.check_health
         # REST and metrics are this process's in both cases.
-        app = part_app(metrics, check_health=check_health, resource=Resource.cluster(PART))
+        app = part_app(metrics, check_health=check_health, resource=Resource("cluster", PART))
         network = AsyncioNetwork(connect_tls=tls_to_brokers(config.broker_tls))
         forwarding = Forwarding(app, brokers, network, config)
         await stack.enter_async_context(forwarding)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Literal, Protocol
 
 from geminga_server.errors import NotAuthorized
 
@@ -54,47 +54,16 @@ class Action(StrEnum):
     ADMINISTER = "administer"
 
 
-class ResourceKind(StrEnum):
-    """The kinds of things that rights are about."""
-
-    TOPIC = "topic"
-    NAMESPACE = "namespace"
-    TENANT = "tenant"
-    CLUSTER = "cluster"
-    BROKER = "broker"
+ResourceKind = Literal["topic", "namespace", "tenant", "cluster", "broker"]
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One topic (by its full name), namespace (``tenant/ns``), tenant, cluster or broker."""
+    """What a right is about: a topic (by its full name), a namespace (``tenant/ns``), a tenant, a
+    cluster or a broker (by its id)."""
 
     kind: ResourceKind
     name: str
-
-    @classmethod
-    def topic(cls, name: str) -> Resource:
-        """The topic of that full name."""
-        return cls(ResourceKind.TOPIC, name)
-
-    @classmethod
-    def namespace(cls, name: str) -> Resource:
-        """The namespace ``tenant/ns``."""
-        return cls(ResourceKind.NAMESPACE, name)
-
-    @classmethod
-    def tenant(cls, name: str) -> Resource:
-        """The tenant."""
-        return cls(ResourceKind.TENANT, name)
-
-    @classmethod
-    def cluster(cls, name: str) -> Resource:
-        """The cluster."""
-        return cls(ResourceKind.CLUSTER, name)
-
-    @classmethod
-    def broker(cls, name: str) -> Resource:
-        """The broker of that id."""
-        return cls(ResourceKind.BROKER, name)
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"

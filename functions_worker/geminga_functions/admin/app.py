@@ -57,7 +57,7 @@ def worker_app(worker: Worker) -> FastAPI:
         access=Access(
             ALLOW_ALL.authorize,
             worker.config.pulsar_functions_cluster,
-            Resource.cluster(worker.config.pulsar_functions_cluster),
+            Resource("cluster", worker.config.pulsar_functions_cluster),
         ),
         answer_error=answer_error,
     )

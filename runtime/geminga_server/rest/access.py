@@ -60,19 +60,23 @@ def access_of(request: Request) -> Access:
 @cache
 def on_topic(action: Action) -> Any:  # noqa: ANN401 - what Depends returns has no public type
     """Check the right to the topic in the path."""
-    return Depends(Question(action, lambda request: Resource.topic(str(topic_in(request)))))
+    return Depends(Question(action, lambda request: Resource("topic", str(topic_in(request)))))
 
 
 @cache
 def on_namespace(action: Action) -> Any:  # noqa: ANN401 - as above
     """Check the right to the namespace in the path."""
-    return Depends(Question(action, lambda request: Resource.namespace(str(namespace_in(request)))))
+    return Depends(
+        Question(action, lambda request: Resource("namespace", str(namespace_in(request))))
+    )
 
 
 @cache
 def on_tenant(action: Action) -> Any:  # noqa: ANN401 - as above
     """Check the right to the tenant in the path."""
-    return Depends(Question(action, lambda request: Resource.tenant(path_value(request, "tenant"))))
+    return Depends(
+        Question(action, lambda request: Resource("tenant", path_value(request, "tenant")))
+    )
 
 
 @cache
@@ -81,8 +85,8 @@ def on_cluster(action: Action) -> Any:  # noqa: ANN401 - as above
 
     def find(request: Request) -> Resource:
         is_named = "cluster" in request.path_params
-        return Resource.cluster(
-            path_value(request, "cluster") if is_named else access_of(request).cluster
+        return Resource(
+            "cluster", path_value(request, "cluster") if is_named else access_of(request).cluster
         )
 
     return Depends(Question(action, find))

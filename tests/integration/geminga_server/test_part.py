@@ -41,7 +41,7 @@ PART = textwrap.dedent(
     async def main(stop):
         assert is_uvloop_running()
         metrics = PartMetrics("bookie")
-        app = part_app(metrics, check_health=healthy, resource=Resource.cluster("standalone"))
+        app = part_app(metrics, check_health=healthy, resource=Resource("cluster", "standalone"))
         commands = PartCommands(shutdown=stop.ask, check_health=healthy)
         async with (
             ControlClient(Path(sys.argv[1]), "bookie", "0.1.0", commands) as control,

@@ -48,7 +48,7 @@ class TopicListCommands(CommandGroup):
     async def get_topics(self, command: api.CommandGetTopicsOfNamespace) -> None:
         """GET_TOPICS_OF_NAMESPACE: the names, or that they are what the client has already."""
         namespace = NamespaceName.parse(command.namespace)
-        await self._session.authorize(Action.LOOKUP, Resource.namespace(str(namespace)))
+        await self._session.authorize(Action.LOOKUP, Resource("namespace", str(namespace)))
         config = self._session.context.config
         wanted: TopicFilter | None = None
         if (
@@ -82,7 +82,7 @@ class TopicListCommands(CommandGroup):
     async def watch(self, command: api.CommandWatchTopicList) -> None:
         """WATCH_TOPIC_LIST: the matching topics; from then on every change of them."""
         namespace = NamespaceName.parse(command.namespace)
-        await self._session.authorize(Action.LOOKUP, Resource.namespace(str(namespace)))
+        await self._session.authorize(Action.LOOKUP, Resource("namespace", str(namespace)))
         config = self._session.context.config
         refused = "Unable to create topic list watcher: "
         if not config.matches_patterns:

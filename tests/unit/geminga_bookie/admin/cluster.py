@@ -22,7 +22,7 @@ from geminga_server.http.server import Message, Receive, Scope, Send
 from geminga_simulation.simulate import simulate
 from geminga_simulation.world import World
 
-RESOURCE = Resource.cluster("bookie")
+RESOURCE = Resource("cluster", "bookie")
 
 
 class Silent:

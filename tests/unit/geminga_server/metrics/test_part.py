@@ -19,7 +19,7 @@ from geminga_server.errors import NotAuthorized
 from geminga_server.metrics import CheckHealth, LoopLag, PartMetrics, part_app
 from geminga_server.metrics import part as module
 
-BROKER = Resource.broker("b1")
+BROKER = Resource("broker", "b1")
 
 
 async def healthy() -> None:

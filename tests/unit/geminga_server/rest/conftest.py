@@ -42,7 +42,7 @@ ERRORS: dict[str, Exception] = {
     "name": InvalidTopicName("a b", "a blank"),
     "bug": ZeroDivisionError("ours"),
 }
-SERVER = Resource.broker("127.0.0.1:8080")
+SERVER = Resource("broker", "127.0.0.1:8080")
 TOPIC = "/topics/{domain:domain}/{tenant}/{namespace}/{topic}"
 
 router = APIRouter()
