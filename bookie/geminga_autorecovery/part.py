@@ -70,7 +70,7 @@ async def serve(config: AutoRecoveryPartConfig, stop: StopRequest) -> None:
             )
         )
         metrics = PartMetrics(PART)
-        metrics.register(AutoRecoveryMetrics(daemon).collect)
+        metrics.collectors.append(AutoRecoveryMetrics(daemon).collect)
         await stack.enter_async_context(LoopLag(metrics))
         app = part_app(
             metrics,

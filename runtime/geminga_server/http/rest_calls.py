@@ -75,17 +75,15 @@ class RestAnswer:
 class RestCalls(Protocol):
     """Makes requests to other servers; servers make all their requests to each other so."""
 
-    @property
-    def prefers_tls(self) -> bool:
-        """Whether servers that serve HTTP and HTTPS are asked over HTTPS."""
-        ...
+    # Whether servers that serve HTTP and HTTPS are asked over HTTPS.
+    prefers_tls: bool
 
     async def call(self, call: RestCall) -> RestAnswer:
         """The answer to one request. Raises ``ServerUnreachable``."""
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, eq=False, kw_only=True)
 class HttpCalls:
     """``RestCalls`` over HTTP and HTTPS. ``tls`` makes the context of each connection; it is called
     in a thread, so it may read files. By default the system's authorities are trusted."""

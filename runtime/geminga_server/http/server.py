@@ -108,8 +108,8 @@ class HttpServer(Service):
         connections = self._connections = shared or HttpConnections(self._connections_max)
         if self._metrics is not None:
             collect = partial(connections.families, self._metrics.part)
-            self._metrics.register(collect)
-            stack.callback(self._metrics.unregister, collect)
+            self._metrics.collectors.append(collect)
+            stack.callback(self._metrics.collectors.remove, collect)
         server = _make_server(self._app, connections, self._tls)
         # The first tick makes the headers that every answer carries.
         await server.on_tick(0)

@@ -42,17 +42,11 @@ class PartMetrics:
 
     def __init__(self, part: str) -> None:
         self.part = part
-        self._collectors: list[Collect] = []
+        # Called for families at every scrape, on the event loop: they must be quick. Parts append
+        # theirs, and remove those of what is closed.
+        self.collectors: list[Collect] = []
         # Made at the first scrape, with the import of prometheus_client.
         self._registry: CollectorRegistry | None = None
-
-    def register(self, collect: Collect) -> None:
-        """Call ``collect`` for families at every scrape, on the event loop: it must be quick."""
-        self._collectors.append(collect)
-
-    def unregister(self, collect: Collect) -> None:
-        """Call ``collect`` no more."""
-        self._collectors.remove(collect)
 
     def text(self) -> bytes:
         """All families, in Prometheus's text format 0.0.4."""
@@ -79,7 +73,7 @@ class PartMetrics:
 
     def collect(self) -> Iterable[Metric]:
         """The registered families. prometheus_client calls this at a scrape."""
-        for collect in self._collectors:
+        for collect in self.collectors:
             yield from collect()
 
 
@@ -94,8 +88,8 @@ class LoopLag(Service):
         self.worst_s = 0.0
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        self._metrics.register(self._collect)
-        stack.callback(self._metrics.unregister, self._collect)
+        self._metrics.collectors.append(self._collect)
+        stack.callback(self._metrics.collectors.remove, self._collect)
         self.spawn(self._measure(), name="loop lag")
 
     async def _measure(self) -> None:

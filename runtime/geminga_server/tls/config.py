@@ -118,12 +118,7 @@ class BookieClientTlsConfig:
     @property
     def maker(self) -> Callable[[], SSLContext] | None:
         """Makes the context of each connection; None where connections are not secured."""
-        return self.context if self.is_on else None
-
-    @property
-    def is_on(self) -> bool:
-        """Whether connections to bookies are secured."""
-        return bool(self.trust_file)
+        return self.context if self.trust_file else None
 
     def context(self) -> SSLContext:
         """The context of a connection, made from the files as they are now.

@@ -45,13 +45,20 @@ class Answer:
         # Guards the moment of becoming ready: the loop may link a function in it.
         self._lock = threading.Lock()
 
-    def set(self, value: object = None) -> None:
-        """Answer with ``value``."""
-        self._settle(value, None)
+    def set(self, value: object = None, error: BaseException | None = None) -> None:
+        """Answer with ``value``, or with an error; a second answer changes nothing."""
+        with self._lock:
+            if self._is_ready:  # kazoo sets an error twice when its socket pair is gone
+                return
+            self._value, self.exception, self._is_ready = value, error, True
+            linked, self._linked = self._linked, []
+        # Outside of the lock: what they post may take other locks.
+        for function in linked:
+            function(self)
 
     def set_exception(self, error: BaseException) -> None:
         """Answer with an error."""
-        self._settle(None, error)
+        self.set(None, error)
 
     def get(self) -> object:
         """The value; raises the error. Never waits: only linked functions may call it."""
@@ -67,16 +74,6 @@ class Answer:
                 self._linked.append(function)
                 return
         function(self)
-
-    def _settle(self, value: object, error: BaseException | None) -> None:
-        with self._lock:
-            if self._is_ready:  # kazoo sets an error twice when its socket pair is gone
-                return
-            self._value, self.exception, self._is_ready = value, error, True
-            linked, self._linked = self._linked, []
-        # Outside of the lock: what they post may take other locks.
-        for function in linked:
-            function(self)
 
 
 class Connection:
@@ -155,6 +152,8 @@ class Waker:
 
     def __init__(self) -> None:
         self._reader, self._writer = socket.socketpair()
+        # The descriptor to poll is readable while requests are announced.
+        self.fileno = self._reader.fileno
         # Requests announced and not taken. One byte is in the pair exactly while it is above 0.
         self._count = 0
         # Guards the count together with the byte in the pair: both threads change them.
@@ -185,10 +184,6 @@ class Waker:
     def flush(self) -> None:
         """Do nothing: announcements are written at once."""
 
-    def fileno(self) -> int:
-        """The descriptor to poll; readable while requests are announced."""
-        return self._reader.fileno()
-
     def close(self) -> None:
         """Give both ends back; kazoo closes each."""
         self._reader.close()
@@ -215,8 +210,6 @@ class LoopHandler:
         self._is_wake_up_due = False
         # Nothing more is delivered: the client was given up, or the loop is closed.
         self._is_detached = False
-        # kazoo reads this one.
-        self.running = False
         # When the server last sent anything, in the clock's monotonic seconds. A connection that
         # was accepted is no sign that the session lives, so this outlives connections.
         self.heard_at_s = clock.monotonic()
@@ -256,11 +249,9 @@ class LoopHandler:
 
     def start(self) -> None:
         """kazoo begins; no thread of ours is needed."""
-        self.running = True
 
     def stop(self) -> None:
-        """kazoo ends."""
-        self.running = False
+        """kazoo ends; its connection thread ends by itself."""
 
     def dispatch_callback(
         self, callback: tuple[object, Callable[..., object], tuple[object, ...]]

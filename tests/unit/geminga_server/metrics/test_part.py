@@ -41,7 +41,7 @@ def entries() -> Iterator[Metric]:
 
 def test_registered_families_and_those_of_the_process_are_there() -> None:
     metrics = PartMetrics("bookie")
-    metrics.register(entries)
+    metrics.collectors.append(entries)
     for _ in range(2):
         text = metrics.text().decode()
         families = {family.name: family for family in text_string_to_metric_families(text)}
@@ -52,7 +52,7 @@ def test_registered_families_and_those_of_the_process_are_there() -> None:
 
 def test_two_parts_in_one_process_do_not_mix() -> None:
     one, other = PartMetrics("bookie"), PartMetrics("broker")
-    one.register(entries)
+    one.collectors.append(entries)
     assert b"geminga_bookie_entries" not in other.text()
 
 
@@ -131,7 +131,7 @@ def test_prometheus_comes_with_the_first_scrape() -> None:
 import sys
 from geminga_server.metrics import PartMetrics
 metrics = PartMetrics("bookie")
-metrics.register(list)
+metrics.collectors.append(list)
 assert "prometheus_client" not in sys.modules
 metrics.text()
 """
