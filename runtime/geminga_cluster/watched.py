@@ -58,6 +58,7 @@ class Watched(Generic[T]):
     async def get(self, path: str) -> T | None:
         """The answer for ``path``, None where there is no node. Raises ``CoordinationError``."""
         if path in self._entries:
+            # A hit awaits nothing: callers ask for every topic that they load.
             return self._entries[path]
         if not self._is_connected and path in self._former:
             return self._former[path]

@@ -20,6 +20,7 @@ import msgpack
 
 from geminga_runtime.errors import GemingaError
 
+# Of the layout below. Messages change without a new one: see the top of this module.
 VERSION = 1
 # The longest message in use is a part's list of addresses; this is a hundred times that.
 MESSAGE_BYTES_MAX = 64 * 1024
@@ -184,6 +185,7 @@ class MessageCodec:
                 f"a control message of version {body[0] if body else 'none'}; we speak {VERSION}"
             )
         try:
+            # Keys of any type are let through: one that names no field is ignored below.
             content: object = msgpack.unpackb(memoryview(body)[1:], strict_map_key=False)
         except Exception as error:  # msgpack raises many kinds of errors, RecursionError too
             raise ControlMessageError(f"a control message is not msgpack: {error}") from error
@@ -194,6 +196,7 @@ class MessageCodec:
                 raise ControlMessageError("a control message is not [kind, fields]")
         kind = self._kinds.get(kind_name)
         if kind is None:
+            # No error: the newer peer has to do without an answer.
             return UnknownMessage(kind_name)
         known = {}
         for name, hint in self._hints[kind].items():

@@ -225,6 +225,7 @@ class Coordination(Protocol):
 
 def check_size(path: str, size_bytes: int) -> None:
     """Raise ``NodeTooLarge`` for a request about ``path`` with so many bytes of values."""
+    # About: the rest of a request has some tens of bytes, and the limit leaves room for 48,000.
     if len(path) + size_bytes > REQUEST_BYTES_MAX:
         raise NodeTooLarge(path, size_bytes)
 
@@ -239,6 +240,7 @@ async def delete_tree(coordination: Coordination, path: str) -> None:
     """Delete ``path`` and all below it; nothing to do where it is missing."""
     # Another process may delete the same tree: what is gone already is no error.
     try:
+        # Children first: ZooKeeper deletes no node that has any.
         for name in await coordination.children(path):
             await delete_tree(coordination, f"{path.rstrip('/')}/{name}")
         await coordination.delete(path)

@@ -101,6 +101,7 @@ class FileDisk:
     async def list(self, directory: str) -> list[str]:
         """Names in ``directory``, sorted; empty where it does not exist."""
         try:
+            # On the loop: directories are listed when a bookie starts, and have some hundred files.
             names = [entry.name for entry in (self._root / directory).iterdir()]
         except FileNotFoundError:
             return []
@@ -328,6 +329,7 @@ class _OpenFile:
     def _read(self, offset: int, length: int) -> bytes:
         """Read the whole range: one pread may give less, at most 2 GiB or up to an I/O error."""
         pieces: list[bytes] = []
+        # Zeros that were reserved behind the end are no part of the file.
         length = min(length, self.size - offset)
         with self._descriptor.use() as descriptor:
             while length > 0:

@@ -47,6 +47,7 @@ ANONYMOUS = Principal("", is_anonymous=True)
 class Action(StrEnum):
     """What a client wants to do. ``ADMINISTER`` is anything that changes records of a resource."""
 
+    # These words stand in logs and refusals.
     PRODUCE = "produce"
     CONSUME = "consume"
     LOOKUP = "lookup"

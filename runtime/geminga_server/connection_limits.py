@@ -94,6 +94,7 @@ class ConnectionLimits:
         """Count a new connection from ``address``, a host without a port, and return None; or
         return the limit that it exceeds, and do not count it."""
         of_address = self._open_by_address.get(address, 0)
+        # The limit on all comes first: where both are reached, it is the one to report.
         limit: Limit | None = None
         if self.connections_max and self._open >= self.connections_max:
             limit = Limit.ALL

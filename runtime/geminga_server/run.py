@@ -64,6 +64,7 @@ PartMain = Callable[[StopRequest], Coroutine[Any, Any, None]]
 
 def run_part(main: PartMain, *, close_timeout_s: float = CLOSE_TIMEOUT_S) -> int:
     """Run ``main`` to its end, or until it is asked to stop; returns the process's exit code."""
+    # First: an event loop opens files of its own.
     prepare_open_files()
     try:
         loop_factory = uvloop_factory()
@@ -111,6 +112,7 @@ async def _run_until_stopped(main: PartMain, close_timeout_s: float) -> ExitCode
     assert is_uvloop_running()
     stop = StopRequest()
     loop = asyncio.get_running_loop()
+    # From here on a signal only asks: no line of the part is interrupted.
     for number in stop_signals():
         loop.add_signal_handler(number, stop.ask, f"signal {number.name}")
     # A task of its own, so that a part whose cleanup hangs can be left behind.

@@ -123,6 +123,7 @@ def _from_file(file: Path, part: str, settings: Mapping[str, Setting]) -> dict[s
     stray = [name for name, value in content.items() if not isinstance(value, dict)]
     if stray:
         raise ConfigError(f"file {file}: {stray[0]} stands outside; put it below [{part}]")
+    # No section is no error: the file may configure other parts alone.
     section = cast("dict[str, object]", content.get(part, {}))
     given = {
         name: Given(value, f"file {file}, [{part}] {name} = {value!r}")
@@ -144,6 +145,7 @@ def _flatten(
     for key, value in table.items():
         name = prefix + key
         if isinstance(value, dict) and name not in settings:
+            # A table that is no setting is a group, or a mistake that is reported below.
             yield from _flatten(cast("dict[str, object]", value), f"{name}.", settings)
         else:
             yield name, value
@@ -163,6 +165,7 @@ def _from_environment(
             continue
         setting = known.get(variable)
         if setting is not None:
+            # Numbers stay text: pydantic converts them.
             parsed = list_of_words(value) if setting.is_list else value
             given[setting.name] = Given(parsed, f"variable {variable} = {value!r}")
         elif variable.startswith(prefix):
@@ -180,6 +183,7 @@ def _as_declared(value: object, setting: Setting) -> object:
     kind = bare_type(setting.kind)
     if isinstance(value, str) and get_origin(kind) is Literal:
         words = {str(word).casefold(): word for word in get_args(kind)}
+        # A word that is none of the choice stays as it is: the refusal quotes it.
         return words.get(value.casefold(), value)
     return value
 

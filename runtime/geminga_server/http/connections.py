@@ -45,6 +45,7 @@ class HttpConnections:
         if len(self._open) >= self.connections_max:
             # The first idle one is the one that has been idle longest. The walk is long only where
             # most connections are being answered.
+            # At this very moment: no await may lie between this choice and the closing below.
             idle = next((each for each in self._open if each.is_idle), None)
             self._log.note(lambda: {"connections_max": self.connections_max})
             if idle is None:
@@ -107,6 +108,7 @@ class HttpConnection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The transport's call: the connection is over."""
+        # Also after an eviction, which has left already: leaving twice does no harm.
         self._among.leave(self)
         super().connection_lost(exc)
 

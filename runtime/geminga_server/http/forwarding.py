@@ -117,6 +117,7 @@ class Forwarder(Service):
                 sending = self.spawn(_send_body(asked, body), name="forward a body")
                 try:
                     head = await asked.head()
+                    # The body of a redirect is not wanted: its connection ends unread.
                     location = location_of(head)
                     if location is None:
                         await answer.hand_on(head, asked.body())
@@ -211,6 +212,7 @@ class Answer:
 
 async def refuse(send: Send, status: int, reason: str) -> None:
     """Answer with a status and a reason, in the form that brokers use."""
+    # As ``geminga_server.rest.answers`` does, which would import the web framework.
     body = json.dumps({"reason": reason}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -102,6 +102,7 @@ class HttpCalls:
             async with asyncio.timeout(timeout_s):
                 for _ in range(REDIRECTS_MAX):
                     host = urlsplit(call.url).netloc
+                    # Giving up does not end the thread; its own time-out, which is as long, does.
                     answer = await asyncio.to_thread(self._ask, call, timeout_s)
                     # A broker that does not serve the bundle answers with the URL at its owner.
                     is_redirect = answer.status in _REDIRECTS and answer.location is not None

@@ -94,6 +94,7 @@ class HttpServer(Service):
 
     async def _open(self, stack: AsyncExitStack) -> None:
         try:
+            # Bound here and not by uvicorn, so that an address in use is an error of ours.
             listening = socket.create_server(
                 (self._host, self._wanted_port), family=family_of(self._host), backlog=BACKLOG
             )
@@ -147,6 +148,7 @@ class RequestLog:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, and note the status of the answer."""
+        # Such as a web socket, which no application of ours serves.
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -199,6 +201,7 @@ def _make_server(app: AsgiApp, connections: HttpConnections, tls: SSLContext | N
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_S,
     )
+    # As uvicorn's own ``serve`` would; that one also takes the signals over.
     config.load()
     config.ssl = tls  # uvicorn would read files, once, and never again
     server = Server(config)

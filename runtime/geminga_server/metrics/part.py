@@ -64,7 +64,9 @@ class PartMetrics:
                 ProcessCollector,
             )
 
+            # Without describing: that would call all collectors once more, at registration.
             self._registry = CollectorRegistry(auto_describe=False)
+            # Not the default registry: two parts in one process, as in tests, must not mix.
             ProcessCollector(registry=self._registry)
             GCCollector(registry=self._registry)
             # This object is a collector, too: see ``collect``.

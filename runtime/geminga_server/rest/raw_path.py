@@ -46,5 +46,6 @@ class RawPath:
         # The metrics page is the one resource whose name ends with a slash.
         if path != "/metrics/" and len(path) > 1 and path.endswith("/"):
             path = path[:-1]
+        # Routes name GET alone.
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         await self.app({**scope, "path": path, "method": method}, receive, send)

@@ -67,6 +67,7 @@ class TlsConfig:
         """
         import ssl  # noqa: PLC0415 - as above
 
+        # Nothing is trusted at first: without a trust file no client certificate is asked for.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         # There are only two, so a lowest and a highest one say it all.
         versions = sorted(self.protocols) or ["TLSv1.2", "TLSv1.3"]
@@ -92,6 +93,7 @@ class TlsConfig:
                 "encrypted and belongs to its certificate"
             ) from error
         if self.require_client_certificate:
+            # The trust file was loaded above: the settings are refused without one.
             context.verify_mode = ssl.CERT_REQUIRED
         return context
 
@@ -194,6 +196,7 @@ def client_context(files: ClientFiles) -> SSLContext:
     import ssl  # noqa: PLC0415 - as above
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # TLS 1.2 at least
+    # The certificate itself is always verified, against the authorities below.
     context.check_hostname = files.check_hostname
     if files.trust_file:
         context.load_verify_locations(files.trust_file)

@@ -94,6 +94,7 @@ def connect_kazoo(hosts: str, session_timeout_s: float, handler: LoopHandler) ->
     quiet = log.getChild("kazoo")
     quiet.setLevel(logging.ERROR)  # ``session`` logs, once each, what kazoo's warnings repeat
     reconnect = KazooRetry(
+        # Without end: ``session`` decides how long a part waits, and reports it.
         max_tries=-1,
         delay=RECONNECT_FIRST_S,
         max_delay=RECONNECT_LIMIT_S,

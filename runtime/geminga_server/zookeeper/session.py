@@ -204,6 +204,7 @@ class ZooKeeper(Service):
         # callback that was given to it twice only once.
         watch = Watch(on_change) if on_change else None
         answer = self._ask(path, lambda client: client.get_async(path, watch=watch), watch)
+        # A node may have been created without a value, which is as good as an empty one.
         value, stat = cast("tuple[bytes | None, KazooStat]", await answer)
         return value or b"", node_stat(stat)
 
@@ -338,6 +339,7 @@ class ZooKeeper(Service):
         self._is_closed = True
         if self._doubt_timer is not None:
             self._doubt_timer.cancel()
+        # What still waits fails now, and not after its time-out.
         self._requests.close()
         client, handler = self._client, self._handler
         if client is None or handler is None:
