@@ -5,6 +5,8 @@ As upstream, these are refused for a partitioned topic as a whole: each is about
 
 from __future__ import annotations
 
+from functools import partial
+
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
@@ -14,10 +16,9 @@ from geminga_broker.admin.documents.message import (
     message_id,
 )
 from geminga_broker.admin.owner_routes import (
-    explain_missing,
     policies_here,
     refuse_partitioned,
-    serve_here,
+    to_one_topic,
     topic_here,
 )
 from geminga_broker.admin.parameters import ServicesArg
@@ -217,12 +218,7 @@ async def _loaded(
 ) -> Topic:
     """The topic, loaded by this broker; ``partitioned_reason`` refuses a partitioned one."""
     await refuse_partitioned(services, topic, partitioned_reason)
-    await serve_here(request, services, topic)
-    try:
-        return await topic_here(services, topic)
-    except TopicNotFound:
-        await explain_missing(services, topic)
-        raise
+    return await to_one_topic(request, services, topic, partial(topic_here, services))
 
 
 def _message(found: Found) -> Response:

@@ -20,6 +20,7 @@ from geminga_broker.admin.owner_routes import (
     policies_here,
     serve_here,
     to_each_partition,
+    to_one_topic,
     to_partition,
 )
 from geminga_broker.admin.parameters import ServicesArg
@@ -74,12 +75,7 @@ async def terminate_topic(request: Request, topic: TopicArg, services: ServicesA
     # Upstream has a call of its own for all partitions.
     if await services.partitioned_topics.partitions(topic):
         raise RestError(405, "Termination of a partitioned topic is not allowed")
-    await serve_here(request, services, topic)
-    try:
-        return Json(await _terminate(services, topic))
-    except TopicNotFound:
-        await explain_missing(services, topic)
-        raise
+    return Json(await to_one_topic(request, services, topic, partial(_terminate, services)))
 
 
 @router.post("/terminate/partitions", dependencies=[on_topic(Action.ADMINISTER)])
@@ -185,10 +181,5 @@ async def get_compaction(request: Request, topic: TopicArg, services: ServicesAr
     if not topic.is_persistent:
         raise RestError(405, NOT_COMPACTED)
     await policies_here(services, topic)
-    await serve_here(request, services, topic)
-    try:
-        report = await services.broker.compaction_report(topic)
-    except TopicNotFound:
-        await explain_missing(services, topic)
-        raise
+    report = await to_one_topic(request, services, topic, services.broker.compaction_report)
     return Json({"status": report.status.value, "lastError": report.last_error})
