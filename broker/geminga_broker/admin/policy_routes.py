@@ -243,6 +243,7 @@ def _add(router: APIRouter, level: Level, row: PolicyRow, served: Served) -> Non
 
 def _with(policies: AnyPolicies, row: PolicyRow, key: str | None, value: object) -> AnyPolicies:
     """``policies`` in which the row's policy is ``value``, None: not set."""
+    # The older names too: Java's brokers may read the policy by any of them.
     changed: dict[str, object] = {}
     # Only namespaces have the older names.
     for field in (row.field, *(row.twins if isinstance(policies, Policies) else ())):

@@ -67,12 +67,14 @@ TTL_REFUSAL = "Invalid value for message TTL, message TTL must >= 0"
 
 async def yes_or_no(request: Request) -> bool:
     """Read ``true``; anything else that a flag may be is false."""
+    # ``null`` is false: these flags have no unset state in upstream's record.
     return bool(await flag(request))
 
 
 async def ttl_in_query(request: Request) -> int:
     """The time to live of a topic, which upstream has in the query."""
     words = request.query_params.get("messageTTL", "")
+    # The status is that of upstream's framework for a query that is no number.
     if not words.removeprefix("-").isdecimal() or int(words) > INT_MAX:
         raise RestError(404, f"messageTTL should be a number up to {INT_MAX}")
     if int(words) < 0:
@@ -111,6 +113,7 @@ def word(check: Callable[[str], None]) -> Callable[[Request], Awaitable[str | No
             return None
         if not isinstance(word, str):
             raise RestError(400, "The body should be a string")
+        # Raises ``InvalidPolicy``, which names the words that are allowed.
         check(word)
         return word
 

@@ -78,6 +78,7 @@ async def get_message(request: Request, topic: TopicArg, services: ServicesArg) 
     loaded = await _loaded(
         request, services, topic, "GetMessageById is not allowed on partitioned-topic"
     )
+    # Also one that was acknowledged by all, as long as its ledger is kept.
     payload = await entry_at(loaded.managed_ledger.reader, position)
     if payload is None:
         raise RestError(404, "Message id not found")
@@ -177,6 +178,7 @@ async def get_backlog_size(request: Request, topic: TopicArg, services: Services
         request, services, topic, "calculate backlog size is not allowed for partitioned-topic"
     )
     chain = loaded.managed_ledger.chain
+    # The earliest position, or one in a ledger that was trimmed.
     if position[1] < 0 or chain.span(position[0]) is None:
         return Json(chain.total_bytes)
     return Json(chain.bytes_between(position, chain.last_confirmed))
@@ -195,6 +197,7 @@ async def analyze_backlog(request: Request, topic: TopicArg, services: ServicesA
         "partition",
     )
     subscription = loaded.part(PersistentSubscriptions).named(path_value(request, "subscription"))
+    # Reads the whole backlog, up to a bound: then ``aborted`` says so.
     scan = await scan_backlog(loaded.managed_ledger.reader, subscription.cursor)
     return Json(
         {

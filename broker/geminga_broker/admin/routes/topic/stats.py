@@ -52,6 +52,7 @@ async def get_partitioned_stats(
 
 
 def _query(request: Request) -> StatsQuery:
+    # The names and the defaults are upstream's.
     return StatsQuery(
         precise_backlog=flag(request, "getPreciseBacklog"),
         subscription_backlog_size=flag(request, "subscriptionBacklogSize", default=True),

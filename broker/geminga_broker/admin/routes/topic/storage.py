@@ -158,6 +158,7 @@ async def get_internal_info(topic: TopicArg, services: ServicesArg) -> Response:
 
 
 async def _internal_stats(request: Request, services: Services, topic: TopicName) -> Document:
+    # Takes a read from ZooKeeper for each ledger of the topic.
     with_metadata = flag(request, "metadata")
     return await services.broker.internal_stats(topic, with_metadata=with_metadata)
 

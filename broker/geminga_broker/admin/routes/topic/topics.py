@@ -102,6 +102,7 @@ async def create_topic(request: Request, topic: TopicArg, services: ServicesArg)
                 f"{topic.base.local}",
             )
     if await services.partitioned_topics.partitions(topic):
+        # Checked before the topic is created: both would then have the same name.
         raise TopicExists(str(topic))
     await services.broker.topics.create(topic, properties)
     return no_content()
@@ -128,6 +129,7 @@ async def delete_topic(request: Request, topic: TopicArg, services: ServicesArg)
 
 async def require_namespace(services: Services, namespace: NamespaceName) -> None:
     """Raise ``RestError`` 404, with the text of the calls about namespaces."""
+    # An empty list would say that the namespace exists.
     if not await services.namespaces.exists(namespace):
         raise RestError(404, "Namespace does not exist")
 
@@ -135,6 +137,7 @@ async def require_namespace(services: Services, namespace: NamespaceName) -> Non
 async def topics_of(services: Services, ring: BundleRing, domain: str) -> list[TopicName]:
     """The topics of the ring's namespace in that domain, each partition by itself."""
     if domain == "persistent":
+        # ZooKeeper knows all of them, loaded or not.
         return await services.persistent_topics.names(ring.bundles[0].namespace)
     return await services.non_persistent_topics.of(ring)
 
