@@ -13,11 +13,11 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 from geminga_cluster.persistent_topics import domain_path
+from geminga_cluster.watched import read_if_exists
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName
 from geminga_runtime.coordination import (
     Coordination,
     CoordinationError,
-    NodeMissing,
     OnChange,
     SessionState,
 )
@@ -103,12 +103,16 @@ class TopicLists(Service):
 
     async def _run(self, namespace: NamespaceName, followed: FollowedList) -> None:
         loop = asyncio.get_running_loop()
+        # There is no such node before the first topic is created in the namespace.
+        path = domain_path(namespace, "persistent")
         while True:
             # Before the read, which leaves the watch: a change during it is not missed.
             followed.changed.clear()
             began_s = loop.time()
             try:
-                names = await self._read(namespace, followed.changed.set)
+                found = await read_if_exists(
+                    self._coordination, path, self._children, followed.changed.set
+                )
             except CoordinationError as error:
                 log.info(
                     "topics not listed", extra={"namespace": str(namespace), "error": str(error)}
@@ -116,7 +120,8 @@ class TopicLists(Service):
                 await asyncio.sleep(RETRY_S)
                 continue
             # A topic that was created and deleted since the last read is in neither difference.
-            before, followed.names = followed.names, names
+            before, names = followed.names, frozenset(found or ())
+            followed.names = names
             added, removed = names - before, before - names
             if not followed.is_read.done():
                 # Those that wait in ``follow`` take ``names`` as they are when they run on.
@@ -127,16 +132,8 @@ class TopicLists(Service):
             await asyncio.sleep(min((loop.time() - began_s) * REST_FACTOR, REST_S_MAX))
             await followed.changed.wait()
 
-    async def _read(self, namespace: NamespaceName, on_change: OnChange) -> Names:
-        path = domain_path(namespace, "persistent")
-        while True:
-            try:
-                return frozenset(await self._coordination.children(path, on_change=on_change))
-            except NodeMissing:
-                # Reading a missing node leaves no watch, but checking whether it exists does. If
-                # it was created between the two requests, it is read again.
-                if await self._coordination.exists(path, on_change=on_change) is None:
-                    return frozenset()
+    async def _children(self, path: str, on_change: OnChange) -> list[str]:
+        return await self._coordination.children(path, on_change=on_change)
 
     def _session_changed(self, state: SessionState) -> None:
         """Read all lists again when there is a connection: changes may have gone unseen."""

@@ -114,14 +114,7 @@ class Watched(Generic[T]):
                 for on_stale in self._followers:
                     on_stale(path)
 
-        while True:
-            try:
-                return await self._read(path, changed)
-            except NodeMissing:
-                # Reading a missing node leaves no watch, but checking whether it exists does. If
-                # it was created between the two requests, it is read again.
-                if await self._coordination.exists(path, on_change=changed) is None:
-                    return None
+        return await read_if_exists(self._coordination, path, self._read, changed)
 
     def _bound(self, answers: dict[str, Any]) -> None:
         """Evict the oldest answers until there is room for one more."""
@@ -139,6 +132,20 @@ class Watched(Generic[T]):
             self._former.clear()
             for on_stale in self._followers:
                 on_stale(None)
+
+
+async def read_if_exists(
+    coordination: Coordination, path: str, read: Read[T], on_change: OnChange
+) -> T | None:
+    """What ``read`` reads, or None where there is no node; a watch is left in either case."""
+    while True:
+        try:
+            return await read(path, on_change)
+        except NodeMissing:
+            # Reading a missing node leaves no watch, but checking whether it exists does. If it was
+            # created between the two requests, it is read again.
+            if await coordination.exists(path, on_change=on_change) is None:
+                return None
 
 
 def watched_values(

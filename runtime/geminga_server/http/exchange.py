@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from urllib.parse import urlsplit
@@ -56,10 +56,15 @@ class HttpExchange:
         await self._send(head)
 
     async def send_body(self, pieces: AsyncIterator[bytes]) -> None:
-        """Send the request's body, as fast as the server takes it."""
-        async for piece in pieces:
-            await self._send(h11.Data(data=piece))
-        await self._send(h11.EndOfMessage())
+        """Send the request's body, as fast as the server takes it.
+
+        Raises nothing for a connection that breaks, or pieces that end with ``ServerUnreachable``.
+        """
+        # Whatever is wrong with the connection, reading the answer fails as well, and reports it.
+        with suppress(OSError, h11.LocalProtocolError, ServerUnreachable):
+            async for piece in pieces:
+                await self._send(h11.Data(data=piece))
+            await self._send(h11.EndOfMessage())
 
     async def head(self) -> h11.Response:
         """The status and the headers of the answer; informational answers (1xx) are skipped."""

@@ -11,7 +11,6 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import urljoin, urlsplit
 
@@ -20,7 +19,7 @@ import h11
 from geminga_runtime.network import Network
 from geminga_runtime.service import Service
 from geminga_server.errors import ServerSilent, ServerUnreachable
-from geminga_server.http.exchange import HttpExchange, Request, exchange
+from geminga_server.http.exchange import Request, exchange
 from geminga_server.http.server import Receive, Scope, Send
 
 log = logging.getLogger(__name__)
@@ -114,7 +113,7 @@ class Forwarder(Service):
                 await asked.begin(request, urlsplit(url).netloc)
                 # In a task of its own: an answer, such as a redirect or a refusal, may come before
                 # the server has taken all of the body.
-                sending = self.spawn(_send_body(asked, body), name="forward a body")
+                sending = self.spawn(asked.send_body(body.pieces()), name="forward a body")
                 try:
                     head = await asked.head()
                     # The body of a redirect is not wanted: its connection ends unread.
@@ -217,12 +216,6 @@ async def refuse(send: Send, status: int, reason: str) -> None:
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
-
-
-async def _send_body(asked: HttpExchange, body: RequestBody) -> None:
-    # Whatever is wrong with the connection, reading the answer fails as well, and reports it.
-    with suppress(OSError, h11.LocalProtocolError, ServerUnreachable):
-        await asked.send_body(body.pieces())
 
 
 def forwarded_request(scope: Scope) -> Request:
