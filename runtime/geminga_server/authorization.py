@@ -1,7 +1,7 @@
 """Who may do what: every handler calls ``authorize`` before it acts.
 
-``await authorize(principal, action, resource)`` returns or raises ``NotAuthorized``. ``AllowAll``
-serves a cluster without authentication; an authorizer that checks roles takes its place without a
+``await authorize(principal, action, resource)`` returns or raises ``NotAuthorized``. ``allow_all``
+serves a cluster without authentication; a function that checks roles takes its place without a
 change in any handler. It is awaited because permissions are records in ZooKeeper: a handler calls
 it before it reads its own state, or reads that again afterwards. Single messages are not checked:
 the right was checked when their producer or consumer was opened.
@@ -12,21 +12,19 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, Protocol
+from typing import Literal
 
 from geminga_server.errors import NotAuthorized
 
 __all__ = [
-    "ALLOW_ALL",
     "ANONYMOUS",
     "Action",
-    "AllowAll",
     "Authorize",
-    "Authorizer",
     "NotAuthorized",
     "Principal",
     "Resource",
     "ResourceKind",
+    "allow_all",
 ]
 
 
@@ -71,22 +69,9 @@ class Resource:
 
 
 Authorize = Callable[[Principal, Action, Resource], Awaitable[None]]
-"""The function that handlers call: ``Authorizer.authorize``."""
+"""The function that handlers call. It returns where the principal may do that, and raises
+``NotAuthorized`` where not."""
 
 
-class Authorizer(Protocol):
-    """Decides about the rights of principals."""
-
-    async def authorize(self, principal: Principal, action: Action, resource: Resource) -> None:
-        """Return where ``principal`` may; raise ``NotAuthorized`` where not."""
-        ...
-
-
-class AllowAll:
+async def allow_all(_principal: Principal, _action: Action, _resource: Resource) -> None:
     """Every principal may do everything."""
-
-    async def authorize(self, principal: Principal, action: Action, resource: Resource) -> None:
-        """Return."""
-
-
-ALLOW_ALL = AllowAll()

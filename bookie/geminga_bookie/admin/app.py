@@ -21,7 +21,7 @@ from geminga_bookie.admin.documents.messages import (
 from geminga_bookie.admin.routes import METHODS, REFUSES_METHODS, ROUTES, Route
 from geminga_ledger import NoSuchEntry, NoSuchLedger
 from geminga_runtime.errors import GemingaError
-from geminga_server.authorization import ALLOW_ALL, ANONYMOUS, Action, Authorizer, Resource
+from geminga_server.authorization import ANONYMOUS, Action, Authorize, Resource, allow_all
 from geminga_server.errors import NotAuthorized
 from geminga_server.http import server
 from geminga_server.http.server import AsgiApp, Receive, Scope, Send
@@ -46,12 +46,12 @@ class BookieAdmin:
         other: AsgiApp,
         *,
         resource: Resource,
-        authorizer: Authorizer = ALLOW_ALL,
+        authorize: Authorize = allow_all,
     ) -> None:
         self._access = access
         self._other = other
         self._resource = resource
-        self._authorizer = authorizer
+        self._authorize = authorize
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -86,10 +86,10 @@ class BookieAdmin:
         try:
             principal = scope.get("state", {}).get("principal") or ANONYMOUS
             # Asked before the path is looked at: which paths there are is nothing for strangers.
-            await self._authorizer.authorize(principal, Action.READ, self._resource)
+            await self._authorize(principal, Action.READ, self._resource)
             route = _route(path, method)
             if route.action is not Action.READ:
-                await self._authorizer.authorize(principal, route.action, self._resource)
+                await self._authorize(principal, route.action, self._resource)
             parameters = parse_parameters(scope.get("query_string", b""))
             async with asyncio.timeout(BODY_TIMEOUT_S):
                 request = Request(method, parameters, await _read_body(receive))

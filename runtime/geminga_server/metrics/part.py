@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.service import Service
-from geminga_server.authorization import ALLOW_ALL, ANONYMOUS, Action, Authorizer, Resource
+from geminga_server.authorization import ANONYMOUS, Action, Authorize, Resource, allow_all
 from geminga_server.errors import NotAuthorized
 from geminga_server.http.server import AsgiApp, Receive, Scope, Send
 
@@ -137,7 +137,7 @@ def part_app(
     *,
     check_health: CheckHealth,
     resource: Resource,
-    authorizer: Authorizer = ALLOW_ALL,
+    authorize: Authorize = allow_all,
 ) -> AsgiApp:
     """An ASGI application with ``/metrics/`` and ``/health``.
 
@@ -169,7 +169,7 @@ def part_app(
         principal = scope.get("state", {}).get("principal") or ANONYMOUS
         # Before the path is looked at: a client without rights does not learn what exists.
         try:
-            await authorizer.authorize(principal, Action.READ, resource)
+            await authorize(principal, Action.READ, resource)
             if scope["method"] in ("GET", "HEAD"):
                 status, headers, body = await answer(scope["path"])
             else:

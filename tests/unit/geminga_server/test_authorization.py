@@ -8,14 +8,13 @@ from typing import get_args
 import pytest
 
 from geminga_server.authorization import (
-    ALLOW_ALL,
     ANONYMOUS,
     Action,
     Authorize,
-    Authorizer,
     Principal,
     Resource,
     ResourceKind,
+    allow_all,
 )
 from geminga_server.errors import NotAuthorized
 
@@ -29,8 +28,7 @@ RESOURCES = [
 
 
 async def test_without_authentication_everybody_may_do_everything() -> None:
-    authorizer: Authorizer = ALLOW_ALL
-    ask: Authorize = authorizer.authorize
+    ask: Authorize = allow_all
     for principal, action, resource in itertools.product(
         [ANONYMOUS, Principal("admin"), Principal("proxy", original="user")], Action, RESOURCES
     ):

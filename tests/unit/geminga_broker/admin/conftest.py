@@ -73,11 +73,11 @@ from geminga_runtime.coordination import (
     delete_tree,
 )
 from geminga_server.authorization import (
-    ALLOW_ALL,
     Action,
     NotAuthorized,
     Principal,
     Resource,
+    allow_all,
 )
 from geminga_server.errors import ServerUnreachable
 from geminga_server.http.rest_calls import RestAnswer, RestCall
@@ -334,7 +334,7 @@ async def services(
             schemas=SchemaRegistry(storage, SimulatedClock()),
             policies=PolicyResolver(PolicyConfig(), namespaces.policies),
             topic_policies=cast(TopicPolicyStore, RememberedPolicies()),
-            authorize=ALLOW_ALL.authorize,
+            authorize=allow_all,
             calls=calls,
             remote_topics=remote_topics,
             configuration=CONFIGURATION,

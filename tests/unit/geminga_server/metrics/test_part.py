@@ -102,7 +102,7 @@ async def test_who_may_not_read_is_told() -> None:
             raise NotAuthorized(principal.role, action, str(resource))
 
     app = part_app(
-        PartMetrics("bookie"), check_health=healthy, resource=BROKER, authorizer=Refusing()
+        PartMetrics("bookie"), check_health=healthy, resource=BROKER, authorize=Refusing().authorize
     )
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://part") as client:
