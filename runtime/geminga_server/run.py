@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
@@ -36,27 +37,27 @@ class ExitCode(IntEnum):
     STUCK = 3  # asked to end, and killed itself after CLOSE_TIMEOUT_S
 
 
+@dataclass(slots=True, eq=False)
 class StopRequest:
     """A request to a part to end, made by a signal or the supervisor. Later ones change nothing."""
 
-    def __init__(self) -> None:
-        self._asked = asyncio.Event()
-        # Called at once: a part stops waiting for others before its services begin to close.
-        self.callbacks: list[Callable[[], object]] = []
-        # Of the first request.
-        self.reason = ""
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    # Called at once: a part stops waiting for others before its services begin to close.
+    callbacks: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
+    # Of the first request.
+    reason: str = ""
 
     def ask(self, reason: str) -> None:
         """Ask the part to end now; ``reason`` goes to the log."""
-        if not self._asked.is_set():
+        if not self.asked.is_set():
             self.reason = reason
-            self._asked.set()
+            self.asked.set()
             for callback in self.callbacks:
                 callback()
 
     async def wait(self) -> None:
         """Return when the part was asked to end."""
-        await self._asked.wait()
+        await self.asked.wait()
 
 
 PartMain = Callable[[StopRequest], Coroutine[Any, Any, None]]

@@ -81,7 +81,7 @@ class HttpServer(Service):
         self._beside = beside
         self._tls = tls
         # Made on opening, or those of ``beside``.
-        self._connections: HttpConnections | None = None
+        self.connections: HttpConnections | None = None
         self._host = host
         self._wanted_port = port
         self._socket: socket.socket | None = None
@@ -105,8 +105,9 @@ class HttpServer(Service):
         # Imports uvicorn, which takes 60 ms: not before the server is opened.
         from geminga_server.http.connections import HttpConnections  # noqa: PLC0415
 
-        shared = self._beside._connections if self._beside is not None else None  # noqa: SLF001 - one of us
-        connections = self._connections = shared or HttpConnections(self._connections_max)
+        # Both are open: the bound of ``beside`` holds for all of its connections and ours together.
+        shared = self._beside.connections if self._beside is not None else None
+        connections = self.connections = shared or HttpConnections(self._connections_max)
         if self._metrics is not None:
             collect = partial(connections.families, self._metrics.part)
             self._metrics.collectors.append(collect)
