@@ -105,13 +105,17 @@ class TopicLists(Service):
         loop = asyncio.get_running_loop()
         # There is no such node before the first topic is created in the namespace.
         path = domain_path(namespace, "persistent")
+
+        async def children(path: str, on_change: OnChange) -> list[str]:
+            return await self._coordination.children(path, on_change=on_change)
+
         while True:
             # Before the read, which leaves the watch: a change during it is not missed.
             followed.changed.clear()
             began_s = loop.time()
             try:
                 found = await read_if_exists(
-                    self._coordination, path, self._children, followed.changed.set
+                    self._coordination, path, children, followed.changed.set
                 )
             except CoordinationError as error:
                 log.info(
@@ -131,9 +135,6 @@ class TopicLists(Service):
                     on_topics(added, removed)
             await asyncio.sleep(min((loop.time() - began_s) * REST_FACTOR, REST_S_MAX))
             await followed.changed.wait()
-
-    async def _children(self, path: str, on_change: OnChange) -> list[str]:
-        return await self._coordination.children(path, on_change=on_change)
 
     def _session_changed(self, state: SessionState) -> None:
         """Read all lists again when there is a connection: changes may have gone unseen."""

@@ -12,6 +12,7 @@ serving: also an answer that had changed and was not read again, unless ``holds_
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from geminga_runtime.coordination import Coordination, NodeMissing, OnChange, SessionState
@@ -66,7 +67,9 @@ class Watched(Generic[T]):
         # and only its answer is cached.
         question = self._asking[path] = object()
         try:
-            value = await self._ask(path)
+            value = await read_if_exists(
+                self._coordination, path, self._read, partial(self._changed, path)
+            )
             if self._asking.get(path) is question:
                 self._former.pop(path, None)
                 self._bound(self._entries)
@@ -97,24 +100,23 @@ class Watched(Generic[T]):
         self._entries.pop(path, None)
         self._former.pop(path, None)
 
-    async def _ask(self, path: str) -> T | None:
-        def changed() -> None:
-            self._asking.pop(path, None)
-            if path in self._entries:
-                value = self._entries.pop(path)
-                # A lost connection is told before the watches that go with it.
-                is_change = self._is_connected
-                if is_change and not self._holds_changed:
-                    self._former.pop(path, None)
-                elif value is not None or self._holds_missing:
-                    self._bound(self._former)
-                    self._former[path] = value
-            # Without a connection it is no change: followers are notified when it is back.
-            if self._is_connected:
-                for on_stale in self._followers:
-                    on_stale(path)
-
-        return await read_if_exists(self._coordination, path, self._read, changed)
+    def _changed(self, path: str) -> None:
+        """A watch fired: drop the answer for ``path``, and notify the followers."""
+        # The answer of a read that is under way may be older than the change.
+        self._asking.pop(path, None)
+        if path in self._entries:
+            value = self._entries.pop(path)
+            # A lost connection is told before the watches that go with it.
+            is_change = self._is_connected
+            if is_change and not self._holds_changed:
+                self._former.pop(path, None)
+            elif value is not None or self._holds_missing:
+                self._bound(self._former)
+                self._former[path] = value
+        # Without a connection it is no change: followers are notified when it is back.
+        if self._is_connected:
+            for on_stale in self._followers:
+                on_stale(path)
 
     def _bound(self, answers: dict[str, Any]) -> None:
         """Evict the oldest answers until there is room for one more."""

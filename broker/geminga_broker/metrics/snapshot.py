@@ -179,7 +179,7 @@ class TopicSnapshot:
     # Evictions from backlogs, by quota: one family with a label shows both.
     size_evictions_total: int = 0
     age_evictions_total: int = 0
-    # Entries: written, read, and read from bookies because the cache lacked them.
+    # Entries: written, sent to consumers, and of these read from bookies, not from the cache.
     storage_write_rate: Annotated[
         float,
         Gauge("pulsar_storage_write_rate"),

@@ -118,7 +118,12 @@ class HttpServer(Service):
         await server.startup(sockets=[listening])
         # Closed before the socket: it is pushed later.
         stack.push_async_callback(self._shut, server, listening)
-        self.spawn(_renew_date(server), name="http date")
+
+        async def renew_date() -> None:
+            # uvicorn's own loop does this, and nine other times a second nothing.
+            await server.on_tick(0)
+
+        self.spawn_every(TICK_S, renew_date, name="http date")
 
     async def _shut(self, server: Server, listening: socket.socket) -> None:
         state = server.server_state
@@ -208,10 +213,3 @@ def _make_server(app: AsgiApp, connections: HttpConnections, tls: SSLContext | N
     server = Server(config)
     server.lifespan = config.lifespan_class(config)
     return server
-
-
-async def _renew_date(server: Server) -> None:
-    # uvicorn's own loop does this, and nine other times a second nothing.
-    while True:
-        await asyncio.sleep(TICK_S)
-        await server.on_tick(0)
