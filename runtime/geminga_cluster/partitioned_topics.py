@@ -231,4 +231,5 @@ def _partition_paths(topic: TopicName, first: int, end: int) -> list[str]:
     """The managed ledgers' nodes of partitions first..end-1; none if messages are not stored."""
     if not topic.is_persistent:
         return []
+    # A partition is a persistent topic of its own, and its node is that of its log.
     return [topic_path(topic.partition(index)) for index in range(first, end)]

@@ -96,6 +96,7 @@ class TopicLists(Service):
 
     def _release(self, namespace: NamespaceName, followed: FollowedList) -> None:
         followed.users -= 1
+        # The watch stays in ZooKeeper until it fires once more, to no effect.
         if followed.users == 0:
             del self.lists[namespace]
             assert followed.task is not None

@@ -120,6 +120,7 @@ class Watched(Generic[T]):
 
     def _bound(self, answers: dict[str, Any]) -> None:
         """Evict the oldest answers until there is room for one more."""
+        # A dictionary keeps the order of insertion: its first key is the oldest.
         while len(answers) >= self._entries_max:
             del answers[next(iter(answers))]
 
