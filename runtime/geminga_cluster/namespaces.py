@@ -74,7 +74,7 @@ class Namespaces:
     async def names(self, tenant: str) -> list[NamespaceName]:
         """A tenant's namespaces, sorted. Raises ``TenantNotFound``."""
         try:
-            # Not cached: only tools list namespaces.
+            # Not cached: namespaces are seldom listed.
             names = await self._configuration.children(tenant_path(tenant))
         except NodeMissing:
             raise TenantNotFound(tenant) from None
