@@ -27,14 +27,14 @@ class AutoRecoveryConfig:
     """The grace of a lost bookie, in seconds, before its ledgers are copied. A value that an
     operator wrote into ZooKeeper overrides it; several bookies lost at once get no grace."""
     auditor_periodic_bookie_check_interval_s: Annotated[float, Ge(0)] = 86_400.0
-    """How often the metadata of all ledgers is compared with the registered bookies; 0: only when
-    the auditor begins."""
+    """How often the auditor compares the metadata of all ledgers with the registered bookies; 0:
+    only when it begins."""
     auditor_periodic_check_interval_s: Annotated[float, Ge(0)] = 604_800.0
-    """How often every ledger is read."""
+    """How often the auditor reads every ledger."""
     auditor_periodic_placement_policy_check_interval_s: Annotated[float, Ge(0)] = 0.0
-    """How often the bookies of all ledgers are compared with the rules of placement."""
+    """How often the auditor compares the bookies of all ledgers with the rules of placement."""
     auditor_periodic_replicas_check_interval_s: Annotated[float, Ge(0)] = 0.0
-    """How often all bookies are asked which entries of each ledger they have."""
+    """How often the auditor asks all bookies which entries of each ledger they have."""
     auditor_ledger_verification_percentage: Annotated[int, Ge(0), Le(100)] = 0
     """How many percent of a fragment's entries a check reads from each bookie, beside the first and
     the last."""

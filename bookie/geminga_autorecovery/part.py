@@ -70,12 +70,12 @@ async def serve(config: AutoRecoveryPartConfig, stop: StopRequest) -> None:
             )
         )
         metrics = PartMetrics(PART)
-        metrics.register(AutoRecoveryMetrics(daemon).collect)
+        metrics.collectors.append(AutoRecoveryMetrics(daemon).collect)
         await stack.enter_async_context(LoopLag(metrics))
         app = part_app(
             metrics,
             check_health=lambda: check_health(zookeeper.state),
-            resource=Resource.cluster(PART),
+            resource=Resource("cluster", PART),
         )
         http = await stack.enter_async_context(
             HttpServer(

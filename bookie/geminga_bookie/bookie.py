@@ -57,7 +57,7 @@ from geminga_runtime.coordination import Coordination
 from geminga_runtime.disk import Disk
 from geminga_runtime.network import Network
 from geminga_runtime.service import Service
-from geminga_server.authorization import ALLOW_ALL, Authorizer, Resource
+from geminga_server.authorization import Authorize, Resource, allow_all
 from geminga_server.connection_limits import ConnectionLimits
 
 if TYPE_CHECKING:
@@ -87,12 +87,12 @@ class Bookie(Service):
         network: Network,
         coordination: Coordination,
         clock: Clock,
-        authorizer: Authorizer = ALLOW_ALL,
+        authorize: Authorize = allow_all,
         tls: SSLContext | None = None,
     ) -> None:
         super().__init__()
         self.config = config
-        self._authorizer = authorizer
+        self._authorize = authorize
         self._tls = tls
         self.journal_directories = Directories(
             zip(map(str, config.journals), journal_disks, strict=True)
@@ -297,8 +297,8 @@ class Bookie(Service):
             spawn=self.spawn,
             after_adds=self._adds_came,
             disk_space=self.disk_space,
-            authorizer=self._authorizer,
-            resource=Resource.cluster(self.bookie_id),
+            authorize=self._authorize,
+            resource=Resource("cluster", self.bookie_id),
             tls=self._tls,
         )
         # Closed in this order: the listener first, so that no session comes after the last answers.

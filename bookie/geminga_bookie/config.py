@@ -29,20 +29,20 @@ class GarbageConfig:
     """
 
     gc_interval_s: Annotated[float, Ge(0), Upstream("gcWaitTime", 0.001, of="BookKeeper")] = 900.0
-    """How often deleted ledgers are looked for; 0: only on request or on a full disk."""
+    """How often the bookie looks for deleted ledgers; 0: only on request or on a full disk."""
     gc_full_disk_interval_s: Annotated[float, Gt(0)] = 60.0
     """The same while the bookie is read-only because of a full disk, where that is sooner."""
     gc_fences_kept_s: Annotated[float, Ge(0)] = 3_600.0
     """How long a fenced ledger is kept after its deletion. Must be longer than a broker serves its
     topics without ZooKeeper, which is half an hour."""
     gc_over_replicated_interval_s: Annotated[float, Ge(0)] = 86_400.0
-    """How often closed ledgers are looked for that have all copies elsewhere; 0: never."""
+    """How often the bookie looks for closed ledgers that have all copies elsewhere; 0: never."""
     minor_compaction_interval_s: Annotated[float, Ge(0)] = 3_600.0
-    """How often logs are compacted that are nearly empty; 0: never."""
+    """How often the bookie compacts logs that are nearly empty; 0: never."""
     minor_compaction_threshold: Annotated[float, Ge(0), Le(1)] = 0.2
     """Minor compaction takes logs of which less than this part is in use."""
     major_compaction_interval_s: Annotated[float, Ge(0)] = 86_400.0
-    """How often logs are compacted that are half empty; 0: never."""
+    """How often the bookie compacts logs that are half empty; 0: never."""
     major_compaction_threshold: Annotated[float, Ge(0), Le(1)] = 0.5
     """Major compaction takes logs of which less than this part is in use."""
 
@@ -61,7 +61,7 @@ class SpaceConfig:
     disk_usage_lwm_threshold: Annotated[float, Gt(0), Le(1)] = 0.95
     """A read-only bookie takes adds again when its disks together are used less than this part."""
     disk_check_interval_s: Annotated[float, Gt(0)] = 10.0
-    """How often the ledger disks are measured."""
+    """How often the bookie measures its ledger disks."""
     compacts_when_full: Annotated[bool, Upstream("isForceGCAllowWhenNoSpace", of="BookKeeper")] = (
         False
     )
@@ -100,7 +100,7 @@ class BookieTlsConfig(TlsConfig):
     refresh_s: Annotated[
         float, Gt(0), Upstream("tlsCertFilesRefreshDurationSeconds", of="BookKeeper")
     ] = 300.0
-    """How often the files are checked for changes."""
+    """How often the bookie checks whether the files have changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

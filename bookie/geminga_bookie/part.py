@@ -97,11 +97,11 @@ async def serve(config: BookieConfig, stop: StopRequest) -> None:
         )
         await stack.enter_async_context(bookie)
         metrics = PartMetrics(PART)
-        metrics.register(BookieMetrics(bookie).collect)
+        metrics.collectors.append(BookieMetrics(bookie).collect)
         if config.auto_recovery_enabled:
             daemon = auto_recovery(config, bookie.bookie_id, zookeeper, clock)
             await stack.enter_async_context(daemon)
-            metrics.register(AutoRecoveryMetrics(daemon).collect)
+            metrics.collectors.append(AutoRecoveryMetrics(daemon).collect)
         await stack.enter_async_context(LoopLag(metrics))
         access = await stack.enter_async_context(admin_access(config, bookie, zookeeper, clock))
         http = await stack.enter_async_context(
@@ -153,7 +153,7 @@ def admin_access(
 
 def http_app(bookie: Bookie, metrics: PartMetrics, access: AdminAccess) -> AsgiApp:
     """Make what the bookie serves over HTTP: admin, metrics, health."""
-    resource = Resource.cluster(PART)
+    resource = Resource("cluster", PART)
     own = part_app(metrics, check_health=lambda: check_health(bookie), resource=resource)
     return BookieAdmin(access, own, resource=resource)
 

@@ -63,7 +63,7 @@ from geminga_runtime.coordination import Coordination
 from geminga_runtime.network import Network
 from geminga_runtime.service import Service
 from geminga_server.authentication import AUTHENTICATION_DISABLED, Authentication
-from geminga_server.authorization import Authorizer
+from geminga_server.authorization import Authorize
 from geminga_server.connection_limits import ConnectionLimits
 from geminga_server.http.rest_calls import NO_CALLS, RestCalls
 
@@ -85,7 +85,7 @@ class Broker(Service):
         network: Network,
         clock: Clock,
         random: Random,
-        authorizer: Authorizer,
+        authorize: Authorize,
         authentication: Authentication = AUTHENTICATION_DISABLED,
         tls_network: Network | None = None,
         calls: RestCalls = NO_CALLS,
@@ -108,7 +108,7 @@ class Broker(Service):
         self._tls_network = tls_network
         self._clock = clock
         self._random = random
-        self._authorizer = authorizer
+        self._authorize = authorize
         self._authentication = authentication
         self._calls = calls
         # Nothing below opens or connects anything: that is for ``_open``. Of two parts that need
@@ -242,7 +242,7 @@ class Broker(Service):
             topics=self.topics,
             discovery=self.discovery,
             topic_lists=self.topic_lists,
-            authorizer=self._authorizer,
+            authorize=self._authorize,
             authentication=self._authentication,
             clock=self._clock,
             next_producer_name=ProducerNames(self._coordination, self.config.cluster).next,
@@ -433,7 +433,7 @@ class Broker(Service):
             schemas=self.topics.services.schemas,
             policies=self.policies,
             topic_policies=self.topic_policies,
-            authorize=self._authorizer.authorize,
+            authorize=self._authorize,
             calls=self._calls,
             remote_topics=self.remote_topics,
             auto_creation=self.config.policies.auto_creation,

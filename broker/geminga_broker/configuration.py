@@ -49,7 +49,7 @@ def runtime_configuration(config: BrokerConfig) -> dict[str, str]:
         "brokerServicePortTls": _optional(config.ports.get("port_tls")),
         "webServicePortTls": _optional(config.ports.get("web_port_tls")),
         "tlsEnabled": config.tls.is_on,
-        "bookkeeperTLSClientAuthentication": config.bookkeeper_tls.is_on,
+        "bookkeeperTLSClientAuthentication": bool(config.bookkeeper_tls.trust_file),
         "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds": (
             config.policies.inactivity.unused_s_max or ""
         ),

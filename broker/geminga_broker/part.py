@@ -29,7 +29,7 @@ from geminga_runtime.clock import SystemClock
 from geminga_runtime.coordination import Coordination
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.network import AsyncioNetwork
-from geminga_server.authorization import ALLOW_ALL
+from geminga_server.authorization import allow_all
 from geminga_server.config.loading import load_config
 from geminga_server.config.service_urls import urls_in
 from geminga_server.connection_limits import connections_allowed
@@ -88,7 +88,7 @@ async def serve(config: BrokerConfig, stop: StopRequest) -> None:
             network=AsyncioNetwork(),
             clock=clock,
             random=Random(),  # noqa: S311 - jitter and names, no secrets
-            authorizer=ALLOW_ALL,
+            authorize=allow_all,
             usage=ProcessUsage(clock),
             tls_network=AsyncioNetwork(tls) if tls else None,
             calls=calls_to_brokers(config.broker_client_tls),

@@ -42,7 +42,7 @@ from geminga_scenarios.sizes import (
     UNACKNOWLEDGED,
 )
 from geminga_scenarios.storage import EAGER, RecoveringStorage, Storage
-from geminga_server.authorization import ALLOW_ALL
+from geminga_server.authorization import allow_all
 from geminga_server.http.rest_calls import NO_CALLS, RestCalls
 from geminga_simulation.errors import HostCrashed
 from geminga_simulation.fault_menu import FULL_MENU
@@ -245,7 +245,7 @@ class Cluster:
                 network=host.network,
                 clock=host.clock,
                 random=host.random,
-                authorizer=ALLOW_ALL,
+                authorize=allow_all,
                 calls=self.calls_of(host),
             ) as broker:
                 self._serving[life] = broker, session

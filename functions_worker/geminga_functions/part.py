@@ -85,7 +85,9 @@ async def serve(config: FunctionsWorkerConfig, stop: StopRequest) -> None:
             random=random,
             copies=config.runtime.directory.resolve() / "states",
         )
-        own = part_app(metrics, check_health=worker.check_health, resource=Resource.cluster(PART))
+        own = part_app(
+            metrics, check_health=worker.check_health, resource=Resource("cluster", PART)
+        )
         app = Front(own)
         http = HttpServer(
             app,
@@ -106,7 +108,7 @@ async def serve(config: FunctionsWorkerConfig, stop: StopRequest) -> None:
         app.rest = await asyncio.to_thread(rest_app, worker)
         start_up_ms = (clock.monotonic() - began_s) * 1000
         numbers = await stack.enter_async_context(WorkerNumbers(worker, start_up_ms))
-        metrics.register(numbers.families)
+        metrics.collectors.append(numbers.families)
         addresses = addresses_of(config, me)
         log.info("functions worker serves", extra={"worker": str(me), **addresses})
         commands = PartCommands(shutdown=stop.ask, check_health=worker.check_health)

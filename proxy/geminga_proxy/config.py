@@ -146,9 +146,9 @@ class ProxyConfig(PartConfig):
     NGINX) gives its client's address. The header is believed: only for proxies whose clients all
     come through such balancers."""
     keepalive_s: Annotated[float, Gt(0), Upstream("keepAliveIntervalSeconds")] = 30.0
-    """How often a silent client that asks for topics is pinged; after two intervals without a sign
-    of life it is cut off. Also how long a client may take to send CONNECT. Clients that are joined
-    to a broker are pinged by it."""
+    """How often the proxy pings a silent client that asks for topics; after two intervals without a
+    sign of life it cuts the client off. Also how long a client may take to send CONNECT. Brokers
+    ping the clients that are joined to them."""
     concurrent_lookup_requests_max: Annotated[
         int, Ge(1), Upstream("maxConcurrentLookupRequests")
     ] = 50_000

@@ -67,15 +67,15 @@ async def serve(config: ProxyConfig, stop: StopRequest) -> None:
         # With several workers this process takes no clients itself.
         if config.workers > 1:
             workers = await stack.enter_async_context(Workers(config, brokers))
-            metrics.register(lambda: families(workers.reports))
+            metrics.collectors.append(lambda: families(workers.reports))
             check_health = workers.check_health
         else:
             config = with_connections(config, files)
             proxy = await stack.enter_async_context(make_proxy(config, brokers, tls))
-            metrics.register(lambda: families({"": ProxyNumbers.of(proxy)}))
+            metrics.collectors.append(lambda: families({"": ProxyNumbers.of(proxy)}))
             check_health = proxy.check_health
         # REST and metrics are this process's in both cases.
-        app = part_app(metrics, check_health=check_health, resource=Resource.cluster(PART))
+        app = part_app(metrics, check_health=check_health, resource=Resource("cluster", PART))
         network = AsyncioNetwork(connect_tls=tls_to_brokers(config.broker_tls))
         forwarding = Forwarding(app, brokers, network, config)
         await stack.enter_async_context(forwarding)

@@ -73,7 +73,7 @@ class Proxy(Service):
     @property
     def connections(self) -> int:
         """How many clients are connected."""
-        return len(self.context.limits)
+        return self.context.limits.open_count
 
     async def check_health(self) -> None:
         """Raise ``NoBroker`` where no broker is known, so that no client can be served."""

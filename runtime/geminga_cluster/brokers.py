@@ -28,6 +28,7 @@ class LivingBrokers:
     def follow(self, on_stale: Callable[[], None]) -> None:
         """Call ``on_stale`` when what was read here has changed, or may have: brokers that came or
         went, or their records."""
+        # Either may be the first to know that a broker is gone.
         for watched in (self._names, self._records):
             watched.follow(lambda _: on_stale())
 

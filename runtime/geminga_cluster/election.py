@@ -61,6 +61,7 @@ class LeaderElection(Service, Generic[RecordT]):
 
     async def leader(self) -> RecordT | None:
         """The leader's record; None between two leaders. Raises ``CoordinationError``."""
+        # Cached under a watch: brokers ask for the leader at each placement.
         return await self._leader.get(self._path)
 
     async def _open(self, stack: AsyncExitStack) -> None:

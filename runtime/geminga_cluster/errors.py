@@ -5,12 +5,13 @@ tools show them to people, and tests of client libraries compare them.
 
 GemingaError
 └── MetadataError
-    ├── ClusterNotFound, ClusterExists
-    ├── TenantNotFound, TenantExists, TenantNotEmpty
-    ├── NamespaceNotFound, NamespaceExists
-    ├── PartitionedTopicNotFound, PartitionedTopicExists, TooFewPartitions
-    ├── RecordContended
-    └── NotInitialized
+    ├── RecordError
+    │   ├── ClusterNotFound, ClusterExists, NotInitialized
+    │   ├── TenantNotFound, TenantExists, TenantNotEmpty
+    │   ├── NamespaceNotFound, NamespaceExists
+    │   └── PartitionedTopicNotFound, PartitionedTopicExists
+    ├── TooFewPartitions
+    └── RecordContended
 """
 
 from __future__ import annotations
@@ -27,84 +28,77 @@ class MetadataError(GemingaError):
     code: ClassVar[str] = "MetadataError"
 
 
-class ClusterNotFound(MetadataError):
+class RecordError(MetadataError):
+    """The record of one cluster, tenant, namespace or topic, whose name is ``name``."""
+
+    # Pulsar's text; ``{}`` stands for the name.
+    words: ClassVar[str]
+
+    def __init__(self, name: str) -> None:
+        super().__init__(self.words.format(name))
+        self.name = name
+
+
+class ClusterNotFound(RecordError):
     """No cluster of this name is registered."""
 
-    def __init__(self, cluster: str) -> None:
-        super().__init__("Cluster does not exist")
-        self.cluster = cluster
+    words = "Cluster does not exist"
 
 
-class ClusterExists(MetadataError):
+class ClusterExists(RecordError):
     """A cluster of this name is registered."""
 
-    def __init__(self, cluster: str) -> None:
-        super().__init__("Cluster already exists")
-        self.cluster = cluster
+    words = "Cluster already exists"
 
 
-class TenantNotFound(MetadataError):
+class TenantNotFound(RecordError):
     """No such tenant. Clients get the same code as for a missing topic."""
 
     code: ClassVar[str] = "TopicNotFound"
 
-    def __init__(self, tenant: str) -> None:
-        super().__init__("Tenant does not exist")
-        self.tenant = tenant
+    words = "Tenant does not exist"
 
 
-class TenantExists(MetadataError):
+class TenantExists(RecordError):
     """A tenant of this name exists."""
 
-    def __init__(self, tenant: str) -> None:
-        super().__init__("Tenant already exist")
-        self.tenant = tenant
+    words = "Tenant already exist"
 
 
-class TenantNotEmpty(MetadataError):
+class TenantNotEmpty(RecordError):
     """The tenant to delete still has namespaces."""
 
-    def __init__(self, tenant: str) -> None:
-        super().__init__("The tenant still has active namespaces")
-        self.tenant = tenant
+    words = "The tenant still has active namespaces"
 
 
-class NamespaceNotFound(MetadataError):
+class NamespaceNotFound(RecordError):
     """No such namespace. Clients get the same code as for a missing topic."""
 
     code: ClassVar[str] = "TopicNotFound"
 
-    def __init__(self, namespace: str) -> None:
-        super().__init__("Namespace not found")
-        self.namespace = namespace
+    words = "Namespace not found"
 
 
-class NamespaceExists(MetadataError):
+class NamespaceExists(RecordError):
     """A namespace of this name exists."""
 
-    def __init__(self, namespace: str) -> None:
-        super().__init__("Namespace already exists")
-        self.namespace = namespace
+    words = "Namespace already exists"
 
 
-class PartitionedTopicNotFound(MetadataError):
+class PartitionedTopicNotFound(RecordError):
     """The topic is not partitioned, or does not exist."""
 
     code: ClassVar[str] = "TopicNotFound"
 
-    def __init__(self, topic: str) -> None:
-        super().__init__(f"Partitioned Topic {topic} not found")
-        self.topic = topic
+    words = "Partitioned Topic {} not found"
 
 
-class PartitionedTopicExists(MetadataError):
+class PartitionedTopicExists(RecordError):
     """A partitioned topic of this name is there already."""
 
     code: ClassVar[str] = "NotAllowedError"
 
-    def __init__(self, topic: str) -> None:
-        super().__init__(f"Topic {topic} already exists")
-        self.topic = topic
+    words = "Topic {} already exists"
 
 
 class TooFewPartitions(MetadataError):
@@ -125,15 +119,13 @@ class RecordContended(MetadataError):
     retry: ClassVar[bool] = True
 
 
-class NotInitialized(MetadataError):
+class NotInitialized(RecordError):
     """The ZooKeeper tree holds no cluster yet."""
 
-    def __init__(self, cluster: str) -> None:
-        super().__init__(
-            f"ZooKeeper knows no cluster {cluster}: run "
-            f"`geminga initialize-cluster-metadata --cluster {cluster}` once, then start again"
-        )
-        self.cluster = cluster
+    words = (
+        "ZooKeeper knows no cluster {0}: run "
+        "`geminga initialize-cluster-metadata --cluster {0}` once, then start again"
+    )
 
 
 # The status of each over REST, at every server.

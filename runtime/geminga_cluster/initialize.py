@@ -132,7 +132,7 @@ async def initialize_cluster_metadata(
                 *(_enter_tenant(configuration, name, cluster) for name in _TENANTS),
                 *(_enter_namespace(configuration, name, cluster) for name in entered),
             )
-            # Last: ``is_initialized`` takes this record as the sign that all others are there.
+            # Last: ``check_initialized`` takes this record as the sign that all others are there.
             await _create(configuration, cluster_path(cluster), nodes[cluster_path(cluster)])
         except VersionMismatch:
             if attempt == ATTEMPTS_MAX:
@@ -143,14 +143,11 @@ async def initialize_cluster_metadata(
         await configuration.set(cluster_path(cluster), urls.record().encode())
 
 
-async def is_initialized(coordination: Coordination, cluster: str) -> bool:
-    """Whether ``initialize_cluster_metadata`` was carried out, by us or by upstream."""
-    return await coordination.exists(cluster_path(cluster)) is not None
-
-
 async def check_initialized(coordination: Coordination, cluster: str) -> None:
-    """Raise ``NotInitialized``, which says what to do, unless the cluster exists."""
-    if not await is_initialized(coordination, cluster):
+    """Raise ``NotInitialized``, which says what to do, unless ``initialize_cluster_metadata`` was
+    carried out, by us or by upstream."""
+    # This record was created last: where it exists, all others do.
+    if await coordination.exists(cluster_path(cluster)) is None:
         raise NotInitialized(cluster)
 
 
@@ -168,6 +165,7 @@ def _configuration_nodes(cluster: str, urls: ClusterUrls) -> dict[str, bytes]:
                 policies_path(name): (functions if name == _FUNCTIONS else policies).encode()
                 for name in _NAMESPACES
             },
+            # Java's brokers assign their transaction coordinators by the partitions of this topic.
             partitioned_topic_path(
                 "pulsar/system", "persistent", "transaction_coordinator_assign"
             ): PartitionedTopicMetadata(partitions=TRANSACTION_COORDINATORS).encode(),
@@ -209,6 +207,7 @@ async def _create_all(
 
 
 async def _create(coordination: Coordination, path: str, value: bytes) -> None:
+    # Another broker that starts at the same time may have created it.
     with suppress(NodeExists):
         await coordination.create(path, value)
 

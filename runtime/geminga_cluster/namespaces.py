@@ -74,6 +74,7 @@ class Namespaces:
     async def names(self, tenant: str) -> list[NamespaceName]:
         """A tenant's namespaces, sorted. Raises ``TenantNotFound``."""
         try:
+            # Not cached: namespaces are seldom listed.
             names = await self._configuration.children(tenant_path(tenant))
         except NodeMissing:
             raise TenantNotFound(tenant) from None
@@ -81,6 +82,7 @@ class Namespaces:
 
     async def exists(self, namespace: NamespaceName) -> bool:
         """Whether there is such a namespace."""
+        # By its policies, which are cached for every namespace in use.
         return await self._policies.get(policies_path(str(namespace))) is not None
 
     async def policies(self, namespace: NamespaceName) -> Policies:

@@ -24,7 +24,7 @@ from geminga_cluster.errors import (
     RecordContended,
     TooFewPartitions,
 )
-from geminga_cluster.persistent_topics import topic_named, topic_path
+from geminga_cluster.persistent_topics import topic_path, topics_named
 from geminga_cluster.watched import watched_children, watched_values
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.cluster.partitioned_topics import (
@@ -85,10 +85,7 @@ class PartitionedTopics:
     async def names(self, namespace: NamespaceName, domain: str) -> list[TopicName]:
         """The namespace's partitioned topics of that domain, sorted; empty for an unknown one."""
         names = await self._names.get(_parent_path(namespace, domain)) or frozenset()
-        topics = [topic_named(namespace, name, domain) for name in names]
-        return sorted(
-            (topic for topic in topics if topic is not None), key=lambda topic: topic.full
-        )
+        return sorted(topics_named(namespace, names, domain), key=lambda topic: topic.full)
 
     async def create(
         self, topic: TopicName, partitions: int, properties: Mapping[str, str] | None = None
@@ -234,4 +231,5 @@ def _partition_paths(topic: TopicName, first: int, end: int) -> list[str]:
     """The managed ledgers' nodes of partitions first..end-1; none if messages are not stored."""
     if not topic.is_persistent:
         return []
+    # A partition is a persistent topic of its own, and its node is that of its log.
     return [topic_path(topic.partition(index)) for index in range(first, end)]

@@ -6,7 +6,7 @@ serves the topic writes the node's content; here it is only read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -50,11 +50,7 @@ class PersistentTopics:
             encoded = await self._coordination.children(domain_path(namespace, "persistent"))
         except NodeMissing:  # no topic was ever created in the namespace
             return []
-        # Other programs may have written nodes that no topic can have; they are left out.
-        topics = [topic_named(namespace, each) for each in encoded]
-        return sorted(
-            (topic for topic in topics if topic is not None), key=lambda topic: topic.full
-        )
+        return sorted(topics_named(namespace, encoded), key=lambda topic: topic.full)
 
     async def stored(self, topic: TopicName) -> StoredLog | None:
         """The records of a topic in ZooKeeper, loaded or not; None where it does not exist."""
@@ -96,11 +92,14 @@ def domain_path(namespace: NamespaceName, domain: str) -> str:
     return f"{MANAGED_LEDGERS_PATH}/{namespace}/{domain}"
 
 
-def topic_named(
-    namespace: NamespaceName, encoded_local: str, domain: str = "persistent"
-) -> TopicName | None:
-    """The topic whose node has that name; None for a node whose name no topic can have."""
-    try:
-        return TopicName.of(domain, namespace.tenant, namespace.local, decode_local(encoded_local))
-    except InvalidTopicName:
-        return None
+def topics_named(
+    namespace: NamespaceName, encoded_locals: Iterable[str], domain: str = "persistent"
+) -> Iterator[TopicName]:
+    """The topics whose nodes have these names, in their order; parsed one by one as they are taken,
+    since a namespace may have very many."""
+    for encoded in encoded_locals:
+        try:
+            topic = TopicName.of(domain, namespace.tenant, namespace.local, decode_local(encoded))
+        except InvalidTopicName:  # another program has written this node
+            continue
+        yield topic

@@ -13,11 +13,11 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 from geminga_cluster.persistent_topics import domain_path
+from geminga_cluster.watched import read_if_exists
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName
 from geminga_runtime.coordination import (
     Coordination,
     CoordinationError,
-    NodeMissing,
     OnChange,
     SessionState,
 )
@@ -38,7 +38,7 @@ OnTopics = Callable[[Names, Names], None]
 
 
 @dataclass(slots=True, eq=False)
-class _FollowedList:
+class FollowedList:
     """The topics of one namespace, and their followers."""
 
     # Done once ``names`` was read for the first time.
@@ -60,24 +60,20 @@ class TopicLists(Service):
     def __init__(self, coordination: Coordination) -> None:
         super().__init__()
         self._coordination = coordination
-        self._lists: dict[NamespaceName, _FollowedList] = {}
+        # By namespace; one without followers is dropped at once, with its task and its watch.
+        self.lists: dict[NamespaceName, FollowedList] = {}
 
     async def _open(self, stack: AsyncExitStack) -> None:
         del stack
         self._coordination.on_session(self._session_changed)
 
-    @property
-    def followed_count(self) -> int:
-        """How many namespaces are followed."""
-        return len(self._lists)
-
     async def follow(self, namespace: NamespaceName, on_topics: OnTopics) -> Names:
         """Return the names of the nodes of a namespace's topics, and call ``on_topics`` when they
         change, until ``leave``. Waits until ZooKeeper answers."""
-        followed = self._lists.get(namespace)
+        followed = self.lists.get(namespace)
         if followed is None:
             first_read = asyncio.get_running_loop().create_future()
-            followed = self._lists[namespace] = _FollowedList(first_read)
+            followed = self.lists[namespace] = FollowedList(first_read)
             followed.task = self.spawn(
                 self._run(namespace, followed), name=f"follow the topics of {namespace}"
             )
@@ -94,25 +90,34 @@ class TopicLists(Service):
 
     def leave(self, namespace: NamespaceName, on_topics: OnTopics) -> None:
         """Call ``on_topics`` no more."""
-        followed = self._lists[namespace]
+        followed = self.lists[namespace]
         del followed.followers[on_topics]
         self._release(namespace, followed)
 
-    def _release(self, namespace: NamespaceName, followed: _FollowedList) -> None:
+    def _release(self, namespace: NamespaceName, followed: FollowedList) -> None:
         followed.users -= 1
+        # The watch stays in ZooKeeper until it fires once more, to no effect.
         if followed.users == 0:
-            del self._lists[namespace]
+            del self.lists[namespace]
             assert followed.task is not None
             followed.task.cancel()
 
-    async def _run(self, namespace: NamespaceName, followed: _FollowedList) -> None:
+    async def _run(self, namespace: NamespaceName, followed: FollowedList) -> None:
         loop = asyncio.get_running_loop()
+        # There is no such node before the first topic is created in the namespace.
+        path = domain_path(namespace, "persistent")
+
+        async def children(path: str, on_change: OnChange) -> list[str]:
+            return await self._coordination.children(path, on_change=on_change)
+
         while True:
             # Before the read, which leaves the watch: a change during it is not missed.
             followed.changed.clear()
             began_s = loop.time()
             try:
-                names = await self._read(namespace, followed.changed.set)
+                found = await read_if_exists(
+                    self._coordination, path, children, followed.changed.set
+                )
             except CoordinationError as error:
                 log.info(
                     "topics not listed", extra={"namespace": str(namespace), "error": str(error)}
@@ -120,7 +125,8 @@ class TopicLists(Service):
                 await asyncio.sleep(RETRY_S)
                 continue
             # A topic that was created and deleted since the last read is in neither difference.
-            before, followed.names = followed.names, names
+            before, names = followed.names, frozenset(found or ())
+            followed.names = names
             added, removed = names - before, before - names
             if not followed.is_read.done():
                 # Those that wait in ``follow`` take ``names`` as they are when they run on.
@@ -131,19 +137,8 @@ class TopicLists(Service):
             await asyncio.sleep(min((loop.time() - began_s) * REST_FACTOR, REST_S_MAX))
             await followed.changed.wait()
 
-    async def _read(self, namespace: NamespaceName, on_change: OnChange) -> Names:
-        path = domain_path(namespace, "persistent")
-        while True:
-            try:
-                return frozenset(await self._coordination.children(path, on_change=on_change))
-            except NodeMissing:
-                # Reading a missing node leaves no watch, but checking whether it exists does. If
-                # it was created between the two requests, it is read again.
-                if await self._coordination.exists(path, on_change=on_change) is None:
-                    return frozenset()
-
     def _session_changed(self, state: SessionState) -> None:
         """Read all lists again when there is a connection: changes may have gone unseen."""
         if state is SessionState.CONNECTED:
-            for followed in self._lists.values():
+            for followed in self.lists.values():
                 followed.changed.set()

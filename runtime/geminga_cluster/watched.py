@@ -12,6 +12,7 @@ serving: also an answer that had changed and was not read again, unless ``holds_
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from geminga_runtime.coordination import Coordination, NodeMissing, OnChange, SessionState
@@ -58,6 +59,7 @@ class Watched(Generic[T]):
     async def get(self, path: str) -> T | None:
         """The answer for ``path``, None where there is no node. Raises ``CoordinationError``."""
         if path in self._entries:
+            # A hit awaits nothing: callers ask for every topic that they load.
             return self._entries[path]
         if not self._is_connected and path in self._former:
             return self._former[path]
@@ -65,7 +67,9 @@ class Watched(Generic[T]):
         # and only its answer is cached.
         question = self._asking[path] = object()
         try:
-            value = await self._ask(path)
+            value = await read_if_exists(
+                self._coordination, path, self._read, partial(self._changed, path)
+            )
             if self._asking.get(path) is question:
                 self._former.pop(path, None)
                 self._bound(self._entries)
@@ -96,34 +100,27 @@ class Watched(Generic[T]):
         self._entries.pop(path, None)
         self._former.pop(path, None)
 
-    async def _ask(self, path: str) -> T | None:
-        def changed() -> None:
-            self._asking.pop(path, None)
-            if path in self._entries:
-                value = self._entries.pop(path)
-                # A lost connection is told before the watches that go with it.
-                is_change = self._is_connected
-                if is_change and not self._holds_changed:
-                    self._former.pop(path, None)
-                elif value is not None or self._holds_missing:
-                    self._bound(self._former)
-                    self._former[path] = value
-            # Without a connection it is no change: followers are notified when it is back.
-            if self._is_connected:
-                for on_stale in self._followers:
-                    on_stale(path)
-
-        while True:
-            try:
-                return await self._read(path, changed)
-            except NodeMissing:
-                # Reading a missing node leaves no watch, but checking whether it exists does. If
-                # it was created between the two requests, it is read again.
-                if await self._coordination.exists(path, on_change=changed) is None:
-                    return None
+    def _changed(self, path: str) -> None:
+        """A watch fired: drop the answer for ``path``, and notify the followers."""
+        # The answer of a read that is under way may be older than the change.
+        self._asking.pop(path, None)
+        if path in self._entries:
+            value = self._entries.pop(path)
+            # A lost connection is told before the watches that go with it.
+            is_change = self._is_connected
+            if is_change and not self._holds_changed:
+                self._former.pop(path, None)
+            elif value is not None or self._holds_missing:
+                self._bound(self._former)
+                self._former[path] = value
+        # Without a connection it is no change: followers are notified when it is back.
+        if self._is_connected:
+            for on_stale in self._followers:
+                on_stale(path)
 
     def _bound(self, answers: dict[str, Any]) -> None:
         """Evict the oldest answers until there is room for one more."""
+        # A dictionary keeps the order of insertion: its first key is the oldest.
         while len(answers) >= self._entries_max:
             del answers[next(iter(answers))]
 
@@ -138,6 +135,20 @@ class Watched(Generic[T]):
             self._former.clear()
             for on_stale in self._followers:
                 on_stale(None)
+
+
+async def read_if_exists(
+    coordination: Coordination, path: str, read: Read[T], on_change: OnChange
+) -> T | None:
+    """What ``read`` reads, or None where there is no node; a watch is left in either case."""
+    while True:
+        try:
+            return await read(path, on_change)
+        except NodeMissing:
+            # Reading a missing node leaves no watch, but checking whether it exists does. If it was
+            # created between the two requests, it is read again.
+            if await coordination.exists(path, on_change=on_change) is None:
+                return None
 
 
 def watched_values(

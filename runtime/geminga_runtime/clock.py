@@ -31,4 +31,5 @@ class SystemClock:
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""
+        # Whole numbers all the way: a float would round some milliseconds.
         return time.time_ns() // 1_000_000

@@ -20,6 +20,7 @@ import msgpack
 
 from geminga_runtime.errors import GemingaError
 
+# Of the layout below. Messages change without a new one: see the top of this module.
 VERSION = 1
 # The longest message in use is a part's list of addresses; this is a hundred times that.
 MESSAGE_BYTES_MAX = 64 * 1024
@@ -184,6 +185,7 @@ class MessageCodec:
                 f"a control message of version {body[0] if body else 'none'}; we speak {VERSION}"
             )
         try:
+            # Keys of any type are let through: one that names no field is ignored below.
             content: object = msgpack.unpackb(memoryview(body)[1:], strict_map_key=False)
         except Exception as error:  # msgpack raises many kinds of errors, RecursionError too
             raise ControlMessageError(f"a control message is not msgpack: {error}") from error
@@ -194,6 +196,7 @@ class MessageCodec:
                 raise ControlMessageError("a control message is not [kind, fields]")
         kind = self._kinds.get(kind_name)
         if kind is None:
+            # No error: the newer peer has to do without an answer.
             return UnknownMessage(kind_name)
         known = {}
         for name, hint in self._hints[kind].items():
@@ -208,38 +211,33 @@ class MessageCodec:
             raise ControlMessageError(f"{kind_name} lacks a field: {error}") from error
 
 
+@dataclass(slots=True, eq=False)
 class MessageReader:
     """Cuts a byte stream into messages; keeps the bytes of an incomplete one."""
 
-    def __init__(self, codec: MessageCodec) -> None:
-        self._codec = codec
-        # Between two chunks this is less than one message.
-        self._unread = bytearray()
-
-    @property
-    def is_between_messages(self) -> bool:
-        """Whether the stream may end here without a message being cut off."""
-        return not self._unread
+    codec: MessageCodec
+    # The beginning of a message whose rest has not arrived; empty between two messages.
+    unread: bytearray = field(default_factory=bytearray)
 
     def feed(self, chunk: bytes) -> list[object]:
         """The messages that ``chunk`` completes. Raises ``ControlMessageError``."""
-        unread = self._unread
+        unread = self.unread
         unread += chunk
         messages: list[object] = []
         start = 0
         while len(unread) - start >= SIZE.size:
             (size,) = SIZE.unpack_from(unread, start)
             # Before the message has arrived: a stranger's bytes must not make us gather 4 GiB.
-            if size > self._codec.message_bytes_max:
+            if size > self.codec.message_bytes_max:
                 raise ControlMessageError(
                     f"a control message of {size} bytes; "
-                    f"at most {self._codec.message_bytes_max} are taken"
+                    f"at most {self.codec.message_bytes_max} are taken"
                 )
             end = start + SIZE.size + size
             if end > len(unread):
                 break
             # Copied: the buffer cannot be cut below while a view of it is held.
-            messages.append(self._codec.decode(bytes(unread[start + SIZE.size : end])))
+            messages.append(self.codec.decode(bytes(unread[start + SIZE.size : end])))
             start = end
         del unread[:start]
         return messages

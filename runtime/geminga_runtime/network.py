@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class AsyncioListener:
         self._server.close()
 
 
+@dataclass(slots=True, eq=False)
 class AsyncioNetwork:
     """TCP through the running event loop.
 
@@ -84,16 +86,9 @@ class AsyncioNetwork:
     ports in the same way (``SO_REUSEPORT``): the kernel gives each new stream to one of them.
     """
 
-    def __init__(
-        self,
-        accept_tls: SSLContext | None = None,
-        *,
-        connect_tls: Callable[[], SSLContext] | None = None,
-        shares_ports: bool = False,
-    ) -> None:
-        self._accept_tls = accept_tls
-        self._connect_tls = connect_tls
-        self._shares_ports = shares_ports
+    accept_tls: SSLContext | None = None
+    connect_tls: Callable[[], SSLContext] | None = field(default=None, kw_only=True)
+    shares_ports: bool = field(default=False, kw_only=True)
 
     async def connect(
         self, factory: Callable[[], ProtocolT], host: str, port: int
@@ -102,7 +97,7 @@ class AsyncioNetwork:
         handshake fails."""
         loop = asyncio.get_running_loop()
         # Before the connection is made: a server limits the time until the handshake is done.
-        tls = await asyncio.to_thread(self._connect_tls) if self._connect_tls else None
+        tls = await asyncio.to_thread(self.connect_tls) if self.connect_tls else None
         sock = await _connected_socket(loop, host, port)
         transport, protocol = await loop.create_connection(
             factory, sock=sock, ssl=tls, server_hostname=host if tls else None
@@ -114,7 +109,7 @@ class AsyncioNetwork:
     ) -> Listener:
         """Accept streams on ``host:port`` (0: any free port); raises ``OSError`` if it is taken."""
         loop = asyncio.get_running_loop()
-        tls = self._accept_tls
+        tls = self.accept_tls
         timeout_s = TLS_HANDSHAKE_TIMEOUT_S if tls is not None else None
 
         async def listen(port: int) -> AsyncioListener:
@@ -125,7 +120,7 @@ class AsyncioNetwork:
                 backlog=BACKLOG,
                 ssl=tls,
                 ssl_handshake_timeout=timeout_s,
-                reuse_port=self._shares_ports,
+                reuse_port=self.shares_ports,
             )
             return AsyncioListener(server)
 

@@ -85,6 +85,7 @@ class Service:
             self._tasks = {}
         self._tasks[task] = None
         task.add_done_callback(self._task_done)
+        # Cancelled before its first step: no line of the work runs.
         if self._is_closing:
             task.cancel()
         return task

@@ -56,10 +56,8 @@ class Exchange(Protocol):
 class AuthenticationMethod(Protocol):
     """One way of authenticating."""
 
-    @property
-    def name(self) -> str:
-        """The name that clients call it by (``token``, ...)."""
-        ...
+    # The name that clients call it by (``token``, ...).
+    name: str
 
     def exchange(self) -> Exchange:
         """Begin to authenticate one client."""

@@ -1,7 +1,7 @@
 """Who may do what: every handler calls ``authorize`` before it acts.
 
-``await authorize(principal, action, resource)`` returns or raises ``NotAuthorized``. ``AllowAll``
-serves a cluster without authentication; an authorizer that checks roles takes its place without a
+``await authorize(principal, action, resource)`` returns or raises ``NotAuthorized``. ``allow_all``
+serves a cluster without authentication; a function that checks roles takes its place without a
 change in any handler. It is awaited because permissions are records in ZooKeeper: a handler calls
 it before it reads its own state, or reads that again afterwards. Single messages are not checked:
 the right was checked when their producer or consumer was opened.
@@ -9,23 +9,22 @@ the right was checked when their producer or consumer was opened.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Literal
 
 from geminga_server.errors import NotAuthorized
 
 __all__ = [
-    "ALLOW_ALL",
     "ANONYMOUS",
     "Action",
-    "AllowAll",
     "Authorize",
-    "Authorizer",
     "NotAuthorized",
     "Principal",
     "Resource",
     "ResourceKind",
+    "allow_all",
 ]
 
 
@@ -46,6 +45,7 @@ ANONYMOUS = Principal("", is_anonymous=True)
 class Action(StrEnum):
     """What a client wants to do. ``ADMINISTER`` is anything that changes records of a resource."""
 
+    # These words stand in logs and refusals.
     PRODUCE = "produce"
     CONSUME = "consume"
     LOOKUP = "lookup"
@@ -53,73 +53,25 @@ class Action(StrEnum):
     ADMINISTER = "administer"
 
 
-class ResourceKind(StrEnum):
-    """The kinds of things that rights are about."""
-
-    TOPIC = "topic"
-    NAMESPACE = "namespace"
-    TENANT = "tenant"
-    CLUSTER = "cluster"
-    BROKER = "broker"
+ResourceKind = Literal["topic", "namespace", "tenant", "cluster", "broker"]
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One topic (by its full name), namespace (``tenant/ns``), tenant, cluster or broker."""
+    """What a right is about: a topic (by its full name), a namespace (``tenant/ns``), a tenant, a
+    cluster or a broker (by its id)."""
 
     kind: ResourceKind
     name: str
-
-    @classmethod
-    def topic(cls, name: str) -> Resource:
-        """The topic of that full name."""
-        return cls(ResourceKind.TOPIC, name)
-
-    @classmethod
-    def namespace(cls, name: str) -> Resource:
-        """The namespace ``tenant/ns``."""
-        return cls(ResourceKind.NAMESPACE, name)
-
-    @classmethod
-    def tenant(cls, name: str) -> Resource:
-        """The tenant."""
-        return cls(ResourceKind.TENANT, name)
-
-    @classmethod
-    def cluster(cls, name: str) -> Resource:
-        """The cluster."""
-        return cls(ResourceKind.CLUSTER, name)
-
-    @classmethod
-    def broker(cls, name: str) -> Resource:
-        """The broker of that id."""
-        return cls(ResourceKind.BROKER, name)
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
 
 
-class Authorize(Protocol):
-    """The function that handlers call."""
-
-    async def __call__(self, principal: Principal, action: Action, resource: Resource) -> None:
-        """Return where ``principal`` may; raise ``NotAuthorized`` where not."""
-        ...
+Authorize = Callable[[Principal, Action, Resource], Awaitable[None]]
+"""The function that handlers call. It returns where the principal may do that, and raises
+``NotAuthorized`` where not."""
 
 
-class Authorizer(Protocol):
-    """The object that has it as a method."""
-
-    async def authorize(self, principal: Principal, action: Action, resource: Resource) -> None:
-        """Return where ``principal`` may; raise ``NotAuthorized`` where not."""
-        ...
-
-
-class AllowAll:
+async def allow_all(_principal: Principal, _action: Action, _resource: Resource) -> None:
     """Every principal may do everything."""
-
-    async def authorize(self, principal: Principal, action: Action, resource: Resource) -> None:
-        """Return."""
-
-
-ALLOW_ALL = AllowAll()

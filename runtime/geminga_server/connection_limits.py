@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 
@@ -22,34 +22,34 @@ log = logging.getLogger(__name__)
 LOG_PERIOD_S = 10.0
 
 
+@dataclass(slots=True, eq=False)
 class RefusalLog:
     """Logs refusals of one kind: the first at once, later ones in a line every ``LOG_PERIOD_S``, so
     that a flood of refusals is not a flood of lines. ``refused`` in a line counts the refusals
     since the line before."""
 
-    def __init__(self, event: str) -> None:
-        self._event = event
-        # Of the last refusal.
-        self._facts: Callable[[], Mapping[str, object]] = dict
-        # Refusals since the last line.
-        self._unlogged = 0
-        # Set while a line may follow; None: the next refusal is logged at once.
-        self._timer: asyncio.TimerHandle | None = None
+    event: str
+    # Of the last refusal.
+    facts: Callable[[], Mapping[str, object]] = dict
+    # Refusals since the last line.
+    unlogged: int = 0
+    # Set while a line may follow; None: the next refusal is logged at once.
+    timer: asyncio.TimerHandle | None = None
 
     def note(self, facts: Callable[[], Mapping[str, object]]) -> None:
         """Count a refusal; ``facts`` is only called for a line."""
-        self._unlogged += 1
-        self._facts = facts
-        if self._timer is None:
+        self.unlogged += 1
+        self.facts = facts
+        if self.timer is None:
             self._log()
 
     def _log(self) -> None:
-        self._timer = None
+        self.timer = None
         # A period without refusals ends the series: no timer follows.
-        if self._unlogged:
-            log.warning(self._event, extra={"refused": self._unlogged, **self._facts()})
-            self._unlogged = 0
-            self._timer = asyncio.get_running_loop().call_later(LOG_PERIOD_S, self._log)
+        if self.unlogged:
+            log.warning(self.event, extra={"refused": self.unlogged, **self.facts()})
+            self.unlogged = 0
+            self.timer = asyncio.get_running_loop().call_later(LOG_PERIOD_S, self._log)
 
 
 class Limit(StrEnum):
@@ -82,20 +82,18 @@ class ConnectionLimits:
         self.per_address_max = config.connections_per_address_max
         # How many connections were too many, by limit.
         self.refused = dict.fromkeys(Limit, 0)
-        self._open = 0
+        self.open_count = 0
         # One number for each address with an open connection: no more than there are connections.
         self._open_by_address: dict[str, int] = {}
         self._log = RefusalLog("connections refused: there are too many")
-
-    def __len__(self) -> int:
-        return self._open
 
     def admit(self, address: str) -> Limit | None:
         """Count a new connection from ``address``, a host without a port, and return None; or
         return the limit that it exceeds, and do not count it."""
         of_address = self._open_by_address.get(address, 0)
+        # The limit on all comes first: where both are reached, it is the one to report.
         limit: Limit | None = None
-        if self.connections_max and self._open >= self.connections_max:
+        if self.connections_max and self.open_count >= self.connections_max:
             limit = Limit.ALL
         elif self.per_address_max and of_address >= self.per_address_max:
             limit = Limit.ADDRESS
@@ -103,7 +101,7 @@ class ConnectionLimits:
             self.refused[limit] += 1
             self._log.note(partial(self._facts, limit, address))
             return limit
-        self._open += 1
+        self.open_count += 1
         # A refused connection is not counted: an address that is refused all the time takes no
         # memory and no room from others.
         self._open_by_address[address] = of_address + 1
@@ -111,7 +109,7 @@ class ConnectionLimits:
 
     def leave(self, address: str) -> None:
         """A connection from ``address`` that was admitted is over."""
-        self._open -= 1
+        self.open_count -= 1
         left = self._open_by_address[address] - 1
         if left:
             self._open_by_address[address] = left
@@ -125,7 +123,7 @@ class ConnectionLimits:
         return {
             "limit": limit.value,
             "last_from": address,
-            "open": self._open,
+            "open": self.open_count,
             "connections_max": self.connections_max,
             "per_address_max": self.per_address_max,
             "most_from": most_from,

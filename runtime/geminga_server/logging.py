@@ -32,10 +32,12 @@ def configure_logging(
     unless the variable ``NO_COLOR`` is set. Calling it again replaces the earlier configuration.
     Raises ``ConfigError`` for an unknown level.
     """
+    # Standard output belongs to what a command prints.
     target = stream or sys.stderr
     handler = logging.StreamHandler(target)
     is_coloured = not is_json and target.isatty() and not os.environ.get("NO_COLOR")
     handler.setFormatter(_LateFormatter(part, is_json=is_json, is_coloured=is_coloured))
+    # Before the root logger is changed: an unknown level changes nothing.
     set_log_level(level)
     root = logging.getLogger()
     # Only handlers of ours: a test runner or a host program may have its own on the root logger.
@@ -43,6 +45,7 @@ def configure_logging(
         if isinstance(old.formatter, _LateFormatter):
             root.removeHandler(old)
     root.addHandler(handler)
+    # Warnings of libraries would else be lines that a collector of JSON cannot read.
     logging.captureWarnings(capture=True)
 
 
@@ -98,6 +101,7 @@ def _structlog_formatter(part: str, *, is_json: bool, is_coloured: bool) -> logg
     renderers: list[Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
     if is_json:
         renderers.append(structlog.processors.format_exc_info)
+        # A field that JSON does not know, as a path, is shown as Python shows it.
         renderers.append(structlog.processors.JSONRenderer(ensure_ascii=False, default=repr))
     else:
         renderers.append(

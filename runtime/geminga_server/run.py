@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
@@ -36,31 +37,27 @@ class ExitCode(IntEnum):
     STUCK = 3  # asked to end, and killed itself after CLOSE_TIMEOUT_S
 
 
+@dataclass(slots=True, eq=False)
 class StopRequest:
     """A request to a part to end, made by a signal or the supervisor. Later ones change nothing."""
 
-    def __init__(self) -> None:
-        self._asked = asyncio.Event()
-        # Called at once: a part stops waiting for others before its services begin to close.
-        self._callbacks: list[Callable[[], object]] = []
-        # Of the first request.
-        self.reason = ""
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    # Called at once: a part stops waiting for others before its services begin to close.
+    callbacks: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
+    # Of the first request.
+    reason: str = ""
 
     def ask(self, reason: str) -> None:
         """Ask the part to end now; ``reason`` goes to the log."""
-        if not self._asked.is_set():
+        if not self.asked.is_set():
             self.reason = reason
-            self._asked.set()
-            for callback in self._callbacks:
+            self.asked.set()
+            for callback in self.callbacks:
                 callback()
-
-    def on_asked(self, callback: Callable[[], object]) -> None:
-        """Call ``callback`` at the request, before anything closes."""
-        self._callbacks.append(callback)
 
     async def wait(self) -> None:
         """Return when the part was asked to end."""
-        await self._asked.wait()
+        await self.asked.wait()
 
 
 PartMain = Callable[[StopRequest], Coroutine[Any, Any, None]]
@@ -68,6 +65,7 @@ PartMain = Callable[[StopRequest], Coroutine[Any, Any, None]]
 
 def run_part(main: PartMain, *, close_timeout_s: float = CLOSE_TIMEOUT_S) -> int:
     """Run ``main`` to its end, or until it is asked to stop; returns the process's exit code."""
+    # First: an event loop opens files of its own.
     prepare_open_files()
     try:
         loop_factory = uvloop_factory()
@@ -115,6 +113,7 @@ async def _run_until_stopped(main: PartMain, close_timeout_s: float) -> ExitCode
     assert is_uvloop_running()
     stop = StopRequest()
     loop = asyncio.get_running_loop()
+    # From here on a signal only asks: no line of the part is interrupted.
     for number in stop_signals():
         loop.add_signal_handler(number, stop.ask, f"signal {number.name}")
     # A task of its own, so that a part whose cleanup hangs can be left behind.

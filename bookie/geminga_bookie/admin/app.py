@@ -22,7 +22,7 @@ from geminga_bookie.admin.documents.messages import (
 from geminga_bookie.admin.routes import METHODS, REFUSES_METHODS, ROUTES, Route
 from geminga_ledger import NoSuchEntry, NoSuchLedger
 from geminga_runtime.errors import GemingaError
-from geminga_server.authorization import ALLOW_ALL, ANONYMOUS, Action, Authorizer, Resource
+from geminga_server.authorization import ANONYMOUS, Action, Authorize, Resource, allow_all
 from geminga_server.errors import NotAuthorized
 from geminga_server.http import server
 from geminga_server.http.server import AsgiApp, Receive, Scope, Send
@@ -46,7 +46,7 @@ class BookieAdmin:
     other: AsgiApp
     # What a client needs a right to.
     resource: Resource
-    authorizer: Authorizer = ALLOW_ALL
+    authorize: Authorize = allow_all
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -81,10 +81,10 @@ class BookieAdmin:
         try:
             principal = scope.get("state", {}).get("principal") or ANONYMOUS
             # Asked before the path is looked at: which paths there are is nothing for strangers.
-            await self.authorizer.authorize(principal, Action.READ, self.resource)
+            await self.authorize(principal, Action.READ, self.resource)
             route = _route(path, method)
             if route.action is not Action.READ:
-                await self.authorizer.authorize(principal, route.action, self.resource)
+                await self.authorize(principal, route.action, self.resource)
             parameters = parse_parameters(scope.get("query_string", b""))
             async with asyncio.timeout(BODY_TIMEOUT_S):
                 request = Request(method, parameters, await _read_body(receive))

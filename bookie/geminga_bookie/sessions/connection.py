@@ -174,9 +174,7 @@ class ClientConnection(asyncio.Protocol, ABC):
         context = self._context
         try:
             async with asyncio.timeout(AUTHORIZATION_TIMEOUT_S):
-                await context.authorizer.authorize(
-                    self.principal, Action.ADMINISTER, context.resource
-                )
+                await context.authorize(self.principal, Action.ADMINISTER, context.resource)
         except (GemingaError, TimeoutError) as error:
             log.warning("connection refused", extra={"why": str(error)})
             self.abort()

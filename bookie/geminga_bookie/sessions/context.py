@@ -14,7 +14,7 @@ from geminga_bookie.sessions.deferred_answers import Spawn
 from geminga_bookie.sessions.long_polls import LongPolls
 from geminga_bookie.storage.last_confirmed import LastConfirmed
 from geminga_bookie.storage.storage import Storage
-from geminga_server.authorization import Authorizer, Resource
+from geminga_server.authorization import Authorize, Resource
 from geminga_server.connection_limits import ConnectionLimits
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class SessionContext:
     disk_space: Callable[[], DiskSpace]
     # A client that may speak to a bookie may add to and read every ledger whose key it knows:
     # BookKeeper has no finer rights. So each connection is authorized once, for ``resource``.
-    authorizer: Authorizer
+    authorize: Authorize
     resource: Resource
     # Secures the connections whose clients ask for it; None: none can.
     tls: SSLContext | None = None

@@ -6,7 +6,6 @@ that exists and is not loaded is loaded, unless a method says otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 
 from geminga_broker.admin.documents.internal_stats import Document
@@ -22,7 +21,7 @@ from geminga_broker.topics.subscriptions.persistent_subscriptions import Persist
 from geminga_broker.topics.topic import Topic
 from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_ledger import Ledgers, NoSuchLedger
-from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
+from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata
 
 
@@ -35,25 +34,15 @@ class Administration:
         ledgers: Ledgers,
         ownership: Ownership,
     ) -> None:
-        self._topics = topics
+        # The topics themselves, for what takes no more than a call of theirs: to create, to delete.
+        self.topics = topics
         # Asked for the metadata of ledgers only.
         self._ledgers = ledgers
         self._ownership = ownership
 
-    async def create_topic(self, topic: TopicName, properties: Mapping[str, str]) -> None:
-        """Create one topic or one partition. Raises ``TopicExists``."""
-        await self._topics.create(topic, properties)
-
-    async def delete_topic(self, topic: TopicName, *, force: bool) -> None:
-        """Delete a topic with its ledgers; ``force`` closes producers and consumers first.
-
-        Raises ``TopicNotFound``, ``TopicReplicated``, ``TopicBusy``.
-        """
-        await self._topics.delete(topic, force=force)
-
     async def topic_stats(self, topic: TopicName, query: StatsQuery) -> TopicStats:
         """The stats of a topic. Raises ``TopicNotFound``."""
-        loaded = await self._topics.get(topic, create=False)
+        loaded = await self.topics.get(topic, create=False)
         stats = topic_stats(loaded, query, self._ownership.address.broker_id)
         # The only part of the stats that reads from bookies.
         if query.earliest_time_in_backlog and loaded.keeps_messages:
@@ -63,7 +52,7 @@ class Administration:
     async def internal_stats(self, topic: TopicName, *, with_metadata: bool) -> Document:
         """The ledgers and cursors of a topic, ``with_metadata`` with the stored metadata of each
         ledger. Raises ``TopicNotFound``."""
-        loaded = await self._topics.get(topic, create=False)
+        loaded = await self.topics.get(topic, create=False)
         compaction = loaded.find(TopicCompaction)
         if compaction is None:
             # Only persistent topics have a part for compaction.
@@ -78,9 +67,9 @@ class Administration:
 
     async def unload_topic(self, topic: TopicName) -> None:
         """Close a topic if it is loaded; its clients look it up again. Raises ``TopicNotFound``."""
-        if not await self._topics.exists(topic):
+        if not await self.topics.exists(topic):
             raise TopicNotFound(str(topic))
-        await self._topics.unload(topic)
+        await self.topics.unload(topic)
 
     async def trim_topic(self, topic: TopicName) -> None:
         """Delete the ledgers of a persistent topic that are acknowledged and not retained. Raises
@@ -109,16 +98,16 @@ class Administration:
         """A persistent topic itself, with ``create`` created if it does not exist: for requests
         about its subscriptions and its messages. Raises ``TopicNotFound``, ``NotAllowed`` for a
         non-persistent topic."""
-        loaded = await self._topics.get(topic, create=create)
+        loaded = await self.topics.get(topic, create=create)
         if not loaded.keeps_messages:
             raise NotAllowed(f"{topic} keeps no messages")
         return loaded
 
     async def subscription_names(self, topic: TopicName) -> list[str]:
         """The names of the subscriptions of a topic. Raises ``TopicNotFound``."""
-        if not await self._topics.exists(topic):
+        if not await self.topics.exists(topic):
             raise TopicNotFound(str(topic))
-        return list((await self._topics.get(topic, create=False)).subscriptions)
+        return list((await self.topics.get(topic, create=False)).subscriptions)
 
     async def copy_subscriptions(self, source: TopicName, target: TopicName) -> bool:
         """Give the new partition ``target`` the durable subscriptions of an older one, from its
@@ -127,10 +116,10 @@ class Administration:
         Raises ``TopicNotFound`` where there is no ``target``.
         """
         try:
-            known = await self._topics.get(source, create=False)
+            known = await self.topics.get(source, create=False)
         except TopicNotFound:
             return False
-        fresh = await self._topics.get(target, create=False)
+        fresh = await self.topics.get(target, create=False)
         stored = known.find(PersistentSubscriptions)
         if stored is not None:
             for subscription in stored.subscriptions.values():
@@ -138,16 +127,3 @@ class Administration:
                 if subscription.cursor.is_durable:
                     await fresh.create_subscription(subscription.name, from_earliest=True)
         return True
-
-    async def delete_doomed_topic(self, topic: TopicName) -> None:
-        """Delete a topic, by force, of a namespace that is marked as deleted, in a bundle that this
-        broker owned when it was marked. Raises ``TopicNotFound``."""
-        await self._topics.delete_doomed(topic)
-
-    async def topics_settled(self, namespace: NamespaceName) -> None:
-        """Return when no topic of a namespace is being loaded, closed or deleted any more."""
-        await self._topics.settled(namespace)
-
-    def non_persistent_topics(self, namespace: NamespaceName) -> list[TopicName]:
-        """The non-persistent topics of a namespace that are loaded, partitions included."""
-        return self._topics.non_persistent_in(namespace)

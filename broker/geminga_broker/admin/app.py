@@ -77,7 +77,7 @@ def answering_for(listener: str, app: AsgiApp) -> AsgiApp:
 
 def create_app(services: Services) -> FastAPI:
     """The ASGI application that serves ``services``."""
-    server = Resource.broker(services.ownership.address.broker_id)
+    server = Resource("broker", services.ownership.address.broker_id)
     app = make_app(
         ROUTERS,
         version=services.version,

@@ -97,7 +97,7 @@ async def _delete_marked(
     await _mark(services, namespace, deleted=True)
     is_gone = False
     try:
-        await services.broker.topics_settled(namespace)
+        await services.broker.topics.settled(namespace)
         # Topics that were created between the deletion and the mark.
         left: list[TopicName] = []
         for topic in filter(chosen, await _topics(services, ring)):
@@ -105,8 +105,8 @@ async def _delete_marked(
             owner = await services.ownership.present_owner_of(ring.bundle_of(topic.hash))
             if owner is None or owner.is_self:
                 left.append(topic)
-        await _delete_each(services.broker.delete_doomed_topic, left)
-        await services.broker.topics_settled(namespace)
+        await _delete_each(services.broker.topics.delete_doomed, left)
+        await services.broker.topics.settled(namespace)
         if not await _topics(services, ring):
             # No topic is left: the bundles of this broker, then the records below the namespace,
             # then its own.
@@ -148,7 +148,7 @@ async def _delete_topics(
     async def delete(topic: TopicName) -> None:
         owner = await services.ownership.owner(topic)
         if owner.is_self:
-            await services.broker.delete_topic(topic, force=True)
+            await services.broker.topics.delete(topic, force=True)
             return
         # The owner deletes it by force, as this request does.
         path = f"/admin/v2/{topic.url_path}"

@@ -37,6 +37,7 @@ from geminga_server.rest.parameters import flag
 TOPICS_AT_ONCE_MAX = 16
 
 ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
 
 # What is done to one topic; returns a JSON value.
 Work = Callable[[TopicName], Awaitable[object]]
@@ -181,9 +182,16 @@ async def to_each(work: Callable[[ItemT], Awaitable[None]], items: Iterable[Item
 
 
 async def to_one_topic(
-    request: Request, services: Services, topic: TopicName, work: Work
-) -> object:
-    """Do ``work`` to a topic that is not partitioned, or to one partition."""
+    request: Request,
+    services: Services,
+    topic: TopicName,
+    work: Callable[[TopicName], Awaitable[ResultT]],
+) -> ResultT:
+    """Do ``work`` to a topic that is not partitioned, or to one partition, if this broker owns it.
+
+    Raises ``ServedElsewhere``, ``TopicNotFound``, and ``RestError`` for a partition that was not
+    created yet.
+    """
     await serve_here(request, services, topic)
     try:
         return await work(topic)

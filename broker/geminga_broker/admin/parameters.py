@@ -13,6 +13,7 @@ from geminga_server.rest.parameters import json_body
 
 
 async def _services(request: Request) -> Services:
+    # ``app.create_app`` has put them there.
     services: Services = request.app.state.services
     return services
 

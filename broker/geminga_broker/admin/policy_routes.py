@@ -243,6 +243,7 @@ def _add(router: APIRouter, level: Level, row: PolicyRow, served: Served) -> Non
 
 def _with(policies: AnyPolicies, row: PolicyRow, key: str | None, value: object) -> AnyPolicies:
     """``policies`` in which the row's policy is ``value``, None: not set."""
+    # The older names too: Java's brokers may read the policy by any of them.
     changed: dict[str, object] = {}
     # Only namespaces have the older names.
     for field in (row.field, *(row.twins if isinstance(policies, Policies) else ())):
@@ -274,47 +275,29 @@ def record(
     check: Callable[[RecordT], None] | None = None,
     *,
     missing: str | None = None,
+    or_default: bool = False,
     status: int = 400,
 ) -> Callable[[Request], Awaitable[RecordT | None]]:
     """Reads a record. One that ``check`` rejects is refused with ``status``; no body is None, or
-    refused with the text ``missing`` (400)."""
+    refused with the text ``missing`` (400), or with ``or_default`` a record of default values."""
 
     async def read(request: Request) -> RecordT | None:
         body = await object_body(request)
-        if body is not None:
-            return _checked(kind, check, body, status)
-        if missing is not None:
-            raise RestError(400, missing)
-        return None
+        if body is None:
+            if missing is not None:
+                raise RestError(400, missing)
+            if not or_default:
+                return None
+        # Members of the body that the record does not know are not stored.
+        policy = replace(of_document(kind, body or {}), other={})
+        if check is not None:
+            try:
+                check(policy)
+            except InvalidPolicy as error:
+                raise RestError(status, str(error)) from None
+        return policy
 
     return read
-
-
-def record_or_nothing(
-    kind: type[RecordT], check: Callable[[RecordT], None] | None = None
-) -> Callable[[Request], Awaitable[RecordT]]:
-    """Reads a record that ``check`` accepts; no body is a record of default values."""
-
-    async def read(request: Request) -> RecordT:
-        return _checked(kind, check, await object_body(request) or {})
-
-    return read
-
-
-def _checked(
-    kind: type[RecordT],
-    check: Callable[[RecordT], None] | None,
-    body: Mapping[str, Any],
-    status: int = 400,
-) -> RecordT:
-    # Members of the body that the record does not know are not stored.
-    policy = replace(of_document(kind, body), other={})
-    if check is not None:
-        try:
-            check(policy)
-        except InvalidPolicy as error:
-            raise RestError(status, str(error)) from None
-    return policy
 
 
 def number(refusal: str) -> Callable[[Request], Awaitable[int | None]]:

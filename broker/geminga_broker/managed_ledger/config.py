@@ -78,7 +78,7 @@ class ManagedLedgerConfig:
     retention_bytes: Annotated[int, Ge(-1), Upstream("defaultRetentionSizeInMB", MIB)] = 0
     """How much of them is kept; -1: all."""
     sweep_period_s: Annotated[float, Gt(0), Upstream("retentionCheckIntervalInSeconds")] = 120.0
-    """How often old ledgers are looked for in all logs."""
+    """How often the broker looks for old ledgers in all logs."""
     cursor_ledger_entries_max: Annotated[
         int, Gt(0), Upstream("managedLedgerCursorMaxEntriesPerLedger")
     ] = 50_000
@@ -106,7 +106,7 @@ class ManagedLedgerConfig:
     cursor_redelivery_delay_s: Annotated[float, Gt(0)] = 1.0
     """How long such a count may wait to be kept, and how often they are written by themselves."""
     retry_first_s: Annotated[float, Gt(0)] = 0.1
-    """The first pause before what failed is tried again; it doubles each time."""
+    """The first pause before the broker tries again what failed; it doubles each time."""
     retry_limit_s: Annotated[float, Gt(0)] = 5.0
     """The longest such pause."""
     entry_bytes_max: Annotated[int, Gt(0)] = FRAME_BYTES_MAX_DEFAULT - 1024

@@ -57,6 +57,7 @@ class SubscriptionSnapshot:
     backlog: Annotated[int, Gauge("pulsar_subscription_back_log")] = 0
     backlog_no_delayed: Annotated[int, Gauge("pulsar_subscription_back_log_no_delayed")] = 0
     delayed: Annotated[int, Gauge("pulsar_subscription_delayed")] = 0
+    # Their index: its bytes of memory, its buckets, and how many messages of it are in memory.
     delayed_index_bytes: Annotated[
         int, Gauge("pulsar_subscription_delayed_message_index_size_bytes")
     ] = 0
@@ -66,19 +67,23 @@ class SubscriptionSnapshot:
     delayed_loaded: Annotated[int, DelayedIndexGauge("pulsar_delayed_message_index_loaded")] = 0
     # Messages that are to be sent again.
     in_replay: Annotated[int, Gauge("pulsar_subscription_in_replay")] = 0
+    # Messages sent, their bytes, those among them that were sent before, and acknowledged ones.
     rate_out: Annotated[float, Gauge("pulsar_subscription_msg_rate_out")] = 0.0
     throughput_out: Annotated[float, Gauge("pulsar_subscription_msg_throughput_out")] = 0.0
     rate_redeliver: Annotated[float, Gauge("pulsar_subscription_msg_rate_redeliver")] = 0.0
     ack_rate: Annotated[float, Gauge("pulsar_subscription_msg_ack_rate")] = 0.0
     rate_expired: Annotated[float, Gauge("pulsar_subscription_msg_rate_expired")] = 0.0
     expired_total: Annotated[int, Gauge("pulsar_subscription_total_msg_expired")] = 0
+    # Of non-persistent topics: messages that no consumer could take.
     drop_rate: Annotated[float, Gauge("pulsar_subscription_msg_drop_rate")] = 0.0
     # Sent to consumers that are connected, and not acknowledged.
     unacked: Annotated[int, Gauge("pulsar_subscription_unacked_messages")] = 0
+    # A consumer has reached its limit of them, and is sent nothing.
     is_blocked_on_unacked: Annotated[
         bool, Gauge("pulsar_subscription_blocked_on_unacked_messages")
     ] = False
     consumers: Annotated[int, Gauge("pulsar_subscription_consumers_count")] = 0
+    # 0 for what never happened.
     last_expired_ms: Annotated[int, Gauge("pulsar_subscription_last_expire_timestamp")] = 0
     last_acked_ms: Annotated[int, Gauge("pulsar_subscription_last_acked_timestamp")] = 0
     last_consumed_flow_ms: Annotated[
@@ -88,6 +93,7 @@ class SubscriptionSnapshot:
     last_mark_delete_advanced_ms: Annotated[
         int, Gauge("pulsar_subscription_last_mark_delete_advanced_timestamp")
     ] = 0
+    # Since the topic was loaded.
     bytes_out_total: Annotated[int, Counter("pulsar_out_bytes_total")] = 0
     messages_out_total: Annotated[int, Counter("pulsar_out_messages_total")] = 0
     # How often a dispatch rate stopped it, by limit; None where no limit ever applied.
@@ -99,15 +105,20 @@ class ReplicatorSnapshot:
     """The replication of one topic to one remote cluster, and what comes from there."""
 
     remote: str
+    # What the remote cluster's replicator publishes here.
     rate_in: Annotated[float, Gauge("pulsar_replication_rate_in")] = 0.0
     throughput_in: Annotated[float, Gauge("pulsar_replication_throughput_in")] = 0.0
+    # What is published there.
     rate_out: Annotated[float, Gauge("pulsar_replication_rate_out")] = 0.0
     throughput_out: Annotated[float, Gauge("pulsar_replication_throughput_out")] = 0.0
     rate_expired: Annotated[float, Gauge("pulsar_replication_rate_expired")] = 0.0
+    # Entries that the remote cluster has not confirmed.
     backlog: Annotated[int, Gauge("pulsar_replication_backlog")] = 0
+    # One is 1, the other 0: dashboards sum them over topics.
     connected: Annotated[int, Gauge("pulsar_replication_connected_count")] = 0
     disconnected: Annotated[int, Gauge("pulsar_replication_disconnected_count")] = 0
     delay_s: Annotated[int, Gauge("pulsar_replication_delay_in_seconds")] = 0
+    # How often the remote cluster confirmed nothing for the stall timeout.
     stalls_total: Annotated[int, Counter("geminga_replication_stalls_total")] = 0
 
 
@@ -126,6 +137,7 @@ class TopicSnapshot:
     consumers: Annotated[
         int, Gauge("pulsar_consumers_count"), BrokerSum("pulsar_broker_consumers_count")
     ] = 0
+    # Messages, then bytes.
     rate_in: Annotated[float, Gauge("pulsar_rate_in"), BrokerSum("pulsar_broker_rate_in")] = 0.0
     rate_out: Annotated[float, Gauge("pulsar_rate_out"), BrokerSum("pulsar_broker_rate_out")] = 0.0
     throughput_in: Annotated[
@@ -137,11 +149,13 @@ class TopicSnapshot:
     throughput_out: Annotated[
         float, Gauge("pulsar_throughput_out"), BrokerSum("pulsar_broker_throughput_out")
     ] = 0.0
+    # Since the topic was loaded.
     messages_in_total: Annotated[int, Counter("pulsar_in_messages_total")] = 0
     bytes_in_total: Annotated[int, Counter("pulsar_in_bytes_total")] = 0
     average_message_bytes: Annotated[float, Gauge("pulsar_average_msg_size")] = 0.0
     # How often a publish rate stopped producers.
     publish_pauses: Annotated[int, Gauge("pulsar_publish_rate_limit_times")] = 0
+    # Of the slowest subscription, as is its size in bytes below.
     backlog: Annotated[
         int,
         Gauge("pulsar_msg_backlog"),
@@ -165,6 +179,7 @@ class TopicSnapshot:
     # Evictions from backlogs, by quota: one family with a label shows both.
     size_evictions_total: int = 0
     age_evictions_total: int = 0
+    # Entries: written, sent to consumers, and of these read from bookies, not from the cache.
     storage_write_rate: Annotated[
         float,
         Gauge("pulsar_storage_write_rate"),
@@ -189,6 +204,7 @@ class TopicSnapshot:
         int, DelayedIndexGauge("pulsar_delayed_message_index_bucket_total")
     ] = 0
     delayed_loaded: Annotated[int, DelayedIndexGauge("pulsar_delayed_message_index_loaded")] = 0
+    # How long entries took to be stored, since the last refresh.
     write_latency_ms: Annotated[Histogram, Buckets("pulsar_storage_write_latency")] = field(
         default_factory=write_latency_histogram
     )
@@ -205,6 +221,7 @@ class CacheSnapshot:
     managed_ledgers: Annotated[int, Gauge("pulsar_ml_count")] = 0
     used_bytes: Annotated[int, Gauge("pulsar_ml_cache_used_size")] = 0
     entries: Annotated[int, Gauge("pulsar_ml_cache_entries")] = 0
+    # Entries, and their bytes, that readers found here; then those that they did not find.
     hits_rate: Annotated[float, Gauge("pulsar_ml_cache_hits_rate")] = 0.0
     hits_throughput: Annotated[float, Gauge("pulsar_ml_cache_hits_throughput")] = 0.0
     misses_rate: Annotated[float, Gauge("pulsar_ml_cache_misses_rate")] = 0.0
@@ -220,6 +237,7 @@ class ConnectionsSnapshot:
     """Client connections of the binary protocol."""
 
     active: Annotated[int, Gauge("pulsar_active_connections")] = 0
+    # Since the start, as all counts below.
     created_total: Annotated[int, Gauge("pulsar_connection_created_total_count")] = 0
     # Connections that finished the handshake, and those that ended before.
     created_successfully: Annotated[int, Gauge("pulsar_connection_create_success_count")] = 0
@@ -248,6 +266,7 @@ class LookupsSnapshot:
 class LoadSnapshot:
     """How busy the broker is, and how many bundles it had moved and split as the leader."""
 
+    # Of what the broker may use.
     cpu_percent: Annotated[float, Gauge("pulsar_lb_cpu_usage")] = 0.0
     memory_percent: Annotated[float, Gauge("pulsar_lb_memory_usage")] = 0.0
     # Bundles moved, brokers that some were moved from, and bundles split.
@@ -262,6 +281,7 @@ class BundleSnapshot:
     ``tenant/namespace/0x…_0x…``."""
 
     name: str
+    # In the last stats period, as all rates.
     msg_rate_in: Annotated[float, Gauge("pulsar_bundle_msg_rate_in")] = 0.0
     msg_rate_out: Annotated[float, Gauge("pulsar_bundle_msg_rate_out")] = 0.0
     msg_throughput_in: Annotated[float, Gauge("pulsar_bundle_msg_throughput_in")] = 0.0
@@ -283,6 +303,7 @@ class BrokerSnapshot:
     lookups: LookupsSnapshot = field(default_factory=LookupsSnapshot)
     load: LoadSnapshot = field(default_factory=LoadSnapshot)
     bundles: list[BundleSnapshot] = field(default_factory=list[BundleSnapshot])
+    # How long it took to publish, to answer lookups and to load topics.
     publish_latency_ms: Summary = NO_SUMMARY
     lookup_ms: Summary = NO_SUMMARY
     topic_load_ms: Summary = NO_SUMMARY

@@ -110,7 +110,7 @@ class BacklogConfig:
     backlog_quota_check_s: Annotated[
         float, Gt(0), Upstream("backlogQuotaCheckIntervalInSeconds")
     ] = 60.0
-    """How often backlogs are checked, and so for how long a quota can be exceeded."""
+    """How often the broker checks backlogs, and so for how long a quota can be exceeded."""
 
 
 def backlog_quotas(config: BacklogConfig, levels: Levels) -> BacklogQuotas:

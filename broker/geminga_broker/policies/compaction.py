@@ -23,7 +23,7 @@ class CompactionConfig:
     check_s: Annotated[
         float, Gt(0), Upstream("brokerServiceCompactionMonitorIntervalInSeconds")
     ] = 60.0
-    """How often topics are checked for that."""
+    """How often the broker checks whether topics are due."""
     retain_null_key: Annotated[bool, Upstream("topicCompactionRetainNullKey")] = False
     """Whether messages without a key stay."""
     read_bytes_per_s_max: Annotated[int, Gt(0)] = 64 * 1024 * 1024

@@ -18,7 +18,7 @@ class ExpiryConfig:
     ttl_default_s: Annotated[int, Ge(0), Upstream("ttlDurationDefaultInSeconds")] = 0
     """After how many seconds messages expire, where their namespace does not say; 0: never."""
     check_s: Annotated[float, Gt(0), Upstream("messageExpiryCheckIntervalInMinutes", 60)] = 300.0
-    """How often subscriptions are checked for expired messages."""
+    """How often the broker checks subscriptions for expired messages."""
     delayed_from_delivery: bool = True
     """Whether the time to live of a delayed message begins with its delivery time; upstream's
     begins with its publish time."""

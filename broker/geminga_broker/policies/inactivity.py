@@ -31,7 +31,7 @@ class InactivityConfig:
     deletes_topics: Annotated[bool, Upstream("brokerDeleteInactiveTopicsEnabled")] = True
     """Topics that are not used are deleted."""
     check_s: Annotated[float, Gt(0), Upstream("brokerDeleteInactiveTopicsFrequencySeconds")] = 60.0
-    """How often topics are checked for that."""
+    """How often the broker checks whether topics are used."""
     mode: Annotated[DeleteMode, Upstream("brokerDeleteInactiveTopicsMode")] = (
         "delete_when_no_subscriptions"
     )

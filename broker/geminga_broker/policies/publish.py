@@ -52,7 +52,7 @@ class PublishConfig:
     deduplication_check_s: Annotated[
         float, Gt(0), Upstream("brokerDeduplicationSnapshotFrequencyInSeconds")
     ] = 120.0
-    """How often topics are checked for snapshots that are due by time."""
+    """How often the broker checks whether snapshots are due by time."""
     deduplication_producer_idle_s: Annotated[
         float, Gt(0), Upstream("brokerDeduplicationProducerInactivityTimeoutMinutes", 60)
     ] = 360 * 60.0

@@ -33,8 +33,9 @@ class SessionConfig:
     """How many lookups and requests for partitions a broker answers at once; more are refused, and
     clients retry."""
     keepalive_s: Annotated[float, Gt(0), Upstream("keepAliveIntervalSeconds")] = 30.0
-    """How often a silent client is sent a PING; it is disconnected after two intervals without an
-    answer. Also how long a client may take from its connection to the end of its handshake."""
+    """How often the broker sends a silent client a PING; after two intervals without an
+    answer it disconnects the client. Also how long a client may take from its connection to the end
+    of its handshake."""
     exposing_broker_entry_metadata_to_client_enabled: Annotated[
         bool, Upstream("exposingBrokerEntryMetadataToClientEnabled")
     ] = False

@@ -18,7 +18,7 @@ from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.clock import Clock
 from geminga_runtime.coordination import Coordination
 from geminga_server.authentication import Authentication
-from geminga_server.authorization import Authorizer
+from geminga_server.authorization import Authorize
 from geminga_server.connection_limits import ConnectionLimits
 from geminga_server.metrics import Durations
 
@@ -56,7 +56,7 @@ class SessionContext:
     topics: TopicDirectory
     discovery: Discovery
     topic_lists: TopicLists
-    authorizer: Authorizer
+    authorize: Authorize
     clock: Clock
     # A name for a producer that brings none (``ProducerNames.next``).
     next_producer_name: Callable[[], Awaitable[str]]

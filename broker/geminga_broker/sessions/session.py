@@ -92,7 +92,7 @@ class Session:
     async def authorize(self, action: Action, resource: Resource) -> None:
         """Raise ``NotAuthorized`` where this client may not do that."""
         assert self.principal is not None
-        await self.context.authorizer.authorize(self.principal, action, resource)
+        await self.context.authorize(self.principal, action, resource)
 
     def send_when_moved(self, name: TopicName, close: Callable[..., bytes]) -> None:
         """Tell the client that a topic closed its producer or consumer.

@@ -38,7 +38,7 @@ from geminga_cli.supervisor.parts import Part, ZooKeeperPart
 from geminga_cli.supervisor.process import Process, exit_words, shorten_log
 from geminga_cli.supervisor.watch import exit_of
 from geminga_runtime.clock import Clock
-from geminga_runtime.control_codec import Instruction, InstructionAnswer
+from geminga_runtime.control_codec import Instruction, InstructionAnswer, SetLogLevel
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.network import Network
 from geminga_runtime.service import Service
@@ -178,7 +178,7 @@ class Supervisor(Service):
         # Parts that start later are told in ``_greet``.
         set_log_level(self._current_log_level)
         for session in self._sessions.values():
-            session.set_log_level(self._current_log_level)
+            session.channel.send(SetLogLevel(self._current_log_level))
 
     @property
     def _current_log_level(self) -> str:
@@ -376,11 +376,11 @@ class Supervisor(Service):
             if process.pid == session.pid:
                 self._sessions[name] = session
                 if self._is_debugging:
-                    session.set_log_level(self._current_log_level)
+                    session.channel.send(SetLogLevel(self._current_log_level))
                 self.spawn(self._follow(name, session), name=f"follow {name}")
                 return
         log.warning("stranger on the control channel", extra={"pid": session.pid})
-        session.close()
+        session.channel.close()
 
     async def _follow(self, name: str, session: PartSession) -> None:
         """Report when the part is ready, and later if it hangs."""

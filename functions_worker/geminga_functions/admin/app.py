@@ -19,7 +19,7 @@ from geminga_functions.errors import (
 )
 from geminga_functions.worker import Worker
 from geminga_protocol.pulsar.features import SERVER_VERSION
-from geminga_server.authorization import ALLOW_ALL, Resource
+from geminga_server.authorization import Resource, allow_all
 from geminga_server.rest.access import Access
 from geminga_server.rest.answers import answer_errors
 from geminga_server.rest.app import make_app
@@ -57,9 +57,9 @@ def worker_app(worker: Worker) -> FastAPI:
         version=SERVER_VERSION,
         # Every request is allowed: a worker is reached through brokers or a proxy.
         access=Access(
-            ALLOW_ALL.authorize,
+            allow_all,
             worker.config.pulsar_functions_cluster,
-            Resource.cluster(worker.config.pulsar_functions_cluster),
+            Resource("cluster", worker.config.pulsar_functions_cluster),
         ),
         answer_error=answer_error,
     )

@@ -80,6 +80,7 @@ class Setting:
     def value_in(self, config: object) -> object:
         """The value of the setting in ``config``."""
         value = config
+        # Through the groups: the last step is the setting itself.
         for step in self.path:
             value = getattr(value, step)
         return value
@@ -100,6 +101,7 @@ def _declared(kind: type[Any], prefix: str, above: tuple[str, ...]) -> Iterator[
         hint = hints[each.name]
         bare, path = bare_type(hint), (*above, each.name)
         marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+        # No setting: it gets no name in a file, a variable or an option.
         if INTERNAL in marks:
             continue
         if isinstance(bare, type) and is_dataclass(bare):
@@ -108,6 +110,7 @@ def _declared(kind: type[Any], prefix: str, above: tuple[str, ...]) -> Iterator[
             default = each.default
             if default is MISSING and each.default_factory is not MISSING:
                 default = each.default_factory()
+            # At most one: a setting of ours with two names upstream is two settings.
             theirs = next((mark for mark in marks if isinstance(mark, Upstream)), None)
             yield Setting(prefix + each.name, path, hint, default, kind, theirs)
 

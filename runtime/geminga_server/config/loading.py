@@ -123,13 +123,14 @@ def _from_file(file: Path, part: str, settings: Mapping[str, Setting]) -> dict[s
     stray = [name for name, value in content.items() if not isinstance(value, dict)]
     if stray:
         raise ConfigError(f"file {file}: {stray[0]} stands outside; put it below [{part}]")
+    # No section is no error: the file may configure other parts alone.
     section = cast("dict[str, object]", content.get(part, {}))
     given = {
         name: Given(value, f"file {file}, [{part}] {name} = {value!r}")
         for name, value in _flatten(section, "", settings)
     }
     problems = [
-        _no_such_setting(one.source, _closest(name, settings))
+        _no_such_setting(one.source, name, settings)
         for name, one in given.items()
         if name not in settings
     ]
@@ -144,6 +145,7 @@ def _flatten(
     for key, value in table.items():
         name = prefix + key
         if isinstance(value, dict) and name not in settings:
+            # A table that is no setting is a group, or a mistake that is reported below.
             yield from _flatten(cast("dict[str, object]", value), f"{name}.", settings)
         else:
             yield name, value
@@ -163,13 +165,14 @@ def _from_environment(
             continue
         setting = known.get(variable)
         if setting is not None:
+            # Numbers stay text: pydantic converts them.
             parsed = list_of_words(value) if setting.is_list else value
             given[setting.name] = Given(parsed, f"variable {variable} = {value!r}")
         elif variable.startswith(prefix):
             # Compared without the prefix, which would make any two of them similar.
             names = [each.removeprefix(prefix) for each in known]
-            meant = _closest(variable.removeprefix(prefix), names)
-            problems.append(_no_such_setting(f"variable {variable}", meant and prefix + meant))
+            name = variable.removeprefix(prefix)
+            problems.append(_no_such_setting(f"variable {variable}", name, names, prefix))
     if problems:
         raise ConfigError(_describe(part, problems))
     return given
@@ -180,16 +183,15 @@ def _as_declared(value: object, setting: Setting) -> object:
     kind = bare_type(setting.kind)
     if isinstance(value, str) and get_origin(kind) is Literal:
         words = {str(word).casefold(): word for word in get_args(kind)}
+        # A word that is none of the choice stays as it is: the refusal quotes it.
         return words.get(value.casefold(), value)
     return value
 
 
-def _no_such_setting(source: str, meant: str) -> str:
-    return f"{source}: no such setting" + (f"; {meant}?" if meant else "")
-
-
-def _closest(name: str, names: Collection[str]) -> str:
-    return next(iter(difflib.get_close_matches(name, names, n=1)), "")
+def _no_such_setting(source: str, name: str, names: Collection[str], prefix: str = "") -> str:
+    """The problem of a ``name`` that is none of ``names``, with the one that may be meant."""
+    similar = difflib.get_close_matches(name, names, n=1)
+    return f"{source}: no such setting" + "".join(f"; {prefix}{meant}?" for meant in similar)
 
 
 # --- building --------------------------------------------------------------------------------

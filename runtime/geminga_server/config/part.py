@@ -21,6 +21,7 @@ Port = Annotated[int, Ge(0), Le(65535)]
 
 def zookeeper_hosts(store: str) -> str:
     """``HOST:PORT,HOST:PORT/path`` of a metadata store's URL (``zk:…``) or of such hosts."""
+    # ``zk:`` in Pulsar's settings, ``metadata-store:zk:`` in those about BookKeeper's metadata.
     return store.removeprefix("metadata-store:").removeprefix("zk:").removeprefix("//")
 
 
@@ -53,6 +54,7 @@ class PartConfig:
     def zookeeper_client(self, clock: Clock, stop: StopRequest, hosts: str = "") -> ZooKeeper:
         """A client of that ZooKeeper, or of the one at ``hosts``, not opened yet. Once the process
         is asked to end, it waits no longer than briefly for an answer."""
+        # With kazoo, which only a process that opens a session needs.
         from geminga_server.zookeeper.session import (  # noqa: PLC0415 - 60 ms, not for --help
             ZooKeeper,
         )
@@ -63,5 +65,6 @@ class PartConfig:
             session_timeout_s=self.zookeeper_session_timeout_s,
             connect_timeout_s=self.zookeeper_connect_timeout_s,
         )
-        stop.on_asked(zookeeper.hurry)
+        # At the request itself, so that no service's closing waits long for ZooKeeper.
+        stop.callbacks.append(zookeeper.hurry)
         return zookeeper

@@ -122,11 +122,8 @@ class ControlClient(Service):
         stack.callback(self._channel.close)
         self._channel.send(Hello(self._part, os.getpid(), self._version))
 
-    def ready(self, addresses: Mapping[str, str]) -> None:
-        """Tell the supervisor that this part serves, and where, by name."""
-        self._send(Ready(addresses))
-
-    def _send(self, message: object) -> None:
+    def send(self, message: object) -> None:
+        """Send the supervisor a message, as ``Ready`` once this part serves."""
         assert self._channel is not None, "the control client is not open"
         self._channel.send(message)
 
@@ -136,7 +133,7 @@ class ControlClient(Service):
             case HealthRequest(request_id):
                 self.spawn(self._check_health(request_id), name="health check")
             case Ping():
-                self._send(Pong())
+                self.send(Pong())
             case Drain(deadline_s):
                 self.spawn(self._drain(deadline_s), name="drain")
             case SetLogLevel(level):
@@ -153,21 +150,21 @@ class ControlClient(Service):
     async def _check_health(self, request_id: int) -> None:
         if self._health_checks >= HEALTH_CHECKS_MAX:
             reason = f"{self._health_checks} health checks hang already"
-            self._send(HealthAnswer(request_id, is_healthy=False, reason=reason))
+            self.send(HealthAnswer(request_id, is_healthy=False, reason=reason))
             return
         self._health_checks += 1
         try:
             await self._commands.check_health()
-            self._send(HealthAnswer(request_id, is_healthy=True))
+            self.send(HealthAnswer(request_id, is_healthy=True))
         except GemingaError as error:
             # Cut off: the whole answer has to fit into a control message.
-            self._send(HealthAnswer(request_id, is_healthy=False, reason=str(error)[:1000]))
+            self.send(HealthAnswer(request_id, is_healthy=False, reason=str(error)[:1000]))
         finally:
             self._health_checks -= 1
 
     async def _drain(self, deadline_s: float) -> None:
         await self._commands.drain(deadline_s)
-        self._send(Drained())
+        self.send(Drained())
 
     def _lose(self, _channel: Channel) -> None:
         # The end of a channel that this part closes itself is no news.
@@ -188,5 +185,5 @@ async def obeying_supervisor(
         yield
         return
     async with ControlClient(Path(socket_path), part_name(kind), version, commands) as control:
-        control.ready(addresses)
+        control.send(Ready(addresses))
         yield

@@ -22,7 +22,6 @@ from typing import Any
 from geminga_runtime.control_codec import (
     Drain,
     Drained,
-    Fault,
     HealthAnswer,
     HealthRequest,
     Hello,
@@ -31,7 +30,6 @@ from geminga_runtime.control_codec import (
     Ping,
     Pong,
     Ready,
-    SetLogLevel,
 )
 from geminga_runtime.service import Service
 from geminga_server.control.channel import Channel, listen
@@ -50,16 +48,19 @@ class PartSession:
     """The supervisor's view of one living part."""
 
     def __init__(self, channel: Channel, hello: Hello) -> None:
-        self._channel = channel
+        # Carries messages that need no answer, such as ``SetLogLevel``. The part takes its end for
+        # the supervisor's death.
+        self.channel = channel
         self.part = hello.part
         self.pid = hello.pid
         self.version = hello.version
         # The part has sent nothing since the last ping.
         self.is_silent = False
-        # The part's addresses, once it serves; the end of a drain; the end of the channel.
+        # The part's addresses, once it serves; the end of a drain.
         self._ready: asyncio.Future[Mapping[str, str]] = _future()
         self._drained: asyncio.Future[None] = _future()
-        self._lost: asyncio.Future[None] = _future()
+        # Done when the channel has ended, or a successor took the part's place.
+        self.lost: asyncio.Future[None] = _future()
         # Health checks without an answer, by the id of their request.
         self._answers: dict[int, asyncio.Future[HealthAnswer]] = {}
         self._next_request_id = 1
@@ -67,15 +68,12 @@ class PartSession:
     @property
     def is_open(self) -> bool:
         """Whether messages still reach the part."""
-        return not self._lost.done()
+        return not self.lost.done()
 
     async def wait_ready(self) -> Mapping[str, str]:
         """The part's addresses, as soon as it serves. Raises ``ControlError`` if it ends before."""
+        # Shielded: a waiter that gives up must not cancel the future of the others.
         return await asyncio.shield(self._ready)
-
-    async def wait_lost(self) -> None:
-        """Return when the channel has ended."""
-        await asyncio.shield(self._lost)
 
     async def check_health(self, timeout_s: float) -> HealthAnswer:
         """Ask the part for its health. Without an answer within ``timeout_s``, or when the part
@@ -84,11 +82,11 @@ class PartSession:
         self._next_request_id += 1
         answer: asyncio.Future[HealthAnswer] = _future()
         self._answers[request_id] = answer
-        self._channel.send(HealthRequest(request_id))
+        self.channel.send(HealthRequest(request_id))
         try:
             async with asyncio.timeout(timeout_s):
-                # ``wait`` does not cancel what it waits for: ``_lost`` has other waiters.
-                either: set[asyncio.Future[Any]] = {answer, self._lost}
+                # ``wait`` does not cancel what it waits for: ``lost`` has other waiters.
+                either: set[asyncio.Future[Any]] = {answer, self.lost}
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if answer.done():
                 return answer.result()
@@ -102,24 +100,16 @@ class PartSession:
     def ping(self) -> None:
         """Ask the part for a sign of life; ``is_silent`` until it sends anything."""
         self.is_silent = True
-        self._channel.send(Ping())
+        self.channel.send(Ping())
 
     async def drain(self, deadline_s: float) -> None:
         """Have the part finish its work under way. Raises ``ControlError`` on time-out."""
-        self._channel.send(Drain(deadline_s))
+        self.channel.send(Drain(deadline_s))
         try:
             async with asyncio.timeout(deadline_s):
                 await asyncio.shield(self._drained)
         except TimeoutError as error:
             raise ControlError(f"the {self.part} did not drain in {deadline_s:g} s") from error
-
-    def set_log_level(self, level: str) -> None:
-        """Tell the part to log from ``level`` on."""
-        self._channel.send(SetLogLevel(level))
-
-    def inject(self, fault: Fault) -> None:
-        """Tell the part to misbehave, in tests."""
-        self._channel.send(fault)
 
     def receive(self, message: object) -> None:
         """Take a message from the part. Raises ``ControlError`` for one that parts do not send."""
@@ -142,17 +132,13 @@ class PartSession:
 
     def lose(self) -> None:
         """The channel has ended."""
-        if not self._lost.done():
-            self._lost.set_result(None)
+        if not self.lost.done():
+            self.lost.set_result(None)
         gone = ControlError(f"the {self.part} ended")
         for future in (self._ready, self._drained):
             if not future.done():
                 future.set_exception(gone)
                 future.exception()  # marks it as retrieved: there may be no waiter
-
-    def close(self) -> None:
-        """End the channel; the part takes it for the supervisor's death."""
-        self._channel.close()
 
 
 OnSession = Callable[[PartSession], None]
@@ -225,7 +211,7 @@ class ControlServer(Service):
                 log.warning(
                     "part replaced", extra={"served_by": older.pid, "replaced_by": message.pid}
                 )
-                older.close()
+                older.channel.close()
             session = self._sessions[channel] = PartSession(channel, message)
             # The older session is over now, not when its channel has ended: what waits for that
             # part must not wait for its successor.

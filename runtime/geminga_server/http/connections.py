@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -25,28 +27,28 @@ BUSY = (
 )
 
 
+@dataclass(slots=True, eq=False)
 class HttpConnections:
     """The connections of one server, or of several that share a bound."""
 
-    def __init__(self, connections_max: int) -> None:
-        self.connections_max = connections_max
-        # How many were closed to make room, and how many found no room.
-        self.evicted = 0
-        self.refused = 0
-        # In the order of the last bytes from their clients, the oldest first.
-        self._open: dict[HttpConnection, None] = {}
-        self._log = RefusalLog("too many http connections: idle ones are closed")
-
-    def __len__(self) -> int:
-        return len(self._open)
+    connections_max: int
+    # How many were closed to make room, and how many found no room.
+    evicted: int = 0
+    refused: int = 0
+    # In the order of the last bytes from their clients, the oldest first.
+    open: dict[HttpConnection, None] = field(default_factory=dict["HttpConnection", None])
+    log: RefusalLog = field(
+        default_factory=partial(RefusalLog, "too many http connections: idle ones are closed")
+    )
 
     def enter(self, connection: HttpConnection) -> None:
         """A client connected: count it, or answer 503 and close."""
-        if len(self._open) >= self.connections_max:
+        if len(self.open) >= self.connections_max:
             # The first idle one is the one that has been idle longest. The walk is long only where
             # most connections are being answered.
-            idle = next((each for each in self._open if each.is_idle), None)
-            self._log.note(lambda: {"connections_max": self.connections_max})
+            # At this very moment: no await may lie between this choice and the closing below.
+            idle = next((each for each in self.open if each.is_idle), None)
+            self.log.note(lambda: {"connections_max": self.connections_max})
             if idle is None:
                 self.refused += 1
                 connection.transport.write(BUSY)
@@ -55,18 +57,18 @@ class HttpConnections:
             self.evicted += 1
             self.leave(idle)
             idle.transport.close()
-        self._open[connection] = None
+        self.open[connection] = None
 
     def heard(self, connection: HttpConnection) -> None:
         """The client sent something."""
         # Moved to the end of the order. One that was refused, or evicted, is not in it.
-        if connection in self._open:
-            del self._open[connection]
-            self._open[connection] = None
+        if connection in self.open:
+            del self.open[connection]
+            self.open[connection] = None
 
     def leave(self, connection: HttpConnection) -> None:
         """The connection is closed or about to be."""
-        self._open.pop(connection, None)
+        self.open.pop(connection, None)
 
     def families(self, part: str) -> Iterable[Metric]:
         """The metrics of these connections, as those of ``part``."""
@@ -76,7 +78,7 @@ class HttpConnections:
         )
 
         prefix = f"geminga_{part}_http"
-        yield GaugeMetricFamily(f"{prefix}_connections", "Open HTTP connections.", len(self))
+        yield GaugeMetricFamily(f"{prefix}_connections", "Open HTTP connections.", len(self.open))
         yield GaugeMetricFamily(
             f"{prefix}_connections_max", "How many there may be.", self.connections_max
         )
@@ -107,6 +109,7 @@ class HttpConnection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The transport's call: the connection is over."""
+        # Also after an eviction, which has left already: leaving twice does no harm.
         self._among.leave(self)
         super().connection_lost(exc)
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
 from urllib.parse import urlsplit
 
 import h11
@@ -37,16 +38,16 @@ class Request:
     headers: Headers
 
 
+@dataclass(slots=True, eq=False)
 class HttpExchange:
     """One request and its answer: ``begin``, then ``send_body`` beside ``head`` and ``body``."""
 
-    def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, timeout_s: float
-    ) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._timeout_s = timeout_s
-        self._http = h11.Connection(h11.CLIENT)
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    # How long the server may neither read nor send anything.
+    timeout_s: float
+    # Frames what is sent, and parses what is read; it refuses anything out of order.
+    http: h11.Connection = field(default_factory=partial(h11.Connection, h11.CLIENT))
 
     async def begin(self, request: Request, host: str) -> None:
         """Send the request's head."""
@@ -55,10 +56,15 @@ class HttpExchange:
         await self._send(head)
 
     async def send_body(self, pieces: AsyncIterator[bytes]) -> None:
-        """Send the request's body, as fast as the server takes it."""
-        async for piece in pieces:
-            await self._send(h11.Data(data=piece))
-        await self._send(h11.EndOfMessage())
+        """Send the request's body, as fast as the server takes it.
+
+        Raises nothing for a connection that breaks, or pieces that end with ``ServerUnreachable``.
+        """
+        # Whatever is wrong with the connection, reading the answer fails as well, and reports it.
+        with suppress(OSError, h11.LocalProtocolError, ServerUnreachable):
+            async for piece in pieces:
+                await self._send(h11.Data(data=piece))
+            await self._send(h11.EndOfMessage())
 
     async def head(self) -> h11.Response:
         """The status and the headers of the answer; informational answers (1xx) are skipped."""
@@ -82,21 +88,21 @@ class HttpExchange:
 
     async def _send(self, event: h11.Event) -> None:
         # Empty for the end of a body whose length was announced.
-        encoded = self._http.send(event)
+        encoded = self.http.send(event)
         if encoded:
-            self._writer.write(encoded)
-            async with asyncio.timeout(self._timeout_s):
-                await self._writer.drain()
+            self.writer.write(encoded)
+            async with asyncio.timeout(self.timeout_s):
+                await self.writer.drain()
 
     async def _next(self) -> object:
         """The next event of the answer; raises ``TimeoutError`` where the server is silent."""
         while True:
-            event = self._http.next_event()
+            event = self.http.next_event()
             if event is not h11.NEED_DATA:
                 return event
             # The time-out begins anew with each read: a long answer may take longer than that.
-            async with asyncio.timeout(self._timeout_s):
-                self._http.receive_data(await self._reader.read(READ_BYTES))
+            async with asyncio.timeout(self.timeout_s):
+                self.http.receive_data(await self.reader.read(READ_BYTES))
 
 
 @asynccontextmanager

@@ -11,8 +11,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urljoin, urlsplit
 
 import h11
@@ -20,7 +19,7 @@ import h11
 from geminga_runtime.network import Network
 from geminga_runtime.service import Service
 from geminga_server.errors import ServerSilent, ServerUnreachable
-from geminga_server.http.exchange import HttpExchange, Request, exchange
+from geminga_server.http.exchange import Request, exchange
 from geminga_server.http.server import Receive, Scope, Send
 
 log = logging.getLogger(__name__)
@@ -114,9 +113,10 @@ class Forwarder(Service):
                 await asked.begin(request, urlsplit(url).netloc)
                 # In a task of its own: an answer, such as a redirect or a refusal, may come before
                 # the server has taken all of the body.
-                sending = self.spawn(_send_body(asked, body), name="forward a body")
+                sending = self.spawn(asked.send_body(body.pieces()), name="forward a body")
                 try:
                     head = await asked.head()
+                    # The body of a redirect is not wanted: its connection ends unread.
                     location = location_of(head)
                     if location is None:
                         await answer.hand_on(head, asked.body())
@@ -138,57 +138,59 @@ class Forwarder(Service):
         raise ServerUnreachable(f"{REDIRECTS_MAX} servers in a row redirected to the next")
 
 
+@dataclass(slots=True, eq=False)
 class RequestBody:
     """The body of a request, as it arrives; its beginning is kept for another server."""
 
-    def __init__(self, receive: Receive, kept_bytes_max: int) -> None:
-        self._receive = receive
-        # What has arrived; None once it was more than may be kept.
-        self._kept: list[bytes] | None = []
-        self._kept_bytes = 0
-        self._kept_bytes_max = kept_bytes_max
-        self._is_complete = False
+    receive: Receive
+    kept_bytes_max: int
+    # What has arrived; None once it was more than may be kept.
+    kept: list[bytes] | None = field(default_factory=list[bytes])
+    # Bytes that have arrived, also once they are not kept any more.
+    arrived_bytes: int = 0
+    is_complete: bool = False
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """The whole body, from its beginning."""
         # First what an earlier server was sent. A copy, since the list grows below.
-        for piece in list(self._kept or ()):
+        for piece in list(self.kept or ()):
             yield piece
-        while not self._is_complete:
-            message = await self._receive()
+        while not self.is_complete:
+            message = await self.receive()
             if message["type"] == "http.disconnect":
                 raise ServerUnreachable("the client went away")
-            self._is_complete = not message.get("more_body", False)
+            self.is_complete = not message.get("more_body", False)
             piece = message.get("body", b"")
             if piece:
-                self._kept_bytes += len(piece)
-                if self._kept is not None and self._kept_bytes <= self._kept_bytes_max:
-                    self._kept.append(piece)
+                self.arrived_bytes += len(piece)
+                if self.kept is not None and self.arrived_bytes <= self.kept_bytes_max:
+                    self.kept.append(piece)
                 else:
                     # From here on the body can only be sent once; the pieces are let go.
-                    self._kept = None
+                    self.kept = None
                 yield piece
 
     def rewind(self) -> None:
         """The body will be sent again. Raises ``ServerUnreachable`` where it was not all kept."""
-        if self._kept is None:
+        if self.kept is None:
             raise ServerUnreachable(
-                f"a redirect came after {self._kept_bytes} bytes of the body, of which "
-                f"{self._kept_bytes_max} are kept: ask again"
+                f"a redirect came after {self.arrived_bytes} bytes of the body, of which "
+                f"{self.kept_bytes_max} are kept: ask again"
             )
 
 
+@dataclass(slots=True, eq=False)
 class Answer:
     """The answer that the client gets."""
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._is_begun = False
+    send: Send
+    # Its head was sent: it can no longer become another one.
+    is_begun: bool = False
 
     async def hand_on(self, head: h11.Response, pieces: AsyncIterator[bytes]) -> None:
         """Pass a server's answer on, as it arrives."""
-        self._is_begun = True
-        await self._send(
+        self.is_begun = True
+        await self.send(
             {
                 "type": "http.response.start",
                 "status": head.status_code,
@@ -196,29 +198,24 @@ class Answer:
             }
         )
         async for piece in pieces:
-            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
-        await self._send({"type": "http.response.body", "body": b""})
+            await self.send({"type": "http.response.body", "body": piece, "more_body": True})
+        await self.send({"type": "http.response.body", "body": b""})
 
     async def refuse(self, status: int, reason: str) -> None:
         """Answer with an error of our own. An answer that has begun ends without its last piece,
         which shows the client that it is broken."""
         log.info("request not forwarded", extra={"status": status, "reason": reason})
-        if not self._is_begun:
-            await refuse(self._send, status, reason)
+        if not self.is_begun:
+            await refuse(self.send, status, reason)
 
 
 async def refuse(send: Send, status: int, reason: str) -> None:
     """Answer with a status and a reason, in the form that brokers use."""
+    # As ``geminga_server.rest.answers`` does, which would import the web framework.
     body = json.dumps({"reason": reason}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
-
-
-async def _send_body(asked: HttpExchange, body: RequestBody) -> None:
-    # Whatever is wrong with the connection, reading the answer fails as well, and reports it.
-    with suppress(OSError, h11.LocalProtocolError, ServerUnreachable):
-        await asked.send_body(body.pieces())
 
 
 def forwarded_request(scope: Scope) -> Request:

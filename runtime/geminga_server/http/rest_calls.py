@@ -75,40 +75,34 @@ class RestAnswer:
 class RestCalls(Protocol):
     """Makes requests to other servers; servers make all their requests to each other so."""
 
-    @property
-    def prefers_tls(self) -> bool:
-        """Whether servers that serve HTTP and HTTPS are asked over HTTPS."""
-        ...
+    # Whether servers that serve HTTP and HTTPS are asked over HTTPS.
+    prefers_tls: bool
 
     async def call(self, call: RestCall) -> RestAnswer:
         """The answer to one request. Raises ``ServerUnreachable``."""
         ...
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class HttpCalls:
     """``RestCalls`` over HTTP and HTTPS. ``tls`` makes the context of each connection; it is called
     in a thread, so it may read files. By default the system's authorities are trusted."""
 
-    def __init__(
-        self,
-        *,
-        tls: Callable[[], ssl.SSLContext] = ssl.create_default_context,
-        prefers_tls: bool = False,
-        timeout_s: float = CALL_TIMEOUT_S,
-    ) -> None:
-        self.prefers_tls = prefers_tls
-        self._tls = tls
-        self._timeout_s = timeout_s
+    tls: Callable[[], ssl.SSLContext] = ssl.create_default_context
+    prefers_tls: bool = False
+    # For calls that have no time-out of their own.
+    timeout_s: float = CALL_TIMEOUT_S
 
     async def call(self, call: RestCall) -> RestAnswer:
         """As ``RestCalls.call``."""
         # The server that is asked now, for errors.
         host = urlsplit(call.url).netloc
-        timeout_s = self._timeout_s if call.timeout_s is None else call.timeout_s
+        timeout_s = self.timeout_s if call.timeout_s is None else call.timeout_s
         try:
             async with asyncio.timeout(timeout_s):
                 for _ in range(REDIRECTS_MAX):
                     host = urlsplit(call.url).netloc
+                    # Giving up does not end the thread; its own time-out, which is as long, does.
                     answer = await asyncio.to_thread(self._ask, call, timeout_s)
                     # A broker that does not serve the bundle answers with the URL at its owner.
                     is_redirect = answer.status in _REDIRECTS and answer.location is not None
@@ -130,7 +124,7 @@ class HttpCalls:
         connection: http.client.HTTPConnection
         if url.scheme == "https":
             connection = http.client.HTTPSConnection(
-                url.hostname, url.port, timeout=timeout_s, context=self._tls()
+                url.hostname, url.port, timeout=timeout_s, context=self.tls()
             )
         else:
             connection = http.client.HTTPConnection(url.hostname, url.port, timeout=timeout_s)

@@ -12,6 +12,7 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -80,7 +81,7 @@ class HttpServer(Service):
         self._beside = beside
         self._tls = tls
         # Made on opening, or those of ``beside``.
-        self._connections: HttpConnections | None = None
+        self.connections: HttpConnections | None = None
         self._host = host
         self._wanted_port = port
         self._socket: socket.socket | None = None
@@ -93,6 +94,7 @@ class HttpServer(Service):
 
     async def _open(self, stack: AsyncExitStack) -> None:
         try:
+            # Bound here and not by uvicorn, so that an address in use is an error of ours.
             listening = socket.create_server(
                 (self._host, self._wanted_port), family=family_of(self._host), backlog=BACKLOG
             )
@@ -103,19 +105,25 @@ class HttpServer(Service):
         # Imports uvicorn, which takes 60 ms: not before the server is opened.
         from geminga_server.http.connections import HttpConnections  # noqa: PLC0415
 
-        shared = self._beside._connections if self._beside is not None else None  # noqa: SLF001 - one of us
-        connections = self._connections = shared or HttpConnections(self._connections_max)
+        # Both are open: the bound of ``beside`` holds for all of its connections and ours together.
+        shared = self._beside.connections if self._beside is not None else None
+        connections = self.connections = shared or HttpConnections(self._connections_max)
         if self._metrics is not None:
             collect = partial(connections.families, self._metrics.part)
-            self._metrics.register(collect)
-            stack.callback(self._metrics.unregister, collect)
+            self._metrics.collectors.append(collect)
+            stack.callback(self._metrics.collectors.remove, collect)
         server = _make_server(self._app, connections, self._tls)
         # The first tick makes the headers that every answer carries.
         await server.on_tick(0)
         await server.startup(sockets=[listening])
         # Closed before the socket: it is pushed later.
         stack.push_async_callback(self._shut, server, listening)
-        self.spawn(_renew_date(server), name="http date")
+
+        async def renew_date() -> None:
+            # uvicorn's own loop does this, and nine other times a second nothing.
+            await server.on_tick(0)
+
+        self.spawn_every(TICK_S, renew_date, name="http date")
 
     async def _shut(self, server: Server, listening: socket.socket) -> None:
         state = server.server_state
@@ -132,6 +140,7 @@ class HttpServer(Service):
             connection.transport.abort()
 
 
+@dataclass(frozen=True, slots=True)
 class RequestLog:
     """ASGI middleware: logs one event for each request, when its answer is complete.
 
@@ -139,17 +148,15 @@ class RequestLog:
     are logged at level DEBUG.
     """
 
-    def __init__(
-        self, app: AsgiApp, clock: Clock, routine_paths: Collection[str] = ROUTINE_PATHS
-    ) -> None:
-        self._app = app
-        self._clock = clock
-        self._routine_paths = routine_paths
+    app: AsgiApp
+    clock: Clock
+    routine_paths: Collection[str] = ROUTINE_PATHS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, and note the status of the answer."""
+        # Such as a web socket, which no application of ours serves.
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         status = 0  # stays so if the client goes away before the answer
 
@@ -159,15 +166,15 @@ class RequestLog:
                 status = message["status"]
             await send(message)
 
-        begun_s = self._clock.monotonic()
+        begun_s = self.clock.monotonic()
         try:
-            await self._app(scope, receive, send_and_note)
+            await self.app(scope, receive, send_and_note)
         except BaseException:
             status = status or 500  # what uvicorn answers then, also to a request that is cut off
             raise
         finally:
-            duration_s = self._clock.monotonic() - begun_s
-            is_routine = scope["path"] in self._routine_paths and 200 <= status < 400
+            duration_s = self.clock.monotonic() - begun_s
+            is_routine = scope["path"] in self.routine_paths and 200 <= status < 400
             level = logging.DEBUG if is_routine else logging.INFO
             principal: Principal = scope.get("state", {}).get("principal") or ANONYMOUS
             raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
@@ -200,15 +207,9 @@ def _make_server(app: AsgiApp, connections: HttpConnections, tls: SSLContext | N
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_S,
     )
+    # As uvicorn's own ``serve`` would; that one also takes the signals over.
     config.load()
     config.ssl = tls  # uvicorn would read files, once, and never again
     server = Server(config)
     server.lifespan = config.lifespan_class(config)
     return server
-
-
-async def _renew_date(server: Server) -> None:
-    # uvicorn's own loop does this, and nine other times a second nothing.
-    while True:
-        await asyncio.sleep(TICK_S)
-        await server.on_tick(0)

@@ -79,12 +79,14 @@ def families_of(snapshot: type, *kinds: type[Family]) -> tuple[FieldFamily, ...]
 
 def escape(value: str) -> str:
     """A label's value, escaped for the format."""
+    # The backslash first: those that the other two bring are no part of the value.
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def lines(name: str, kind: str, values: Iterable[tuple[str, object]]) -> Iterator[str]:
     """A family of values by their labels."""
     yield f"# TYPE {name} {kind}\n"
+    # In pieces: between two of them the caller lets other tasks run.
     remaining = iter(values)
     while piece := list(islice(remaining, SAMPLES_PER_PIECE)):
         yield "".join([f"{name}{{{labels}}} {value}\n" for labels, value in piece])
@@ -98,6 +100,7 @@ def samples(families: Iterable[FieldFamily], labelled: Labelled) -> Iterator[str
             yield from _buckets(name, [(labels, get(one)) for labels, one in labelled])
             continue
         yield f"# TYPE {name} {each.family.kind}\n"
+        # As ``lines``, without a pair for each sample: most samples come through here.
         for start in range(0, len(labelled), SAMPLES_PER_PIECE):
             piece = labelled[start : start + SAMPLES_PER_PIECE]
             yield "".join([f"{name}{{{labels}}} {get(one)}\n" for labels, one in piece])
@@ -126,6 +129,7 @@ def summary_text(name: str, summary: Summary, labels: str) -> str:
     """Quantiles, then how many there were and their sum."""
     text = [f"# TYPE {name} summary\n"]
     for share, bound_ms in summary.quantiles.items():
+        # Python would write ``nan``, which Prometheus does not take.
         shown = "NaN" if isnan(bound_ms) else bound_ms
         text.append(f'{name}{{{labels},quantile="{share}"}} {shown}\n')
     text.append(f"{name}_count{{{labels}}} {summary.count}\n")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from geminga_runtime.errors import GemingaError
 from geminga_runtime.service import Service
-from geminga_server.authorization import ALLOW_ALL, ANONYMOUS, Action, Authorizer, Resource
+from geminga_server.authorization import ANONYMOUS, Action, Authorize, Resource, allow_all
 from geminga_server.errors import NotAuthorized
 from geminga_server.http.server import AsgiApp, Receive, Scope, Send
 
@@ -42,17 +42,11 @@ class PartMetrics:
 
     def __init__(self, part: str) -> None:
         self.part = part
-        self._collectors: list[Collect] = []
+        # Called for families at every scrape, on the event loop: they must be quick. Parts append
+        # theirs, and remove those of what is closed.
+        self.collectors: list[Collect] = []
         # Made at the first scrape, with the import of prometheus_client.
         self._registry: CollectorRegistry | None = None
-
-    def register(self, collect: Collect) -> None:
-        """Call ``collect`` for families at every scrape, on the event loop: it must be quick."""
-        self._collectors.append(collect)
-
-    def unregister(self, collect: Collect) -> None:
-        """Call ``collect`` no more."""
-        self._collectors.remove(collect)
 
     def text(self) -> bytes:
         """All families, in Prometheus's text format 0.0.4."""
@@ -70,7 +64,9 @@ class PartMetrics:
                 ProcessCollector,
             )
 
+            # Without describing: that would call all collectors once more, at registration.
             self._registry = CollectorRegistry(auto_describe=False)
+            # Not the default registry: two parts in one process, as in tests, must not mix.
             ProcessCollector(registry=self._registry)
             GCCollector(registry=self._registry)
             # This object is a collector, too: see ``collect``.
@@ -79,7 +75,7 @@ class PartMetrics:
 
     def collect(self) -> Iterable[Metric]:
         """The registered families. prometheus_client calls this at a scrape."""
-        for collect in self._collectors:
+        for collect in self.collectors:
             yield from collect()
 
 
@@ -94,8 +90,8 @@ class LoopLag(Service):
         self.worst_s = 0.0
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        self._metrics.register(self._collect)
-        stack.callback(self._metrics.unregister, self._collect)
+        self._metrics.collectors.append(self._collect)
+        stack.callback(self._metrics.collectors.remove, self._collect)
         self.spawn(self._measure(), name="loop lag")
 
     async def _measure(self) -> None:
@@ -141,7 +137,7 @@ def part_app(
     *,
     check_health: CheckHealth,
     resource: Resource,
-    authorizer: Authorizer = ALLOW_ALL,
+    authorize: Authorize = allow_all,
 ) -> AsgiApp:
     """An ASGI application with ``/metrics/`` and ``/health``.
 
@@ -173,7 +169,7 @@ def part_app(
         principal = scope.get("state", {}).get("principal") or ANONYMOUS
         # Before the path is looked at: a client without rights does not learn what exists.
         try:
-            await authorizer.authorize(principal, Action.READ, resource)
+            await authorize(principal, Action.READ, resource)
             if scope["method"] in ("GET", "HEAD"):
                 status, headers, body = await answer(scope["path"])
             else:

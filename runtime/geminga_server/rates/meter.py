@@ -35,6 +35,7 @@ class Meter:
         """Take the counters' values now. The rates become those since the last tick; before the
         first one, those of the ``period_s`` that ends now."""
         elapsed_s = period_s if self._at_s is None else now_s - self._at_s
+        # Two ticks in one instant: no rate can be told, and the last ones stay.
         if elapsed_s <= 0:
             return
         self._at_s = now_s
@@ -42,6 +43,7 @@ class Meter:
             self.rates = _zeros(len(counters))
             return
         self.rates = tuple(
+            # A counter that fell began anew: no rate is negative.
             max(0.0, (now - before) / elapsed_s)
             for now, before in zip(counters, self._counters, strict=True)
         )

@@ -36,6 +36,7 @@ class TokenBucket:
 
     def available(self, now_s: float) -> int:
         """How many whole tokens there are; negative: so many are owed."""
+        # Rounding may have made a whole token a trifle less.
         return math.floor(self._fill(now_s) + ROUNDING)
 
     def _fill(self, now_s: float) -> float:
@@ -55,6 +56,7 @@ class TokenBucket:
 
     def change(self, count: float, period_s: float, now_s: float) -> None:
         """Change the limit to ``count`` for each ``period_s``; the tokens that there are stay."""
+        # By the old rate up to now, by the new one from here on.
         self._fill(now_s)
         self._capacity = float(count)
         self._rate = count / period_s
@@ -86,6 +88,7 @@ class TokenBuckets:
 
     def wait_s(self, now_s: float, *, until: int) -> float:
         """Seconds until there are ``until`` tokens of both; 0: until none is owed."""
+        # At least one is set, and the slower one decides.
         buckets = (self._messages, self._bytes)
         return max(each.wait_s(now_s, until=until) for each in buckets if each is not None)
 

@@ -17,8 +17,6 @@ from fastapi.routing import APIRoute
 from geminga_server.authorization import ANONYMOUS, Action, Authorize, Principal, Resource
 from geminga_server.rest.parameters import namespace_in, path_value, topic_in
 
-FindResource = Callable[[Request], Resource]
-
 
 @dataclass(frozen=True, slots=True)
 class Access:
@@ -31,18 +29,20 @@ class Access:
     server: Resource
 
 
+@dataclass(frozen=True, slots=True)
 class Question:
     """A dependency that refuses the request unless its principal may do ``action``."""
 
-    def __init__(self, action: Action, find_resource: FindResource) -> None:
-        self.action = action
-        self._find_resource = find_resource
+    action: Action
+    find_resource: Callable[[Request], Resource]
 
     async def __call__(self, request: Request) -> None:
         """Return where it may. Raises ``NotAuthorized``, ``RestError`` for an invalid name."""
         # First: a name that is not valid is answered by its own error, with rights or without.
-        resource = self._find_resource(request)
-        await access_of(request).authorize(principal_of(request), self.action, resource)
+        resource = self.find_resource(request)
+        # As the server's authentication found it; there is none without authentication.
+        principal: Principal | None = request.scope.get("state", {}).get("principal")
+        await access_of(request).authorize(principal or ANONYMOUS, self.action, resource)
 
 
 def questions_of(route: APIRoute) -> list[Question]:
@@ -57,28 +57,26 @@ def access_of(request: Request) -> Access:
     return access
 
 
-def principal_of(request: Request) -> Principal:
-    """The principal that the server's authentication found; anonymous without authentication."""
-    principal: Principal | None = request.scope.get("state", {}).get("principal")
-    return principal or ANONYMOUS
-
-
 @cache
 def on_topic(action: Action) -> Any:  # noqa: ANN401 - what Depends returns has no public type
     """Check the right to the topic in the path."""
-    return Depends(Question(action, lambda request: Resource.topic(str(topic_in(request)))))
+    return Depends(Question(action, lambda request: Resource("topic", str(topic_in(request)))))
 
 
 @cache
 def on_namespace(action: Action) -> Any:  # noqa: ANN401 - as above
     """Check the right to the namespace in the path."""
-    return Depends(Question(action, lambda request: Resource.namespace(str(namespace_in(request)))))
+    return Depends(
+        Question(action, lambda request: Resource("namespace", str(namespace_in(request))))
+    )
 
 
 @cache
 def on_tenant(action: Action) -> Any:  # noqa: ANN401 - as above
     """Check the right to the tenant in the path."""
-    return Depends(Question(action, lambda request: Resource.tenant(path_value(request, "tenant"))))
+    return Depends(
+        Question(action, lambda request: Resource("tenant", path_value(request, "tenant")))
+    )
 
 
 @cache
@@ -87,8 +85,8 @@ def on_cluster(action: Action) -> Any:  # noqa: ANN401 - as above
 
     def find(request: Request) -> Resource:
         is_named = "cluster" in request.path_params
-        return Resource.cluster(
-            path_value(request, "cluster") if is_named else access_of(request).cluster
+        return Resource(
+            "cluster", path_value(request, "cluster") if is_named else access_of(request).cluster
         )
 
     return Depends(Question(action, find))

@@ -82,11 +82,13 @@ def answer_errors(
     text. An error of ours without a status is answered by 500 and logged; any other exception is
     answered by 500, and uvicorn logs it.
     """
+    # An application may answer an error of all applications otherwise.
     known = {**STATUSES, **statuses}
     told = reasons or {}
 
     async def answer_error(request: Request, error: Exception) -> Response:
         match error:
+            # 307, and not 302: the client has to repeat the method and the body.
             case ServedElsewhere():
                 return Response(status_code=307, headers={"Location": error.location})
             case RestError():
@@ -98,6 +100,7 @@ def answer_errors(
             case GemingaError():
                 # The most derived class that has a status decides.
                 status = next((known[kind] for kind in type(error).__mro__ if kind in known), 500)
+                # An error that has no status was not foreseen: the log gets its trace.
                 if status == 500:
                     log.error("request failed", exc_info=error, extra={"path": request.url.path})
                 return refusal(status, told.get(type(error), str(error)))

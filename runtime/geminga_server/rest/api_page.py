@@ -45,6 +45,7 @@ def calls_of(routers: Iterable[APIRouter]) -> list[Call]:
         Call(route.path_format, method, route.description)
         for router in routers
         for route in router.routes
+        # Without the framework's own routes, and those that answer with a refusal alone.
         if isinstance(route, APIRoute) and route.include_in_schema
         for method in route.methods or ()
     ]
@@ -70,6 +71,7 @@ def render_api_page(title: str, introduction: str, calls: Sequence[Call]) -> str
 
 def _row(call: Call) -> str:
     path = f"<code>{escape(call.path)}</code>"
+    # A browser can follow these: they need no name, and change nothing.
     if call.method == "GET" and "{" not in call.path:
         path = f'<a href="{escape(call.path)}">{path}</a>'
     words = CODE.sub(r"<code>\1</code>", escape(call.words))

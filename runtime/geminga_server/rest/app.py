@@ -27,15 +27,19 @@ def make_app(
     app = FastAPI(
         title="Geminga",
         version=version,
+        # The framework's pages load their program from the internet (see ``api_page``).
         docs_url=None,
         redoc_url=None,
+        # ``RawPath`` takes a slash at the end away: a redirect would cost a request.
         redirect_slashes=False,
     )
     app.state.access = access
     app.state.routers = routers
     for router in routers:
         app.include_router(router)
+    # The framework looks for the most derived class: the last one takes all others.
     for kind in (GemingaError, HTTPException, Exception):
         app.add_exception_handler(kind, answer_error)
+    # Around all of it: the router, and what it reports, see the raw path alone.
     app.add_middleware(RawPath)
     return app

@@ -49,6 +49,7 @@ register_url_convertor("domain", _Domain())
 
 def path_value(request: Request, name: str) -> str:
     """The path parameter ``name``, percent-decoded once."""
+    # Once: a name may itself contain ``%2F``, which the client sends as ``%252F``.
     return unquote(request.path_params[name])
 
 
@@ -78,6 +79,7 @@ def topic_in(request: Request) -> TopicName:
     """The topic in the path; persistent where the path has no domain. Raises ``RestError`` 412 as
     upstream does, and ``InvalidTopicName`` for a name that upstream would pass on to ZooKeeper."""
     local = path_value(request, "topic")
+    # Paths of schemas have none: both kinds of topics share the schemas of one name.
     domain = path_value(request, "domain") if "domain" in request.path_params else "persistent"
     try:
         namespace = NamespaceName.of(
@@ -115,11 +117,13 @@ async def json_body(request: Request) -> object:
         body += chunk
         if len(body) > BODY_BYTES_MAX:
             raise BodyTooLarge(BODY_BYTES_MAX)
+    # Kept, since the stream can be read only once.
     request.state.body = bytes(body)
     if not body.strip():
         return None
     try:
         value: object = json.loads(body)
+    # A body of brackets alone can exceed the depth of Python's parser.
     except (ValueError, RecursionError) as error:
         raise RestError(400, f"The body is not JSON: {error}") from None
     return value

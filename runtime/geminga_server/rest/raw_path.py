@@ -11,21 +11,22 @@ resource, and HEAD is answered as GET (the server drops the body).
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 
+@dataclass(frozen=True, slots=True)
 class RawPath:
     """ASGI middleware around the whole application."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on with its raw path; refuse a path that does not decode to text."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         path = scope["raw_path"].decode("latin-1")
         try:
@@ -45,5 +46,6 @@ class RawPath:
         # The metrics page is the one resource whose name ends with a slash.
         if path != "/metrics/" and len(path) > 1 and path.endswith("/"):
             path = path[:-1]
+        # Routes name GET alone.
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        await self._app({**scope, "path": path, "method": method}, receive, send)
+        await self.app({**scope, "path": path, "method": method}, receive, send)

@@ -38,7 +38,7 @@ class TlsConfig:
     ciphers: Annotated[tuple[str, ...], Upstream("tlsCiphers")] = ()
     """The ciphers of TLSv1.2, by OpenSSL's names; empty: Python's choice."""
     refresh_s: Annotated[float, Gt(0), Upstream("tlsCertRefreshCheckDurationSec")] = 300.0
-    """How often the files are checked for changes."""
+    """How often the server checks whether the files have changed."""
 
     def __post_init__(self) -> None:
         others = (self.key_file, self.trust_file, self.require_client_certificate)
@@ -67,6 +67,7 @@ class TlsConfig:
         """
         import ssl  # noqa: PLC0415 - as above
 
+        # Nothing is trusted at first: without a trust file no client certificate is asked for.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         # There are only two, so a lowest and a highest one say it all.
         versions = sorted(self.protocols) or ["TLSv1.2", "TLSv1.3"]
@@ -92,6 +93,7 @@ class TlsConfig:
                 "encrypted and belongs to its certificate"
             ) from error
         if self.require_client_certificate:
+            # The trust file was loaded above: the settings are refused without one.
             context.verify_mode = ssl.CERT_REQUIRED
         return context
 
@@ -118,12 +120,7 @@ class BookieClientTlsConfig:
     @property
     def maker(self) -> Callable[[], SSLContext] | None:
         """Makes the context of each connection; None where connections are not secured."""
-        return self.context if self.is_on else None
-
-    @property
-    def is_on(self) -> bool:
-        """Whether connections to bookies are secured."""
-        return bool(self.trust_file)
+        return self.context if self.trust_file else None
 
     def context(self) -> SSLContext:
         """The context of a connection, made from the files as they are now.
@@ -199,6 +196,7 @@ def client_context(files: ClientFiles) -> SSLContext:
     import ssl  # noqa: PLC0415 - as above
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # TLS 1.2 at least
+    # The certificate itself is always verified, against the authorities below.
     context.check_hostname = files.check_hostname
     if files.trust_file:
         context.load_verify_locations(files.trust_file)

@@ -17,7 +17,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from geminga_runtime.clock import Clock
 
@@ -26,20 +25,6 @@ log = logging.getLogger(__name__)
 
 class KazooTimeout(Exception):
     """A read or write of the connection took too long; kazoo connects anew."""
-
-
-class Posting(Protocol):
-    """A call that kazoo asks for: ``kazoo.protocol.states.Callback``, a named tuple."""
-
-    @property
-    def func(self) -> Callable[..., object]:
-        """The function to call."""
-        ...
-
-    @property
-    def args(self) -> tuple[object, ...]:
-        """Its arguments."""
-        ...
 
 
 class Answer:
@@ -60,13 +45,20 @@ class Answer:
         # Guards the moment of becoming ready: the loop may link a function in it.
         self._lock = threading.Lock()
 
-    def set(self, value: object = None) -> None:
-        """Answer with ``value``."""
-        self._settle(value, None)
+    def set(self, value: object = None, error: BaseException | None = None) -> None:
+        """Answer with ``value``, or with an error; a second answer changes nothing."""
+        with self._lock:
+            if self._is_ready:  # kazoo sets an error twice when its socket pair is gone
+                return
+            self._value, self.exception, self._is_ready = value, error, True
+            linked, self._linked = self._linked, []
+        # Outside of the lock: what they post may take other locks.
+        for function in linked:
+            function(self)
 
     def set_exception(self, error: BaseException) -> None:
         """Answer with an error."""
-        self._settle(None, error)
+        self.set(None, error)
 
     def get(self) -> object:
         """The value; raises the error. Never waits: only linked functions may call it."""
@@ -82,16 +74,6 @@ class Answer:
                 self._linked.append(function)
                 return
         function(self)
-
-    def _settle(self, value: object, error: BaseException | None) -> None:
-        with self._lock:
-            if self._is_ready:  # kazoo sets an error twice when its socket pair is gone
-                return
-            self._value, self.exception, self._is_ready = value, error, True
-            linked, self._linked = self._linked, []
-        # Outside of the lock: what they post may take other locks.
-        for function in linked:
-            function(self)
 
 
 class Connection:
@@ -120,6 +102,8 @@ class Connection:
         self._start = 0
         # Taken from kazoo and not sent yet.
         self._unsent = bytearray()
+        # For all else kazoo takes this object for a socket.
+        self.fileno, self.setblocking, self.close = sock.fileno, sock.setblocking, sock.close
 
     def pending(self) -> int:
         """Bytes that ``recv`` gives without asking the socket."""
@@ -158,18 +142,6 @@ class Connection:
                 if not poller.poll(self._timeout_ms):
                     raise KazooTimeout("the server takes nothing") from None
 
-    def fileno(self) -> int:
-        """The descriptor to poll."""
-        return self._sock.fileno()
-
-    def setblocking(self, flag: bool) -> None:  # noqa: FBT001 - the signature of a socket
-        """As a socket's."""
-        self._sock.setblocking(flag)
-
-    def close(self) -> None:
-        """As a socket's."""
-        self._sock.close()
-
 
 class Waker:
     """Both ends of the socket pair by which the loop wakes kazoo's thread to send requests.
@@ -180,6 +152,8 @@ class Waker:
 
     def __init__(self) -> None:
         self._reader, self._writer = socket.socketpair()
+        # The descriptor to poll is readable while requests are announced.
+        self.fileno = self._reader.fileno
         # Requests announced and not taken. One byte is in the pair exactly while it is above 0.
         self._count = 0
         # Guards the count together with the byte in the pair: both threads change them.
@@ -210,10 +184,6 @@ class Waker:
     def flush(self) -> None:
         """Do nothing: announcements are written at once."""
 
-    def fileno(self) -> int:
-        """The descriptor to poll; readable while requests are announced."""
-        return self._reader.fileno()
-
     def close(self) -> None:
         """Give both ends back; kazoo closes each."""
         self._reader.close()
@@ -226,6 +196,10 @@ class LoopHandler:
     name = "geminga_loop_handler"
     timeout_exception = KazooTimeout
     sleep_func = staticmethod(time.sleep)
+    # What kazoo calls to get a place for an answer, and an event that its own thread waits for. It
+    # asks for locks as well, but only in its recipes, which are not used here.
+    async_result = Answer
+    event_object = threading.Event
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -236,8 +210,6 @@ class LoopHandler:
         self._is_wake_up_due = False
         # Nothing more is delivered: the client was given up, or the loop is closed.
         self._is_detached = False
-        # kazoo reads this one.
-        self.running = False
         # When the server last sent anything, in the clock's monotonic seconds. A connection that
         # was accepted is no sign that the session lives, so this outlives connections.
         self.heard_at_s = clock.monotonic()
@@ -260,12 +232,6 @@ class LoopHandler:
         except RuntimeError:  # the loop is closed, and everything that waited with it
             self._is_detached = True
 
-    def post_when_ready(
-        self, answer: Answer, function: Callable[..., object], *args: object
-    ) -> None:
-        """Have the loop call ``function(*args, answer)`` once the answer is set."""
-        answer.rawlink(lambda settled: self.post(function, *args, settled))
-
     def detach(self) -> None:
         """Deliver nothing from now on: the client behind this handler was given up."""
         self._is_detached = True
@@ -283,31 +249,17 @@ class LoopHandler:
 
     def start(self) -> None:
         """kazoo begins; no thread of ours is needed."""
-        self.running = True
 
     def stop(self) -> None:
-        """kazoo ends."""
-        self.running = False
+        """kazoo ends; its connection thread ends by itself."""
 
-    def async_result(self) -> Answer:
-        """A place for one answer."""
-        return Answer()
-
-    def dispatch_callback(self, callback: Posting) -> None:
-        """A watch fired."""
-        self.post(callback.func, *callback.args)
-
-    def event_object(self) -> threading.Event:
-        """An event that kazoo's connection thread waits for."""
-        return threading.Event()
-
-    def lock_object(self) -> threading.Lock:
-        """A lock for kazoo's own state."""
-        return threading.Lock()
-
-    def rlock_object(self) -> threading.RLock:
-        """A lock for kazoo's own state that its holder may take again."""
-        return threading.RLock()
+    def dispatch_callback(
+        self, callback: tuple[object, Callable[..., object], tuple[object, ...]]
+    ) -> None:
+        """A watch fired: have the loop make the call, a ``kazoo.protocol.states.Callback``."""
+        _kind, function, args = callback
+        # Behind every answer that was read before the event: the order is ZooKeeper's promise.
+        self.post(function, *args)
 
     def spawn(self, work: Callable[..., object], *args: object) -> threading.Thread:
         """kazoo's connection thread; a daemon, so that a stuck connect never holds up our exit."""

@@ -42,15 +42,10 @@ class TransactionBuilder(Protocol):
 class Client(Protocol):
     """What we use of ``kazoo.client.KazooClient``. Its answers are ours: ``async_result`` above."""
 
-    @property
-    def client_id(self) -> tuple[int, bytes] | None:
-        """Session id and password, or None while there is no connection."""
-        ...
-
-    @property
-    def client_state(self) -> str:
-        """One of ``kazoo.protocol.states.KeeperState``."""
-        ...
+    # Session id and password; None while there is no connection.
+    client_id: tuple[int, bytes] | None
+    # One of ``kazoo.protocol.states.KeeperState``.
+    client_state: str
 
     def add_listener(self, listener: Callable[[str], object]) -> None:
         """Call ``listener`` with a ``KazooState`` at every change, on kazoo's thread."""
@@ -99,6 +94,7 @@ def connect_kazoo(hosts: str, session_timeout_s: float, handler: LoopHandler) ->
     quiet = log.getChild("kazoo")
     quiet.setLevel(logging.ERROR)  # ``session`` logs, once each, what kazoo's warnings repeat
     reconnect = KazooRetry(
+        # Without end: ``session`` decides how long a part waits, and reports it.
         max_tries=-1,
         delay=RECONNECT_FIRST_S,
         max_delay=RECONNECT_LIMIT_S,

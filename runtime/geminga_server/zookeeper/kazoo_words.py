@@ -5,7 +5,7 @@ Nothing here waits or keeps anything; ``session`` has the session, ``kazoo_bridg
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from kazoo.exceptions import (
@@ -42,6 +42,15 @@ from geminga_runtime.coordination import (
 )
 from geminga_server.zookeeper.kazoo_client import TransactionBuilder
 
+# Our state of a session, by kazoo's. kazoo says ``LOST`` only when a session is over.
+SESSION_STATES: Mapping[str, SessionState] = {
+    KazooState.CONNECTED: SessionState.CONNECTED,
+    KazooState.SUSPENDED: SessionState.SUSPENDED,
+    KazooState.LOST: SessionState.EXPIRED,
+}
+# In these states a kazoo client has stopped for good, and begins no new session.
+DEAD_STATES: frozenset[str] = frozenset({KeeperState.CLOSED, KeeperState.AUTH_FAILED})
+
 
 class KazooStat(Protocol):
     """What we read of ``kazoo.protocol.states.ZnodeStat``."""
@@ -52,20 +61,6 @@ class KazooStat(Protocol):
     ctime: int
     mtime: int
     ephemeralOwner: int  # noqa: N815 - kazoo's name
-
-
-def session_state(kazoo_state: str) -> SessionState:
-    """Our state for kazoo's. kazoo says ``LOST`` only when a session is over."""
-    return {
-        KazooState.CONNECTED: SessionState.CONNECTED,
-        KazooState.SUSPENDED: SessionState.SUSPENDED,
-        KazooState.LOST: SessionState.EXPIRED,
-    }[kazoo_state]
-
-
-def is_dead(keeper_state: str) -> bool:
-    """Whether a kazoo client in this state has stopped for good and begins no new session."""
-    return keeper_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED)
 
 
 def coordination_error(error: BaseException, path: str) -> CoordinationError:

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 
 from geminga_runtime.coordination import (
@@ -157,7 +158,8 @@ class Requests:
             if request.future.done():  # cancelled, or out of time, before it was sent
                 continue
             self._in_flight[request] = None
-            handler.post_when_ready(request.send(client), self._answered, request)
+            # kazoo's thread sets the answer; the loop takes it, in the order of reading.
+            request.send(client).rawlink(partial(handler.post, self._answered, request))
 
     def _answered(self, request: _Request, answer: Answer) -> None:
         # It may be gone already: ``fail_all`` does not wait for kazoo, which answers later.

@@ -50,16 +50,16 @@ from geminga_runtime.service import Service
 from geminga_server.zookeeper.kazoo_bridge import Answer, LoopHandler
 from geminga_server.zookeeper.kazoo_client import Client, connect_kazoo, stop_client
 from geminga_server.zookeeper.kazoo_words import (
+    DEAD_STATES,
+    SESSION_STATES,
     KazooStat,
     add_operation,
-    is_dead,
     node_stat,
     parents,
-    session_state,
     transaction_error,
 )
 from geminga_server.zookeeper.requests import Requests, Watch
-from geminga_server.zookeeper.startup_wait import WaitLog
+from geminga_server.zookeeper.startup_wait import logged_wait
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ class ZooKeeper(Service):
         # Before the wait: a client that does not connect in time has to be stopped too.
         stack.push_async_callback(self._end)
         try:
-            with WaitLog("waiting for zookeeper", self._first_connection):
+            with logged_wait("waiting for zookeeper", self._first_connection):
                 async with asyncio.timeout(self._connect_timeout_s):
                     await self._connected.wait()
         except TimeoutError as error:
@@ -204,6 +204,7 @@ class ZooKeeper(Service):
         # callback that was given to it twice only once.
         watch = Watch(on_change) if on_change else None
         answer = self._ask(path, lambda client: client.get_async(path, watch=watch), watch)
+        # A node may have been created without a value, which is as good as an empty one.
         value, stat = cast("tuple[bytes | None, KazooStat]", await answer)
         return value or b"", node_stat(stat)
 
@@ -260,7 +261,7 @@ class ZooKeeper(Service):
             # Read here and not on the loop: they are those of this event.
             identity = client.client_id
             session_id = identity[0] if identity else 0
-            is_over = is_dead(client.client_state)
+            is_over = client.client_state in DEAD_STATES
             handler.post(self._session_changed, handler, kazoo_state, session_id, is_over)
 
         client.add_listener(listener)
@@ -277,7 +278,7 @@ class ZooKeeper(Service):
         client = self._client
         if handler is not self._handler or client is None or self._is_closed:
             return
-        state = session_state(kazoo_state)
+        state = SESSION_STATES[kazoo_state]
         if state is SessionState.CONNECTED:
             # After a reconnect in time it is the session of before, with its ephemeral nodes.
             is_new = session_id != self.session_id
@@ -338,6 +339,7 @@ class ZooKeeper(Service):
         self._is_closed = True
         if self._doubt_timer is not None:
             self._doubt_timer.cancel()
+        # What still waits fails now, and not after its time-out.
         self._requests.close()
         client, handler = self._client, self._handler
         if client is None or handler is None:

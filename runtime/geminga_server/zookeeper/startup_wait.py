@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import Self
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 
 from geminga_runtime.coordination import Coordination
 
@@ -19,38 +18,27 @@ FIRST_MESSAGE_S = 0.5
 NEXT_MESSAGE_S = 5.0
 
 
-class WaitLog:
-    """While its block runs, logs ``event`` with ``facts()``: after ``FIRST_MESSAGE_S``, and then as
+@contextmanager
+def logged_wait(event: str, facts: Callable[[], Mapping[str, object]]) -> Generator[None]:
+    """While its block runs, log ``event`` with ``facts()``: after ``FIRST_MESSAGE_S``, and then as
     a warning every ``NEXT_MESSAGE_S``."""
+    loop = asyncio.get_running_loop()
+    begun_s = loop.time()
+    timer: asyncio.TimerHandle | None = None
 
-    def __init__(self, event: str, facts: Callable[[], Mapping[str, object]]) -> None:
-        self._event = event
-        self._facts = facts
-        # When the block was entered, by the loop's time.
-        self._begun_s = 0.0
-        self._next: asyncio.TimerHandle | None = None
-
-    def __enter__(self) -> Self:
-        loop = asyncio.get_running_loop()
-        self._begun_s = loop.time()
-        self._next = loop.call_later(FIRST_MESSAGE_S, self._log)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._next is not None:
-            self._next.cancel()
-
-    def _log(self) -> None:
-        loop = asyncio.get_running_loop()
-        waited_s = round(loop.time() - self._begun_s, 1)
+    def report() -> None:
+        nonlocal timer
+        waited_s = round(loop.time() - begun_s, 1)
         level = logging.INFO if waited_s < NEXT_MESSAGE_S else logging.WARNING
-        log.log(level, self._event, extra={**self._facts(), "waited_s": waited_s})
-        self._next = loop.call_later(NEXT_MESSAGE_S, self._log)
+        # The facts of now: how far a connection has come changes while it is waited for.
+        log.log(level, event, extra={**facts(), "waited_s": waited_s})
+        timer = loop.call_later(NEXT_MESSAGE_S, report)
+
+    timer = loop.call_later(FIRST_MESSAGE_S, report)
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 async def wait_for_node(coordination: Coordination, path: str, timeout_s: float) -> None:
@@ -60,7 +48,7 @@ async def wait_for_node(coordination: Coordination, path: str, timeout_s: float)
     """
     facts = {"node": path, "at_most_s": timeout_s}
     try:
-        with WaitLog("waiting for a node that another process writes", lambda: facts):
+        with logged_wait("waiting for a node that another process writes", lambda: facts):
             async with asyncio.timeout(timeout_s):
                 while True:
                     # A watch fires once, and also when the connection breaks: ask again each time.

@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from geminga_runtime.control_codec import SetLogLevel
 from geminga_server.control.server import ControlServer, PartSession
 from geminga_server.run import ExitCode
 
@@ -26,6 +27,7 @@ PART = textwrap.dedent(
     """
     import asyncio, os, sys
     from pathlib import Path
+    from geminga_runtime.control_codec import Ready
     from geminga_server.authorization import Resource
     from geminga_server.control.client import ControlClient, PartCommands
     from geminga_server.http.server import HttpServer
@@ -39,14 +41,14 @@ PART = textwrap.dedent(
     async def main(stop):
         assert is_uvloop_running()
         metrics = PartMetrics("bookie")
-        app = part_app(metrics, check_health=healthy, resource=Resource.cluster("standalone"))
+        app = part_app(metrics, check_health=healthy, resource=Resource("cluster", "standalone"))
         commands = PartCommands(shutdown=stop.ask, check_health=healthy)
         async with (
             ControlClient(Path(sys.argv[1]), "bookie", "0.1.0", commands) as control,
             LoopLag(metrics),
             HttpServer(app, "127.0.0.1", 0) as http,
         ):
-            control.ready({"metrics": f"http://127.0.0.1:{http.port}"})
+            control.send(Ready({"metrics": f"http://127.0.0.1:{http.port}"}))
             await asyncio.get_running_loop().create_future()
 
     configure_logging("bookie", is_json=True)
@@ -95,9 +97,9 @@ async def test_a_part_serves_and_ends_when_it_is_told(tmp_path: Path) -> None:
         assert "process_cpu_seconds_total" in metrics
         assert "geminga_bookie_event_loop_lag_seconds" in metrics
         assert (await session.check_health(10)).is_healthy
-        session.set_log_level("WARNING")
+        session.channel.send(SetLogLevel("WARNING"))
         assert (await session.check_health(10)).is_healthy
-        session.set_log_level("INFO")
+        session.channel.send(SetLogLevel("INFO"))
         process.terminate()
         code, events = await ended(process)
     assert code == ExitCode.OK
@@ -113,14 +115,14 @@ async def test_a_part_ends_in_order_on_a_signal(tmp_path: Path, number: signal.S
         await session.wait_ready()
         process.send_signal(number)
         code, _ = await ended(process)
-        await session.wait_lost()
+        await session.lost
     assert code == ExitCode.OK
 
 
 async def test_a_part_ends_when_the_channel_does(tmp_path: Path) -> None:
     async with running_part(tmp_path / "control") as (process, session):
         await session.wait_ready()
-        session.close()
+        session.channel.close()
         code, events = await ended(process)
     assert code == ExitCode.OK
     assert events[-1]["reason"] == "the supervisor is gone"

@@ -223,7 +223,7 @@ class Operators:
         loaded = broker.topics.find(topic)
         is_replicated = loaded is not None and bool(loaded.policies.replication.remotes)
         try:
-            await broker.administration.delete_topic(topic, force=False)
+            await broker.topics.delete(topic, force=False)
         except TopicReplicated:
             if not is_replicated and loaded is not None:
                 raise InvariantViolated(f"{topic} is said to be replicated") from None
@@ -242,7 +242,7 @@ class Operators:
             pass
         else:
             raise InvariantViolated(f"{topic} is terminated, and took a message")
-        await broker.administration.delete_topic(topic, force=True)
+        await broker.topics.delete(topic, force=True)
         await broker.check_health()
 
 

@@ -199,7 +199,7 @@ UNREACHABLE: dict[str, str] = {
     "geminga_cluster.namespaces:Namespaces.names": CLUSTERS,
     "geminga_cluster.namespaces:Namespaces.update:raise RecordContended": CLUSTERS,
     "geminga_cluster.partitioned_topics": CLUSTERS,
-    "geminga_cluster.persistent_topics:topic_named": WIRE,
+    "geminga_cluster.persistent_topics:topics_named": WIRE,
     "geminga_cluster.tenants": CLUSTERS,
     "geminga_functions.admin": HTTP,
     "geminga_functions.api": USERS,

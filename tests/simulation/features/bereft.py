@@ -88,7 +88,7 @@ class Bereft(Errand):
 
         async def make(broker: Broker) -> bool:
             with suppress(errors.TopicExists):  # an attempt whose answer was lost has made it
-                await broker.administration.create_topic(name, {})
+                await broker.topics.create(name, {})
             return True
 
         await self.stage.have_owner(topic, make)
@@ -246,7 +246,7 @@ class Bereft(Errand):
 
         async def delete(broker: Broker) -> bool:
             with suppress(errors.TopicNotFound):
-                await broker.administration.delete_topic(name, force=True)
+                await broker.topics.delete(name, force=True)
             return True
 
         await self.stage.have_owner(topic, delete)

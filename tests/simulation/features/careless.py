@@ -445,5 +445,5 @@ async def _refuse_all(consumer: Consumer[bytes]) -> None:
 async def _deleted(broker: Broker, *, name: TopicName) -> bool:
     """It is when there is no such topic (any more)."""
     with suppress(TopicNotFound):
-        await broker.administration.delete_topic(name, force=True)
+        await broker.topics.delete(name, force=True)
     return True

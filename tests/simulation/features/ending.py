@@ -217,7 +217,7 @@ class Ending(Errand):
             await self._live_a_generation(client, self.generations)
             await self._done(
                 "deleted",
-                lambda broker, name: broker.administration.delete_topic(name, force=True),
+                lambda broker, name: broker.topics.delete(name, force=True),
             )
             self.generations += 1
 

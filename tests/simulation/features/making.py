@@ -46,11 +46,11 @@ Deed = Callable[[Broker, TopicName], Awaitable[object]]
 
 
 async def _make(broker: Broker, name: TopicName) -> None:
-    await broker.administration.create_topic(name, {})
+    await broker.topics.create(name, {})
 
 
 async def _delete(broker: Broker, name: TopicName) -> None:
-    await broker.administration.delete_topic(name, force=False)
+    await broker.topics.delete(name, force=False)
 
 
 async def _look(broker: Broker, name: TopicName) -> None:

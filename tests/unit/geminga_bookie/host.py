@@ -13,7 +13,7 @@ from geminga_bookie.bookie import Bookie
 from geminga_bookie.config import BookieConfig
 from geminga_bookie.index.memory_store import MemoryStore
 from geminga_runtime.network import Network
-from geminga_server.authorization import ALLOW_ALL, Authorizer
+from geminga_server.authorization import Authorize, allow_all
 from geminga_simulation.event_loop.clock import SimulatedClock
 
 # Its directories are "journal" and "ledgers".
@@ -33,7 +33,7 @@ class Host:
 
     def bookie(
         self,
-        authorizer: Authorizer = ALLOW_ALL,
+        authorize: Authorize = allow_all,
         network: Network | None = None,
         tls: SSLContext | None = None,
     ) -> Bookie:
@@ -46,7 +46,7 @@ class Host:
             network=network or self.network,
             coordination=self.coordination,
             clock=SimulatedClock(),
-            authorizer=authorizer,
+            authorize=authorize,
             tls=tls,
         )
 

@@ -17,7 +17,7 @@ from geminga_broker.topics.directory import TopicDirectory
 from geminga_cluster.initialize import ClusterUrls, initialize_cluster_metadata
 from geminga_runtime.coordination import Coordination
 from geminga_runtime.network import Network
-from geminga_server.authorization import ALLOW_ALL
+from geminga_server.authorization import allow_all
 from geminga_simulation.event_loop.clock import SimulatedClock
 
 zookeeper = simulated_zookeeper.zookeeper
@@ -72,7 +72,7 @@ async def initialized_broker(
         network=cast(Network, network),
         clock=SimulatedClock(),
         random=Random(1),
-        authorizer=ALLOW_ALL,
+        authorize=allow_all,
     )
 
 

@@ -28,7 +28,7 @@ from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName
 from geminga_protocol.records.cluster.namespaces import Policies
 from geminga_runtime.network import Network
-from geminga_server.authorization import ALLOW_ALL
+from geminga_server.authorization import allow_all
 from geminga_simulation.conditions import INSTANT
 from geminga_simulation.event_loop.clock import SimulatedClock
 from geminga_simulation.zookeeper.server import SimulatedZooKeeper
@@ -196,7 +196,7 @@ async def sites(shared: SimulatedZooKeeper) -> AsyncIterator[dict[str, Site]]:
                 network=cast(Network, network),
                 clock=SimulatedClock(),
                 random=Random(1),
-                authorizer=ALLOW_ALL,
+                authorize=allow_all,
             )
             made[name] = Site(await stack.enter_async_context(broker), network, zookeeper)
         yield made

@@ -16,7 +16,6 @@ from geminga_cluster.initialize import (
     ClusterUrls,
     check_initialized,
     initialize_cluster_metadata,
-    is_initialized,
 )
 from geminga_cluster.namespaces import Namespaces
 from geminga_cluster.tenants import Tenants
@@ -156,16 +155,15 @@ async def test_a_second_cluster_enters_tenants_and_namespaces(coordination: Coor
 async def test_a_broker_on_an_empty_zookeeper_is_told_what_to_do(
     coordination: Coordination,
 ) -> None:
-    assert not await is_initialized(coordination, "golden")
     with pytest.raises(NotInitialized, match="initialize-cluster-metadata --cluster golden"):
         await check_initialized(coordination, "golden")
 
 
 async def test_a_broker_of_an_initialized_cluster_may_start(coordination: Coordination) -> None:
     await initialize(coordination)
-    assert await is_initialized(coordination, "golden")
     await check_initialized(coordination, "golden")
-    assert not await is_initialized(coordination, "other")
+    with pytest.raises(NotInitialized):
+        await check_initialized(coordination, "other")
 
 
 async def test_brokers_that_enter_a_cluster_together_all_succeed(

@@ -84,7 +84,7 @@ def test_a_stream_cut_anywhere_gives_the_same_messages() -> None:
     for cut in range(len(stream) + 1):
         reader = MessageReader(CONTROL)
         assert reader.feed(stream[:cut]) + reader.feed(stream[cut:]) == MESSAGES
-        assert reader.is_between_messages
+        assert not reader.unread
     reader = MessageReader(CONTROL)
     assert [message for byte in stream for message in reader.feed(bytes([byte]))] == MESSAGES
 
@@ -92,7 +92,7 @@ def test_a_stream_cut_anywhere_gives_the_same_messages() -> None:
 def test_a_message_that_is_not_whole_is_waited_for() -> None:
     reader = MessageReader(CONTROL)
     assert reader.feed(CONTROL.encode(Drained())[:-1]) == []
-    assert not reader.is_between_messages
+    assert reader.unread
 
 
 @given(st.lists(ANY_MESSAGE, max_size=5))

@@ -155,7 +155,7 @@ def test_who_wants_to_know_hears_of_the_end_before_anything_closes() -> None:
     events: list[str] = []
 
     async def main(stop: StopRequest) -> None:
-        stop.on_asked(lambda: events.append("asked"))
+        stop.callbacks.append(lambda: events.append("asked"))
         try:
             os.kill(os.getpid(), signal.SIGTERM)
             await asyncio.get_running_loop().create_future()

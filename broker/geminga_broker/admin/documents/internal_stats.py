@@ -90,6 +90,7 @@ def time_member(name: str, time_ms: int) -> Document:
 
 
 def _ledger(ledger: LedgerStats, metadata: LedgerMetadata | None) -> Document:
+    # Only on request: it takes a read from ZooKeeper for each ledger.
     text = {} if metadata is None else {"metadata": metadata_text(metadata)}
     return {
         "ledgerId": ledger.ledger_id,

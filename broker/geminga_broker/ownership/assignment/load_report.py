@@ -22,7 +22,7 @@ class LoadReportConfig:
     load_balancer_report_interval_min_s: Annotated[
         float, Gt(0), Upstream("loadBalancerReportUpdateMinIntervalMillis", unit=0.001)
     ] = 5.0
-    """How often it looks whether its load has changed."""
+    """How often it checks whether its load has changed."""
     load_balancer_report_interval_max_s: Annotated[
         float, Gt(0), Upstream("loadBalancerReportUpdateMaxIntervalMinutes", unit=60)
     ] = 15 * 60.0

@@ -109,7 +109,7 @@ class ConsumerCommands(CommandGroup):
         session = self.session
         context = session.context
         name = TopicName.parse(command.topic)
-        resource = Resource.topic(str(name))
+        resource = Resource("topic", str(name))
         await session.authorize(Action.CONSUME, resource)
         if command.consumer_id in self._consumers:
             session.send(encode_success(command.request_id))

@@ -198,7 +198,7 @@ class Handshake(CommandGroup):
         session = self.session
         context, principal = session.context, accepted.principal
         if self._method is not None and session.forwarded is not None:
-            # Only a claim of the proxy: the authorizer decides which principals may make it.
+            # Only a claim of the proxy: ``authorize`` decides which principals may make it.
             principal = replace(principal, original=session.forwarded.original_principal)
         session.principal = principal
         session.state = State.CONNECTED

@@ -30,7 +30,7 @@ class LookupCommands(CommandGroup):
                 # Within the admission, so that malformed requests and refusals count as failed
                 # lookups.
                 name = TopicName.parse(command.topic)
-                await session.authorize(Action.LOOKUP, Resource.topic(str(name)))
+                await session.authorize(Action.LOOKUP, Resource("topic", str(name)))
                 owner = await context.discovery.owner(name, authoritative=command.authoritative)
                 # A client may name the listener whose addresses it can reach; else it gets those of
                 # the listener that it connected to.
@@ -56,7 +56,7 @@ class LookupCommands(CommandGroup):
         session = self.session
         with self._admitted():
             name = TopicName.parse(command.topic)
-            await session.authorize(Action.LOOKUP, Resource.topic(str(name)))
+            await session.authorize(Action.LOOKUP, Resource("topic", str(name)))
             partitions = await session.context.discovery.partitions(
                 name, create=command.metadata_auto_creation_enabled
             )

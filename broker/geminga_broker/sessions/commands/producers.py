@@ -194,7 +194,7 @@ class ProducerCommands(CommandGroup):
         session = self.session
         context = session.context
         name = TopicName.parse(command.topic)
-        resource = Resource.topic(str(name))
+        resource = Resource("topic", str(name))
         await session.authorize(Action.PRODUCE, resource)
         if command.initial_subscription_name:
             await session.authorize(Action.CONSUME, resource)

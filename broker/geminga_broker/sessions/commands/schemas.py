@@ -41,7 +41,7 @@ class SchemaCommands(CommandGroup):
         """
         session = self.session
         name = TopicName.parse(command.topic)
-        await session.authorize(Action.LOOKUP, Resource.topic(str(name)))
+        await session.authorize(Action.LOOKUP, Resource("topic", str(name)))
         # None stands for the newest version.
         number = decode_version(command.schema_version) if command.schema_version else None
         try:
@@ -67,7 +67,7 @@ class SchemaCommands(CommandGroup):
         """GET_OR_CREATE_SCHEMA: the version of a schema, which is registered where it is new."""
         session = self.session
         name = TopicName.parse(command.topic)
-        await session.authorize(Action.PRODUCE, Resource.topic(str(name)))
+        await session.authorize(Action.PRODUCE, Resource("topic", str(name)))
         topic = await session.context.topic(name, create=False)
         schema = schema_of(command.schema)
         # As upstream, plain bytes are no schema here: Java's clients ask for them, too.

@@ -17,7 +17,7 @@ from typing import ClassVar
 from geminga_broker.errors import NotAllowed, PatternRefused, TooManyRequests
 from geminga_broker.sessions.commands.command_group import CommandGroup, Handlers, as_task
 from geminga_broker.sessions.session import Session
-from geminga_cluster.persistent_topics import topic_named
+from geminga_cluster.persistent_topics import topics_named
 from geminga_cluster.topic_lists import Names
 from geminga_protocol.pulsar import api_pb2 as api
 from geminga_protocol.pulsar.answers import (
@@ -48,7 +48,7 @@ class TopicListCommands(CommandGroup):
     async def get_topics(self, command: api.CommandGetTopicsOfNamespace) -> None:
         """GET_TOPICS_OF_NAMESPACE: the names, or that they are what the client has already."""
         namespace = NamespaceName.parse(command.namespace)
-        await self.session.authorize(Action.LOOKUP, Resource.namespace(str(namespace)))
+        await self.session.authorize(Action.LOOKUP, Resource("namespace", str(namespace)))
         config = self.session.context.config
         wanted: TopicFilter | None = None
         if (
@@ -82,7 +82,7 @@ class TopicListCommands(CommandGroup):
     async def watch(self, command: api.CommandWatchTopicList) -> None:
         """WATCH_TOPIC_LIST: the matching topics; from then on every change of them."""
         namespace = NamespaceName.parse(command.namespace)
-        await self.session.authorize(Action.LOOKUP, Resource.namespace(str(namespace)))
+        await self.session.authorize(Action.LOOKUP, Resource("namespace", str(namespace)))
         config = self.session.context.config
         refused = "Unable to create topic list watcher: "
         if not config.matches_patterns:
@@ -162,7 +162,7 @@ class TopicWatcher:
         names = await self.session.context.topic_lists.follow(self.namespace, self._changed)
         self._is_following = True
         # Matching gives others a turn: changes that come meanwhile are applied after it.
-        found = await _matching(self._named(sorted(names)), self.wanted)
+        found = await _matching(topics_named(self.namespace, sorted(names)), self.wanted)
         self.topics = {str(each) for each in found}
         self.is_open = True
         for added, removed in self._early:
@@ -176,10 +176,6 @@ class TopicWatcher:
             # leaves.
             self.session.context.topic_lists.leave(self.namespace, self._changed)
 
-    def _named(self, names: Iterable[str]) -> Iterable[TopicName]:
-        found = (topic_named(self.namespace, name) for name in names)
-        return (topic for topic in found if topic is not None)
-
     def _changed(self, added: Names, removed: Names) -> None:
         if not self.is_open:
             self._early.append((added, removed))
@@ -192,9 +188,11 @@ class TopicWatcher:
 
     def _apply(self, added: Names, removed: Names) -> tuple[list[str], list[str]]:
         """Add and remove topics; returns the names of those that the client is to know of."""
-        came = [str(each) for each in self._named(sorted(added)) if _matches(each, self.wanted)]
+        created = topics_named(self.namespace, sorted(added))
+        came = [str(each) for each in created if _matches(each, self.wanted)]
         # A topic that did not match is unknown to the client.
-        went = [str(each) for each in self._named(sorted(removed)) if str(each) in self.topics]
+        deleted = map(str, topics_named(self.namespace, sorted(removed)))
+        went = [name for name in deleted if name in self.topics]
         self.topics.update(came)
         self.topics.difference_update(went)
         return came, went

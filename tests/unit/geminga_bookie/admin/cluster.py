@@ -17,12 +17,12 @@ from geminga_ledger import LedgerError, Ledgers
 from geminga_protocol.records.bookies.bookie_info import READ_ONLY_PATH
 from geminga_protocol.records.ledgers.ledger_metadata import INSTANCE_ID_PATH
 from geminga_runtime.coordination import Coordination
-from geminga_server.authorization import ALLOW_ALL, Authorizer, Resource
+from geminga_server.authorization import Authorize, Resource, allow_all
 from geminga_server.http.server import Message, Receive, Scope, Send
 from geminga_simulation.simulate import simulate
 from geminga_simulation.world import World
 
-RESOURCE = Resource.cluster("bookie")
+RESOURCE = Resource("cluster", "bookie")
 
 
 class Silent:
@@ -76,11 +76,11 @@ class Cluster:
     access: AdminAccess
     ledgers: Ledgers
     coordination: Coordination
-    authorizer: Authorizer = ALLOW_ALL
+    authorize: Authorize = allow_all
 
     async def ask(self, method: str, target: str, body: bytes = b"") -> Answered:
         """One request to the first bookie's admin."""
-        admin = BookieAdmin(self.access, elsewhere, resource=RESOURCE, authorizer=self.authorizer)
+        admin = BookieAdmin(self.access, elsewhere, resource=RESOURCE, authorize=self.authorize)
         path, _, query = target.partition("?")
         scope = {
             "type": "http",

@@ -75,7 +75,8 @@ class Asked:
 
 def test_nobody_gets_anything_without_being_allowed_to() -> None:
     async def scenario(cluster: Cluster) -> None:
-        cluster.authorizer = asked = Asked(Action.READ)
+        asked = Asked(Action.READ)
+        cluster.authorize = asked.authorize
         for path, methods in {**ROUTES, "/api/nothing": {"GET": None}}.items():
             for method in methods:
                 assert (await cluster.ask(method, path)).status == 403
@@ -86,7 +87,7 @@ def test_nobody_gets_anything_without_being_allowed_to() -> None:
 
 def test_orders_and_the_content_of_ledgers_are_for_those_who_administer() -> None:
     async def scenario(cluster: Cluster) -> None:
-        cluster.authorizer = Asked(Action.ADMINISTER)
+        cluster.authorize = Asked(Action.ADMINISTER).authorize
         for method, target in (
             ("PUT", "/api/v1/bookie/gc"),
             ("PUT", "/api/v1/bookie/state/readonly"),

@@ -36,7 +36,7 @@ class LateAuthorizer:
 
 async def test_a_client_is_read_once_it_is_known_to_be_allowed() -> None:
     host, authorizer = Host(), LateAuthorizer()
-    async with host.bookie(authorizer) as bookie:
+    async with host.bookie(authorizer.authorize) as bookie:
         client = host.network.connect_client()
         client.send(make_add(1, 1))
         await settle()
@@ -56,7 +56,7 @@ def test_a_request_that_comes_with_its_connection_waits_too(
     async def scenario() -> None:
         host, authorizer = Host(port=0), LateAuthorizer()
         host.network = cast(MemoryNetwork, AsyncioNetwork())
-        async with host.bookie(authorizer) as bookie, asyncio.timeout(60):
+        async with host.bookie(authorizer.authorize) as bookie, asyncio.timeout(60):
             # Both are there before the loop accepts: nothing is awaited in between.
             with socket.create_connection(("127.0.0.1", bookie.port)) as client:
                 client.sendall(make_add(1, 0))
@@ -81,7 +81,7 @@ def test_a_request_that_comes_with_its_connection_waits_too(
 )
 async def test_a_client_not_known_to_be_allowed_is_not_served(error: GemingaError) -> None:
     host, authorizer = Host(), LateAuthorizer()
-    async with host.bookie(authorizer) as bookie:
+    async with host.bookie(authorizer.authorize) as bookie:
         client = host.network.connect_client()
         authorizer.answer.set_exception(error)
         await settle()
@@ -92,7 +92,7 @@ async def test_a_client_not_known_to_be_allowed_is_not_served(error: GemingaErro
 
 async def test_a_client_is_not_served_when_authorization_does_not_answer() -> None:
     host = Host()
-    async with host.bookie(LateAuthorizer()):
+    async with host.bookie(LateAuthorizer().authorize):
         client = host.network.connect_client()
         await asyncio.sleep(AUTHORIZATION_TIMEOUT_S)
         await settle()

@@ -73,11 +73,11 @@ from geminga_runtime.coordination import (
     delete_tree,
 )
 from geminga_server.authorization import (
-    ALLOW_ALL,
     Action,
     NotAuthorized,
     Principal,
     Resource,
+    allow_all,
 )
 from geminga_server.errors import ServerUnreachable
 from geminga_server.http.rest_calls import RestAnswer, RestCall
@@ -93,7 +93,8 @@ PUBLIC_DEFAULT = NamespaceName("public", "default")
 
 @dataclass
 class RememberingBroker:
-    """An ``Administration`` that serves no message; topics may be busy, and it may be unhealthy."""
+    """An ``Administration``, and its directory of topics, that serves no message; topics may be
+    busy, and it may be unhealthy."""
 
     coordination: Coordination
     volatile: set[TopicName] = field(default_factory=set)
@@ -105,7 +106,11 @@ class RememberingBroker:
     compaction: CompactionReport = field(default_factory=CompactionReport)
     is_healthy: bool = True
 
-    async def create_topic(self, topic: TopicName, properties: Mapping[str, str]) -> None:
+    @property
+    def topics(self) -> RememberingBroker:
+        return self
+
+    async def create(self, topic: TopicName, properties: Mapping[str, str]) -> None:
         if await self._exists(topic):
             raise TopicExists(str(topic))
         self.properties[str(topic)] = properties
@@ -114,13 +119,13 @@ class RememberingBroker:
         else:
             self.volatile.add(topic)
 
-    async def delete_doomed_topic(self, topic: TopicName) -> None:
-        await self.delete_topic(topic, force=True)
+    async def delete_doomed(self, topic: TopicName) -> None:
+        await self.delete(topic, force=True)
 
-    async def topics_settled(self, namespace: NamespaceName) -> None:
+    async def settled(self, namespace: NamespaceName) -> None:
         """Nothing is under way."""
 
-    async def delete_topic(self, topic: TopicName, *, force: bool) -> None:
+    async def delete(self, topic: TopicName, *, force: bool) -> None:
         await self._check(topic)
         if str(topic) in self.busy and not force:
             raise TopicBusy("Topic has active producers/subscriptions")
@@ -186,7 +191,7 @@ class RememberingBroker:
         self.copied.append((str(source), str(target)))
         return True
 
-    def non_persistent_topics(self, namespace: NamespaceName) -> list[TopicName]:
+    def non_persistent_in(self, namespace: NamespaceName) -> list[TopicName]:
         return sorted((topic for topic in self.volatile if topic.namespace == namespace), key=str)
 
     def metrics_text(self, *, cluster: str, version: str, host: str) -> Iterator[str]:
@@ -279,7 +284,7 @@ def non_persistent_topics_of(
     ownership: Ownership, broker: RememberingBroker, calls: MemoryCalls
 ) -> NonPersistentTopics:
     ask_owner = BundleCalls(calls, unload_timeout_s=1.0).non_persistent_topics
-    return NonPersistentTopics(ownership, here=broker.non_persistent_topics, ask_owner=ask_owner)
+    return NonPersistentTopics(ownership, here=broker.non_persistent_in, ask_owner=ask_owner)
 
 
 @pytest.fixture
@@ -329,7 +334,7 @@ async def services(
             schemas=SchemaRegistry(storage, SimulatedClock()),
             policies=PolicyResolver(PolicyConfig(), namespaces.policies),
             topic_policies=cast(TopicPolicyStore, RememberedPolicies()),
-            authorize=ALLOW_ALL.authorize,
+            authorize=allow_all,
             calls=calls,
             remote_topics=remote_topics,
             configuration=CONFIGURATION,

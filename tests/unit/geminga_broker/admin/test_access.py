@@ -49,22 +49,22 @@ async def test_a_refusal_is_told(refusing_client: httpx.AsyncClient) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "action", "resource"),
     [
-        ("GET", "/admin/v2/clusters", Action.READ, Resource.cluster("standalone")),
-        ("GET", "/admin/v2/clusters/c%2F1", Action.READ, Resource.cluster("c/1")),
-        ("PUT", "/admin/v2/tenants/acme", Action.ADMINISTER, Resource.tenant("acme")),
-        ("GET", "/admin/v2/namespaces/a/b", Action.READ, Resource.namespace("a/b")),
-        ("GET", "/admin/v2/brokers/health", Action.READ, Resource.broker("127.0.0.1:28080")),
+        ("GET", "/admin/v2/clusters", Action.READ, Resource("cluster", "standalone")),
+        ("GET", "/admin/v2/clusters/c%2F1", Action.READ, Resource("cluster", "c/1")),
+        ("PUT", "/admin/v2/tenants/acme", Action.ADMINISTER, Resource("tenant", "acme")),
+        ("GET", "/admin/v2/namespaces/a/b", Action.READ, Resource("namespace", "a/b")),
+        ("GET", "/admin/v2/brokers/health", Action.READ, Resource("broker", "127.0.0.1:28080")),
         (
             "DELETE",
             "/admin/v2/non-persistent/a/b/c%2Fd",
             Action.ADMINISTER,
-            Resource.topic("non-persistent://a/b/c/d"),
+            Resource("topic", "non-persistent://a/b/c/d"),
         ),
         (
             "GET",
             "/lookup/v2/topic/persistent/a/b/%E4%B8%AD",
             Action.LOOKUP,
-            Resource.topic("persistent://a/b/中"),
+            Resource("topic", "persistent://a/b/中"),
         ),
     ],
 )

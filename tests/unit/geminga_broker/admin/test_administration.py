@@ -64,7 +64,7 @@ async def test_a_topic_that_keeps_nothing_is_not_trimmed(broker: Broker) -> None
     async with broker:
         name = TopicName.parse("non-persistent://public/default/topic")
         await broker.ownership.owner(name)
-        await broker.administration.create_topic(name, {})
+        await broker.topics.create(name, {})
         for change in (broker.administration.trim_topic, broker.administration.truncate_topic):
             with pytest.raises(NotAllowed, match="keeps no messages"):
                 await change(name)

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
         busy: set[str]
         volatile: set[TopicName]
 
-        async def delete_topic(self, topic: TopicName, *, force: bool) -> None: ...
-        async def create_topic(self, topic: TopicName, properties: dict[str, str]) -> None: ...
-        async def topics_settled(self, namespace: NamespaceName) -> None: ...
+        async def delete(self, topic: TopicName, *, force: bool) -> None: ...
+        async def create(self, topic: TopicName, properties: dict[str, str]) -> None: ...
+        async def settled(self, namespace: NamespaceName) -> None: ...
 
 
 NS = "/admin/v2/namespaces/public/full"
@@ -89,16 +89,16 @@ async def test_a_topic_that_comes_back_before_nobody_finds_the_namespace_goes_to
     coordination: Coordination,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    delete = broker.delete_topic
+    delete = broker.delete
     came_back: list[bool] = []
 
     async def make_again(topic: TopicName, *, force: bool) -> None:
         await delete(topic, force=force)
         if topic == USED and not came_back:
             came_back.append((await services.namespaces.policies(FULL)).deleted)
-            await broker.create_topic(topic, {})
+            await broker.create(topic, {})
 
-    monkeypatch.setattr(broker, "delete_topic", make_again)
+    monkeypatch.setattr(broker, "delete", make_again)
     assert (await forcing.delete(f"{NS}?force=true")).status_code == 204
     assert came_back == [False]
     assert await left(coordination) == []
@@ -112,7 +112,7 @@ async def test_a_topic_that_was_being_made_then_is_deleted_in_another_round(
     coordination: Coordination,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    delete = broker.delete_topic
+    delete = broker.delete
     attempts: list[bool] = []
 
     async def not_while_marked(topic: TopicName, *, force: bool) -> None:
@@ -123,9 +123,9 @@ async def test_a_topic_that_was_being_made_then_is_deleted_in_another_round(
                 raise ServiceNotReady("not served here")
         await delete(topic, force=force)
         if topic == USED and len(attempts) == 1:
-            await broker.create_topic(topic, {})
+            await broker.create(topic, {})
 
-    monkeypatch.setattr(broker, "delete_topic", not_while_marked)
+    monkeypatch.setattr(broker, "delete", not_while_marked)
     assert (await forcing.delete(f"{NS}?force=true")).status_code == 204
     assert attempts == [False, True, False]
     assert await left(coordination) == []
@@ -147,13 +147,13 @@ async def test_a_topic_whose_making_takes_long_is_waited_for(
     async def make_late(_: NamespaceName) -> None:
         if not late:
             late.append((await services.namespaces.policies(FULL)).deleted)
-            await broker.create_topic(USED, {})
+            await broker.create(USED, {})
 
-    await broker.delete_topic(USED, force=True)
+    await broker.delete(USED, force=True)
     for path in ("parts/partitions", "parts"):
         await forcing.delete(f"/admin/v2/persistent/public/full/{path}?force=true")
     await forcing.delete("/admin/v2/non-persistent/public/full/volatile?force=true")
-    monkeypatch.setattr(broker, "topics_settled", make_late)
+    monkeypatch.setattr(broker, "settled", make_late)
     answer = await forcing.delete(f"{NS}{query}")
     assert late == [True]
     if query:
@@ -184,7 +184,7 @@ async def test_what_cannot_be_finished_may_be_asked_for_again(
     monkeypatch.setattr(services.namespaces, "delete", fail)
     assert (await forcing.delete(f"{NS}?force=true")).status_code >= 500
     assert not (await services.namespaces.policies(FULL)).deleted
-    await broker.create_topic(USED, {})
+    await broker.create(USED, {})
     # As it is left by a broker that was killed in the middle.
     await services.namespaces.update(FULL, lambda policies: replace(policies, deleted=True))
     monkeypatch.setattr(services.namespaces, "delete", delete)

@@ -73,7 +73,7 @@ async def topics(level: TopicLevel, services: Services) -> AsyncIterator[httpx.A
     app = make_app(
         [policy_router(level, TABLE)],
         version=services.version,
-        access=Access(services.authorize, services.cluster, Resource.broker("here")),
+        access=Access(services.authorize, services.cluster, Resource("broker", "here")),
         answer_error=answer_error,
     )
     app.state.services = services

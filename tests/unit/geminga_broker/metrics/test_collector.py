@@ -25,7 +25,7 @@ async def test_the_load_report_says_what_the_broker_carries(broker: Broker) -> N
     async with broker:
         name = TopicName.parse("non-persistent://public/default/topic")
         await broker.ownership.owner(name)
-        await broker.administration.create_topic(name, {})
+        await broker.topics.create(name, {})
         report = broker.metrics.load()
         assert report.num_topics == 1
         assert report.num_bundles == 1
@@ -37,7 +37,7 @@ async def test_the_load_report_says_what_each_bundle_carries(broker: Broker) -> 
         names = [TopicName.parse(f"non-persistent://public/default/t-{n}") for n in range(20)]
         for name in names:
             await broker.ownership.owner(name)
-            await broker.administration.create_topic(name, {})
+            await broker.topics.create(name, {})
         await broker.metrics.renew()
         report = broker.metrics.load()
         assert set(report.last_stats) == set(report.bundles)
@@ -55,7 +55,7 @@ async def test_bundles_are_shown_where_that_is_asked_for(broker: Broker) -> None
     async with broker:
         name = TopicName.parse("non-persistent://public/default/topic")
         await broker.ownership.owner(name)
-        await broker.administration.create_topic(name, {})
+        await broker.topics.create(name, {})
         await broker.metrics.renew()
         shown = {each.name: each.topics for each in broker.metrics.snapshot().bundles}
         bundle = str(broker.ownership.last_bundle_of(name))
@@ -70,7 +70,7 @@ async def test_a_load_report_tells_of_the_heaviest_bundles_so_that_it_can_be_wri
         names = [TopicName.parse(f"non-persistent://public/default/t-{n}") for n in range(20)]
         for name in names:
             await broker.ownership.owner(name)
-            await broker.administration.create_topic(name, {})
+            await broker.topics.create(name, {})
         await broker.metrics.renew()
         all_bundles = Counter(str(broker.ownership.last_bundle_of(name)) for name in names)
         report = broker.metrics.load()

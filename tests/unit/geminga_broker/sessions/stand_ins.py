@@ -25,7 +25,7 @@ from geminga_protocol.pulsar.send import encode_send
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_runtime.coordination import Coordination
 from geminga_server.authentication import AUTHENTICATION_DISABLED
-from geminga_server.authorization import AllowAll
+from geminga_server.authorization import allow_all
 from geminga_server.connection_limits import ConnectionLimits
 from geminga_server.errors import ServerUnreachable
 from geminga_simulation.event_loop.clock import SimulatedClock
@@ -163,7 +163,7 @@ def context_over(topics: TopicDirectory, topic_lists: TopicLists | None = None) 
         topics=topics,
         discovery=cast(Discovery, MemoryDiscovery()),
         topic_lists=topic_lists or TopicLists(cast(Coordination, Mock(spec=Coordination))),
-        authorizer=AllowAll(),
+        authorize=allow_all,
         authentication=AUTHENTICATION_DISABLED,
         clock=SimulatedClock(cast(SimulatedLoop, asyncio.get_running_loop())),
         limits=ConnectionLimits(),

@@ -35,7 +35,8 @@ class SlowAuthorizer:
 
 @pytest.fixture
 async def authorizer(context: SessionContext) -> SlowAuthorizer:
-    context.authorizer = authorizer = SlowAuthorizer()
+    authorizer = SlowAuthorizer()
+    context.authorize = authorizer.authorize
     return authorizer
 
 
@@ -87,7 +88,8 @@ async def test_a_consumer_that_its_topic_closed_meanwhile_is_not_found(
     client = connect()
     client.subscribe()
     await settle()
-    context.authorizer = authorizer = SlowAuthorizer()
+    authorizer = SlowAuthorizer()
+    context.authorize = authorizer.authorize
     client.ask(part, consumer_id=1, **fields)
     await settle()
     await topics.unload_where(lambda _: True)

@@ -215,7 +215,7 @@ async def test_a_command_without_its_right_is_refused_and_does_nothing(
     client.subscribe(durable=False)
     await settle()
     action, fields = ASKED[kind]
-    context.authorizer = Refusing(action)
+    context.authorize = Refusing(action).authorize
     request_id = client.ask(PART_NAMES[kind], **fields)
     await settle()
     (name, answer) = client.answers[-1]
@@ -231,7 +231,7 @@ async def test_a_command_without_its_right_is_refused_and_does_nothing(
 async def test_a_producer_may_make_no_subscription_that_it_may_not_use(
     connect: Connect, context: SessionContext, settle: Settle, topics: TopicDirectory
 ) -> None:
-    context.authorizer = Refusing(Action.CONSUME)
+    context.authorize = Refusing(Action.CONSUME).authorize
     client = connect()
     client.open_producer(initial_subscription_name="first")
     await settle()

@@ -33,6 +33,7 @@ PART = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from geminga_cli.gate import pass_gate
+from geminga_runtime.control_codec import Ready
 from geminga_server.control.client import ControlClient, PartCommands
 
 name, notes, manner = sys.argv[1:]
@@ -56,7 +57,7 @@ async def main():
     path = Path(os.environ["GEMINGA_CONTROL_SOCKET"])
     async with ControlClient(path, name, "1", commands) as client:
         note("serves")
-        client.ready({"pulsar": f"pulsar://{name}"})
+        client.send(Ready({"pulsar": f"pulsar://{name}"}))
         await stop.wait()
     note("stops")
 

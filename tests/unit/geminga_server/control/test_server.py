@@ -12,7 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from geminga_runtime.control_codec import CONTROL, Drained, Fault, HealthRequest, Hello, Ping
+from geminga_runtime.control_codec import (
+    CONTROL,
+    Drained,
+    Fault,
+    HealthRequest,
+    Hello,
+    Ping,
+    Ready,
+    SetLogLevel,
+)
 from geminga_runtime.errors import GemingaError
 from geminga_server.control import client as client_module
 from geminga_server.control import server as server_module
@@ -87,9 +96,9 @@ async def test_a_part_says_who_it_is_and_then_where_it_serves(
         assert (session.part, session.pid, session.version) == ("broker", os.getpid(), "0.1.0")
         assert server.session("broker") is session
         assert server.session("bookie") is None
-        client.ready({"pulsar": "pulsar://127.0.0.1:6650"})
+        client.send(Ready({"pulsar": "pulsar://127.0.0.1:6650"}))
         assert await session.wait_ready() == {"pulsar": "pulsar://127.0.0.1:6650"}
-        client.ready({"pulsar": "again"})
+        client.send(Ready({"pulsar": "again"}))
         assert (await session.check_health(10)).is_healthy
         assert await session.wait_ready() == {"pulsar": "pulsar://127.0.0.1:6650"}
         assert session.is_open
@@ -104,7 +113,7 @@ async def test_a_part_that_a_supervisor_started_says_where_it_serves_and_obeys(
         session = await server.sessions.get()
         assert (session.part, session.version) == ("broker-2", "0.1.0")
         assert await session.wait_ready() == {"web": "http://h:1"}
-        session.set_log_level("DEBUG")
+        session.channel.send(SetLogLevel("DEBUG"))
         assert await part.told.get() == "DEBUG"
 
 
@@ -165,7 +174,7 @@ async def test_a_part_that_goes_is_not_healthy(server: Supervisor, path: Path, p
         asking = asyncio.ensure_future(session.check_health(10))
         await asyncio.sleep(0)
     assert (await asking).reason == "the broker ended"
-    await session.wait_lost()
+    await session.lost
     assert not session.is_open
     with pytest.raises(ControlError, match="the broker ended"):
         await session.wait_ready()
@@ -183,8 +192,8 @@ async def test_a_part_drains_in_time_or_not(server: Supervisor, path: Path, part
 
 async def test_a_part_obeys(server: Supervisor, path: Path, part: Part) -> None:
     async with connected(server, path, part) as (session, _):
-        session.set_log_level("DEBUG")
-        session.inject(Fault("slow_disk", {"ms": "10"}))
+        session.channel.send(SetLogLevel("DEBUG"))
+        session.channel.send(Fault("slow_disk", {"ms": "10"}))
         assert [await part.told.get() for _ in range(2)] == [
             "DEBUG",
             Fault("slow_disk", {"ms": "10"}),
@@ -197,9 +206,9 @@ async def test_without_commands_of_its_own_a_part_does_the_usual(
     level = logging.getLogger().level
     part.commands = PartCommands(shutdown=part.told.put_nowait)
     async with connected(server, path, part) as (session, _):
-        session.set_log_level("LOUD")
-        session.set_log_level("ERROR")
-        session.inject(Fault("slow_disk"))
+        session.channel.send(SetLogLevel("LOUD"))
+        session.channel.send(SetLogLevel("ERROR"))
+        session.channel.send(Fault("slow_disk"))
         await session.drain(10)
         assert (await session.check_health(10)).is_healthy
         assert logging.getLogger().level == logging.ERROR
@@ -221,7 +230,7 @@ async def test_a_part_that_closes_is_not_told_that_the_supervisor_died(
 ) -> None:
     async with connected(server, path, part) as (session, _):
         pass
-    await session.wait_lost()
+    await session.lost
     assert part.told.empty()
 
 
@@ -238,7 +247,7 @@ async def test_a_second_part_of_the_name_takes_the_place_of_the_first(
         client = ControlClient(path, "broker", "0.2.0", other.commands)
         async with client:
             assert await part.told.get() == "the supervisor is gone"
-            await first.wait_lost()
+            await first.lost
             second = await server.sessions.get()
             assert server.session("broker") is second
             assert second.version == "0.2.0"

@@ -103,6 +103,22 @@ async def test_where_all_are_being_answered_a_newcomer_is_told_to_try_again(
     ]
 
 
+async def test_two_servers_of_a_process_share_their_bound_and_their_metrics() -> None:
+    metrics = PartMetrics("bookie")
+    plain = HttpServer(hello, "127.0.0.1", 0, connections_max=ROOM, metrics=metrics)
+    async with plain, HttpServer(hello, "127.0.0.1", 0, beside=plain) as other:
+        clients: list[Client] = []
+        for server in (plain, other, other, other):
+            clients.append(Client(*await asyncio.open_connection("127.0.0.1", server.port)))
+            await clients[-1].ask()
+        assert await clients[0].is_closed()
+        text = metrics.text().decode()
+        for client in clients:
+            client.writer.close()
+    assert "geminga_bookie_http_connections 3.0" in text.splitlines()
+    assert "geminga_bookie_http_evicted_connections_total 1.0" in text.splitlines()
+
+
 async def test_metrics_show_connections_and_who_was_closed() -> None:
     metrics = PartMetrics("bookie")
     async with serving(hello, metrics) as connect:

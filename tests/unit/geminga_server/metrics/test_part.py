@@ -19,7 +19,7 @@ from geminga_server.errors import NotAuthorized
 from geminga_server.metrics import CheckHealth, LoopLag, PartMetrics, part_app
 from geminga_server.metrics import part as module
 
-BROKER = Resource.broker("b1")
+BROKER = Resource("broker", "b1")
 
 
 async def healthy() -> None:
@@ -41,7 +41,7 @@ def entries() -> Iterator[Metric]:
 
 def test_registered_families_and_those_of_the_process_are_there() -> None:
     metrics = PartMetrics("bookie")
-    metrics.register(entries)
+    metrics.collectors.append(entries)
     for _ in range(2):
         text = metrics.text().decode()
         families = {family.name: family for family in text_string_to_metric_families(text)}
@@ -52,7 +52,7 @@ def test_registered_families_and_those_of_the_process_are_there() -> None:
 
 def test_two_parts_in_one_process_do_not_mix() -> None:
     one, other = PartMetrics("bookie"), PartMetrics("broker")
-    one.register(entries)
+    one.collectors.append(entries)
     assert b"geminga_bookie_entries" not in other.text()
 
 
@@ -102,7 +102,7 @@ async def test_who_may_not_read_is_told() -> None:
             raise NotAuthorized(principal.role, action, str(resource))
 
     app = part_app(
-        PartMetrics("bookie"), check_health=healthy, resource=BROKER, authorizer=Refusing()
+        PartMetrics("bookie"), check_health=healthy, resource=BROKER, authorize=Refusing().authorize
     )
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://part") as client:
@@ -131,7 +131,7 @@ def test_prometheus_comes_with_the_first_scrape() -> None:
 import sys
 from geminga_server.metrics import PartMetrics
 metrics = PartMetrics("bookie")
-metrics.register(list)
+metrics.collectors.append(list)
 assert "prometheus_client" not in sys.modules
 metrics.text()
 """

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from geminga_protocol.pulsar.errors import InvalidTopicName
 from geminga_runtime.errors import GemingaError
-from geminga_server.authorization import ALLOW_ALL, Action, Resource
+from geminga_server.authorization import Action, Resource, allow_all
 from geminga_server.rest.access import (
     Access,
     on_cluster,
@@ -42,7 +42,7 @@ ERRORS: dict[str, Exception] = {
     "name": InvalidTopicName("a b", "a blank"),
     "bug": ZeroDivisionError("ours"),
 }
-SERVER = Resource.broker("127.0.0.1:8080")
+SERVER = Resource("broker", "127.0.0.1:8080")
 TOPIC = "/topics/{domain:domain}/{tenant}/{namespace}/{topic}"
 
 router = APIRouter()
@@ -94,7 +94,7 @@ def app() -> FastAPI:
     return make_app(
         [router],
         version="1.2.3",
-        access=Access(ALLOW_ALL.authorize, "here", SERVER),
+        access=Access(allow_all, "here", SERVER),
         answer_error=answer_errors({Lost: 410}, {Misplaced: "look again"}),
     )
 

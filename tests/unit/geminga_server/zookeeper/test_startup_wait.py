@@ -13,7 +13,7 @@ from geminga_runtime.coordination import Coordination, NodeStat, OnChange
 from geminga_server.zookeeper.startup_wait import (
     FIRST_MESSAGE_S,
     NEXT_MESSAGE_S,
-    WaitLog,
+    logged_wait,
     wait_for_node,
 )
 from geminga_simulation.event_loop.loop import SimulatedLoop
@@ -68,7 +68,7 @@ def test_a_wait_is_said_soon_and_then_now_and_then(caplog: pytest.LogCaptureFixt
     tries = count(1)
 
     async def story() -> None:
-        with WaitLog("waiting for a server", lambda: {"address": "a:1", "tries": next(tries)}):
+        with logged_wait("waiting for a server", lambda: {"address": "a:1", "tries": next(tries)}):
             await asyncio.sleep(FIRST_MESSAGE_S + 2 * NEXT_MESSAGE_S + 0.1)
         await asyncio.sleep(10 * NEXT_MESSAGE_S)
 
@@ -86,7 +86,7 @@ def test_a_short_wait_is_not_worth_a_word(caplog: pytest.LogCaptureFixture) -> N
     caplog.set_level(logging.INFO)
 
     async def story() -> None:
-        with WaitLog("waiting for a server", dict):
+        with logged_wait("waiting for a server", dict):
             await asyncio.sleep(FIRST_MESSAGE_S / 2)
         await asyncio.sleep(NEXT_MESSAGE_S)
 

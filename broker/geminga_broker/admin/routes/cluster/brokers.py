@@ -42,6 +42,7 @@ async def check_health(request: Request, services: ServicesArg) -> Response:
     await _redirect_to_broker(request, services)
     # Upstream has a topic for each version of topic names; here both are the same.
     version = request.query_params.get("topicVersion")
+    # Any other word is no enum of upstream's, whose framework answers 404.
     if version not in (None, "V1", "V2"):
         raise RestError(404, f"Unknown topic version {version}")
     try:
@@ -96,6 +97,7 @@ async def get_settings(services: ServicesArg) -> Response:
 @router.post("/configuration/{name}/{value}", dependencies=[on_cluster(Action.ADMINISTER)])
 async def change_setting() -> Response:
     """Refuse, as upstream does for a setting that cannot be changed while it runs."""
+    # Settings are read once, at the start: none is dynamic.
     raise RestError(412, "Can't update non-dynamic configuration")
 
 

@@ -50,6 +50,7 @@ async def create_cluster(request: Request, services: ServicesArg) -> Response:
     name = path_value(request, "cluster")
     if not is_entity_name(name):
         raise RestError(412, "Cluster name is not valid")
+    # The addresses are not tried: the other cluster may be started later.
     await services.clusters.create(name, record)
     return empty()
 

@@ -47,5 +47,6 @@ async def introduce(services: ServicesArg) -> Response:
 @router.get("/docs", dependencies=[on_server(Action.READ)])
 async def show_api(request: Request) -> Response:
     """This page: every call of the REST API."""
+    # Made anew at each request, which takes milliseconds: people ask for it now and then.
     calls = calls_of(request.app.state.routers)
     return HTMLResponse(render_api_page(f"{NAME}: REST API", API, calls))

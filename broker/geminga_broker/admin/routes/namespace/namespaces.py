@@ -70,6 +70,7 @@ async def list_namespaces(request: Request, services: ServicesArg) -> Response:
     if not is_entity_name(tenant):
         raise RestError(412, "Tenant name is not valid")
     try:
+        # From ZooKeeper: a tool lists what it has just created on another broker.
         names = await services.namespaces.names(tenant)
     except TenantNotFound:
         raise RestError(404, "Tenant not found") from None
@@ -81,6 +82,7 @@ async def get_policies(namespace: NamespaceArg, services: ServicesArg) -> Respon
     """A namespace's policies, with its present bundles."""
     await require_namespace(services, namespace)
     policies = await services.namespaces.policies(namespace)
+    # Shown as they are in force: the bundles after all splits, and a default for what is unset.
     may_update = policies.is_allow_auto_update_schema
     return json_record(
         replace(
@@ -217,6 +219,7 @@ async def _unload_to(
     there = candidate(chosen, LookupReason.OWNS)
     if owner is None or owner.rest_url(is_tls=False) == there.rest_url(is_tls=False):
         return  # no broker has it, or the destination itself
+    # Who does what: the leader remembers the destination, then the owner unloads.
     is_leader, has_authority = services.brokers.is_leader, flag(request, "authoritative")
     leader = view.loads.get(view.leader_id or "")
     path = request.scope["path"]
@@ -260,7 +263,7 @@ async def split_bundle(
     async def split(bundle: Bundle) -> None:
         # Algorithms that split by the number of topics take their hashes.
         topics = await services.persistent_topics.names(namespace)
-        topics += services.broker.non_persistent_topics(namespace)
+        topics += services.broker.topics.non_persistent_in(namespace)
         hashes = [topic.hash for topic in topics if bundle.covers(topic.hash)]
         cuts = split_boundaries(bundle, algorithm, hashes=hashes, positions=positions)
         # Each cut makes one bundle more.
@@ -289,6 +292,7 @@ def bundle_in(ring: BundleRing, name: str) -> Bundle:
     The bundles may have been split since the caller read them: the refusal names the present one
     with the same lower boundary.
     """
+    # By its boundaries alone: the ring is that of the namespace.
     bundle = ring.named(name.rpartition("/")[2])
     if bundle is not None:
         return bundle

@@ -20,7 +20,6 @@ from geminga_broker.admin.policy_routes import (
     number,
     policy_router,
     record,
-    record_or_nothing,
 )
 from geminga_broker.policies.auto_creation import check_auto_topic_creation
 from geminga_broker.policies.backlog import (
@@ -68,12 +67,14 @@ TTL_REFUSAL = "Invalid value for message TTL, message TTL must >= 0"
 
 async def yes_or_no(request: Request) -> bool:
     """Read ``true``; anything else that a flag may be is false."""
+    # ``null`` is false: these flags have no unset state in upstream's record.
     return bool(await flag(request))
 
 
 async def ttl_in_query(request: Request) -> int:
     """The time to live of a topic, which upstream has in the query."""
     words = request.query_params.get("messageTTL", "")
+    # The status is that of upstream's framework for a query that is no number.
     if not words.removeprefix("-").isdecimal() or int(words) > INT_MAX:
         raise RestError(404, f"messageTTL should be a number up to {INT_MAX}")
     if int(words) < 0:
@@ -112,6 +113,7 @@ def word(check: Callable[[str], None]) -> Callable[[Request], Awaitable[str | No
             return None
         if not isinstance(word, str):
             raise RestError(400, "The body should be a string")
+        # Raises ``InvalidPolicy``, which names the words that are allowed.
         check(word)
         return word
 
@@ -254,7 +256,7 @@ PUBLISHING = (
     PolicyRow(
         words="How much may be published to a topic in a second.",
         field="publish_max_message_rate",
-        read=record_or_nothing(PublishRate, check_publish_rate),
+        read=record(PublishRate, check_publish_rate, or_default=True),
         namespace=Served("publishRate"),
         topic=Served("publishRate"),
         of_cluster=True,
@@ -300,7 +302,7 @@ CONSUMING = (
     PolicyRow(
         words="How fast messages are dispatched to all consumers of a topic.",
         field="topic_dispatch_rate",
-        read=record_or_nothing(DispatchRate, check_dispatch_rate),
+        read=record(DispatchRate, check_dispatch_rate, or_default=True),
         namespace=Served("dispatchRate"),
         topic=Served("dispatchRate"),
         of_cluster=True,
@@ -309,7 +311,7 @@ CONSUMING = (
     PolicyRow(
         words="How fast messages are dispatched to the consumers of each subscription.",
         field="subscription_dispatch_rate",
-        read=record_or_nothing(DispatchRate, check_dispatch_rate),
+        read=record(DispatchRate, check_dispatch_rate, or_default=True),
         namespace=Served("subscriptionDispatchRate"),
         topic=Served("subscriptionDispatchRate"),
         of_cluster=True,
@@ -317,7 +319,7 @@ CONSUMING = (
     PolicyRow(
         words="How fast a topic is sent to each other cluster.",
         field="replicator_dispatch_rate",
-        read=record_or_nothing(DispatchRate, check_dispatch_rate),
+        read=record(DispatchRate, check_dispatch_rate, or_default=True),
         namespace=Served("replicatorDispatchRate"),
         topic=Served("replicatorDispatchRate"),
         of_cluster=True,
@@ -325,7 +327,7 @@ CONSUMING = (
     PolicyRow(
         words="How often a consumer may subscribe.",
         field="cluster_subscribe_rate",
-        read=record_or_nothing(SubscribeRate, check_subscribe_rate),
+        read=record(SubscribeRate, check_subscribe_rate, or_default=True),
         namespace=Served("subscribeRate"),
         topic=Served("subscribeRate"),
         of_cluster=True,
@@ -333,7 +335,7 @@ CONSUMING = (
     PolicyRow(
         words="Whether subscribing creates a subscription.",
         field="auto_subscription_creation_override",
-        read=record_or_nothing(AutoSubscriptionCreation),
+        read=record(AutoSubscriptionCreation, or_default=True),
         namespace=Served("autoSubscriptionCreation"),
         topic=Served("autoSubscriptionCreation"),
     ),

@@ -83,6 +83,7 @@ async def set_allowed_clusters(
 async def clusters_body(request: Request) -> list[str]:
     """The clusters that the body lists. Raises ``RestError`` 400 where it is not such a list."""
     body = await json_body(request)
+    # Names are not checked here: the callers compare them with clusters that exist.
     if not isinstance(body, list) or not all(isinstance(each, str) for each in body):
         raise RestError(400, "the body has to be a list of clusters")
     return body
@@ -147,6 +148,7 @@ async def clusters_of(services: Services, topic: TopicName) -> Sequence[str]:
         # The policies for all clusters count where those for this one do not set it.
         own = services.topic_policies.known(topic)
     namespace = await services.namespaces.policies(topic.namespace)
+    # The nearest level that sets it counts as a whole: lists are not joined.
     return nearest(own.replication_clusters, namespace.replication_clusters, ())
 
 

@@ -5,6 +5,8 @@ As upstream, these are refused for a partitioned topic as a whole: each is about
 
 from __future__ import annotations
 
+from functools import partial
+
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
@@ -14,10 +16,9 @@ from geminga_broker.admin.documents.message import (
     message_id,
 )
 from geminga_broker.admin.owner_routes import (
-    explain_missing,
     policies_here,
     refuse_partitioned,
-    serve_here,
+    to_one_topic,
     topic_here,
 )
 from geminga_broker.admin.parameters import ServicesArg
@@ -76,6 +77,7 @@ async def get_message(request: Request, topic: TopicArg, services: ServicesArg) 
     loaded = await _loaded(
         request, services, topic, "GetMessageById is not allowed on partitioned-topic"
     )
+    # Also one that was acknowledged by all, as long as its ledger is kept.
     payload = await entry_at(loaded.managed_ledger.reader, position)
     if payload is None:
         raise RestError(404, "Message id not found")
@@ -177,6 +179,7 @@ async def get_backlog_size(request: Request, topic: TopicArg, services: Services
         request, services, topic, "calculate backlog size is not allowed for partitioned-topic"
     )
     chain = loaded.managed_ledger.chain
+    # The earliest position, or one in a ledger that was trimmed.
     if position[1] < 0 or chain.span(position[0]) is None:
         return Json(chain.total_bytes)
     return Json(chain.bytes_between(position, chain.last_confirmed))
@@ -195,6 +198,7 @@ async def analyze_backlog(request: Request, topic: TopicArg, services: ServicesA
         "partition",
     )
     subscription = loaded.part(PersistentSubscriptions).named(path_value(request, "subscription"))
+    # Reads the whole backlog, up to a bound: then ``aborted`` says so.
     scan = await scan_backlog(loaded.managed_ledger.reader, subscription.cursor)
     return Json(
         {
@@ -218,12 +222,7 @@ async def _loaded(
 ) -> Topic:
     """The topic, loaded by this broker; ``partitioned_reason`` refuses a partitioned one."""
     await refuse_partitioned(services, topic, partitioned_reason)
-    await serve_here(request, services, topic)
-    try:
-        return await topic_here(services, topic)
-    except TopicNotFound:
-        await explain_missing(services, topic)
-        raise
+    return await to_one_topic(request, services, topic, partial(topic_here, services))
 
 
 def _message(found: Found) -> Response:

@@ -138,7 +138,7 @@ async def delete_partitions(request: Request, topic: TopicArg, services: Service
         raise RestError(404, f"Topic {topic} not found.") from None
 
     async def delete(partition: TopicName) -> None:
-        await services.broker.delete_topic(partition, force=flag(request, "force"))
+        await services.broker.topics.delete(partition, force=flag(request, "force"))
 
     async def delete_partition(index: int) -> None:
         with suppress(TopicNotFound):  # deleted already, or never created
@@ -166,7 +166,7 @@ async def _create(services: Services, topic: TopicName, record: PartitionedTopic
     for index in range(record.partitions):
         partition = topic.partition(index)
         if (await services.ownership.owner(partition)).is_self:
-            await services.broker.create_topic(partition, {})
+            await services.broker.topics.create(partition, {})
 
 
 async def _copy_subscriptions(

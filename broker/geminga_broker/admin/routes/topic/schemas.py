@@ -66,6 +66,7 @@ async def get_all_schemas(topic: TopicArg, services: ServicesArg) -> Response:
 async def get_schema_metadata(topic: TopicArg, services: ServicesArg) -> Response:
     """The ledger entry that stores each version, also of deleted ones; nothing without a schema."""
     locator = await services.schemas.locator(topic)
+    # The topic never had a schema, or it was deleted for good.
     if locator is None:
         return empty()
     return Json({"info": _place(locator.newest), "index": list(map(_place, locator.versions))})
@@ -84,6 +85,7 @@ async def post_schema(request: Request, topic: TopicArg, services: ServicesArg) 
 async def delete_schema(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
     """Mark the schema as deleted; with ``force`` delete all versions for good."""
     if flag(request, "force"):
+        # Without a version of its own: there is no schema any more that could have one.
         await services.schemas.delete_all(topic)
         return Json({"version": NO_VERSION})
     await require_namespace(services, topic.namespace)
@@ -147,6 +149,7 @@ def _pair(schema: Schema) -> dict[str, Any]:
         if half.type is SchemaType.KEY_VALUE:
             shown[name] = _pair(half)
         else:
+            # Types without a definition, such as a string, are told by the properties of the pair.
             shown[name] = json.loads(half.definition) if half.type.is_struct else ""
     return shown
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import cast
 
 from fastapi import APIRouter, Request
@@ -10,15 +11,12 @@ from starlette.responses import Response
 from geminga_broker.admin.documents.aggregation import aggregate
 from geminga_broker.admin.documents.topic_stats import TopicStats, as_json
 from geminga_broker.admin.owner_routes import (
-    explain_missing,
     of_each_partition,
     partitioned,
-    serve_here,
+    to_one_topic,
 )
 from geminga_broker.admin.parameters import ServicesArg
 from geminga_broker.admin.topics.stats import StatsQuery
-from geminga_broker.errors import TopicNotFound
-from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_server.authorization import Action
 from geminga_server.rest.access import on_topic
 from geminga_server.rest.answers import Json
@@ -30,14 +28,8 @@ router = APIRouter(prefix="/admin/v2/{domain:domain}/{tenant}/{namespace}/{topic
 @router.get("/stats", dependencies=[on_topic(Action.READ)])
 async def get_stats(request: Request, topic: TopicArg, services: ServicesArg) -> Response:
     """One topic or one partition; it is loaded if it exists."""
-    await serve_here(request, services, topic)
-    try:
-        stats = await services.broker.topic_stats(topic, _query(request))
-    # A partition that was not created yet has a text of its own.
-    except TopicNotFound:
-        await explain_missing(services, topic)
-        raise
-    return Json(as_json(stats))
+    stats = partial(services.broker.topic_stats, query=_query(request))
+    return Json(as_json(await to_one_topic(request, services, topic, stats)))
 
 
 @router.get("/partitioned-stats", dependencies=[on_topic(Action.READ)])
@@ -46,11 +38,7 @@ async def get_partitioned_stats(
 ) -> Response:
     """A partitioned topic as a whole, and with ``perPartition`` each partition."""
     record = await partitioned(services, topic)
-    query = _query(request)
-
-    async def stats(partition: TopicName) -> TopicStats:
-        return await services.broker.topic_stats(partition, query)
-
+    stats = partial(services.broker.topic_stats, query=_query(request))
     found = await of_each_partition(
         request, services, topic, record.partitions, stats, rest="stats"
     )
@@ -64,6 +52,7 @@ async def get_partitioned_stats(
 
 
 def _query(request: Request) -> StatsQuery:
+    # The names and the defaults are upstream's.
     return StatsQuery(
         precise_backlog=flag(request, "getPreciseBacklog"),
         subscription_backlog_size=flag(request, "subscriptionBacklogSize", default=True),

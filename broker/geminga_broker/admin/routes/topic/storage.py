@@ -6,6 +6,8 @@ Calls that change something change every partition of a partitioned topic.
 
 from __future__ import annotations
 
+from functools import partial
+
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
@@ -18,6 +20,7 @@ from geminga_broker.admin.owner_routes import (
     policies_here,
     serve_here,
     to_each_partition,
+    to_one_topic,
     to_partition,
 )
 from geminga_broker.admin.parameters import ServicesArg
@@ -72,12 +75,7 @@ async def terminate_topic(request: Request, topic: TopicArg, services: ServicesA
     # Upstream has a call of its own for all partitions.
     if await services.partitioned_topics.partitions(topic):
         raise RestError(405, "Termination of a partitioned topic is not allowed")
-    await serve_here(request, services, topic)
-    try:
-        return Json(await _terminate(services, topic))
-    except TopicNotFound:
-        await explain_missing(services, topic)
-        raise
+    return Json(await to_one_topic(request, services, topic, partial(_terminate, services)))
 
 
 @router.post("/terminate/partitions", dependencies=[on_topic(Action.ADMINISTER)])
@@ -94,15 +92,11 @@ async def terminate_partitions(
             ", please use terminate commands",
         )
 
-    async def end(partition: TopicName) -> Document:
-        return await _terminate(services, partition)
-
     ends: dict[str, object] = {}
     # One after the other: where one fails, the answer does not say which are terminated.
     for index in range(partitions):
-        ends[str(index)] = await to_partition(
-            request, services, topic.partition(index), end, rest="terminate"
-        )
+        partition, end = topic.partition(index), partial(_terminate, services)
+        ends[str(index)] = await to_partition(request, services, partition, end, rest="terminate")
     return Json(ends)
 
 
@@ -133,10 +127,7 @@ async def get_partitioned_internal_stats(
 ) -> Response:
     """The internal stats of each partition that exists."""
     record = await partitioned(services, topic)
-
-    async def stats(partition: TopicName) -> Document:
-        return await _internal_stats(request, services, partition)
-
+    stats = partial(_internal_stats, request, services)
     partitions = await of_each_partition(
         request, services, topic, record.partitions, stats, rest="internalStats"
     )
@@ -167,6 +158,7 @@ async def get_internal_info(topic: TopicArg, services: ServicesArg) -> Response:
 
 
 async def _internal_stats(request: Request, services: Services, topic: TopicName) -> Document:
+    # Takes a read from ZooKeeper for each ledger of the topic.
     with_metadata = flag(request, "metadata")
     return await services.broker.internal_stats(topic, with_metadata=with_metadata)
 
@@ -190,10 +182,5 @@ async def get_compaction(request: Request, topic: TopicArg, services: ServicesAr
     if not topic.is_persistent:
         raise RestError(405, NOT_COMPACTED)
     await policies_here(services, topic)
-    await serve_here(request, services, topic)
-    try:
-        report = await services.broker.compaction_report(topic)
-    except TopicNotFound:
-        await explain_missing(services, topic)
-        raise
+    report = await to_one_topic(request, services, topic, services.broker.compaction_report)
     return Json({"status": report.status.value, "lastError": report.last_error})

@@ -246,6 +246,7 @@ async def get_properties(request: Request, topic: TopicArg, services: ServicesAr
     async def shown(_: Topic, subscription: Subscription) -> dict[str, str]:
         return _shown(subscription.cursor.properties)
 
+    # Where partitions disagree, the last one's value is shown.
     found = await _of_every_partition(request, services, topic, shown)
     # Of a partitioned topic, those of all partitions together.
     return Json({key: text for each in found for key, text in _texts(each).items()})

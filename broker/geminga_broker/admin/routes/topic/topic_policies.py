@@ -65,6 +65,7 @@ async def set_topic_replication_clusters(
     # A topic that left this cluster could only be changed elsewhere.
     if services.cluster not in clusters:
         raise RestError(412, NOT_LOCAL)
+    # A topic may not go where its namespace may not.
     await check_clusters(services, topic.namespace, clusters)
     if partitions := await services.partitioned_topics.partitions(topic):
         others = other_clusters(services, clusters)

@@ -75,7 +75,7 @@ async def list_topics_of_bundle(
     lower, _, upper = path_value(request, "bundle").partition("_")
     # Only the hashes are compared: a namespace that is being deleted has no ring any more.
     hashes = Bundle(namespace, parse_boundary(lower), parse_boundary(upper))
-    topics = services.broker.non_persistent_topics(namespace)
+    topics = services.broker.topics.non_persistent_in(namespace)
     return names_answer(request, [topic for topic in topics if hashes.covers(topic.hash)])
 
 
@@ -102,8 +102,9 @@ async def create_topic(request: Request, topic: TopicArg, services: ServicesArg)
                 f"{topic.base.local}",
             )
     if await services.partitioned_topics.partitions(topic):
+        # Checked before the topic is created: both would then have the same name.
         raise TopicExists(str(topic))
-    await services.broker.create_topic(topic, properties)
+    await services.broker.topics.create(topic, properties)
     return no_content()
 
 
@@ -118,7 +119,7 @@ async def delete_topic(request: Request, topic: TopicArg, services: ServicesArg)
                 f"{topic} is a partitioned topic, instead of calling delete topic, "
                 "please call delete-partitioned-topic.",
             )
-        await services.broker.delete_topic(topic, force=flag(request, "force"))
+        await services.broker.topics.delete(topic, force=flag(request, "force"))
     except (TopicNotFound, NamespaceNotFound):
         # A non-persistent topic that is not loaded does not exist: it counts as deleted.
         if topic.is_persistent:
@@ -128,6 +129,7 @@ async def delete_topic(request: Request, topic: TopicArg, services: ServicesArg)
 
 async def require_namespace(services: Services, namespace: NamespaceName) -> None:
     """Raise ``RestError`` 404, with the text of the calls about namespaces."""
+    # An empty list would say that the namespace exists.
     if not await services.namespaces.exists(namespace):
         raise RestError(404, "Namespace does not exist")
 
@@ -135,6 +137,7 @@ async def require_namespace(services: Services, namespace: NamespaceName) -> Non
 async def topics_of(services: Services, ring: BundleRing, domain: str) -> list[TopicName]:
     """The topics of the ring's namespace in that domain, each partition by itself."""
     if domain == "persistent":
+        # ZooKeeper knows all of them, loaded or not.
         return await services.persistent_topics.names(ring.bundles[0].namespace)
     return await services.non_persistent_topics.of(ring)
 

@@ -207,7 +207,7 @@ async def test_a_replicated_topic_and_its_partitions_are_deleted_by_force_only(
         if not force:
             raise TopicReplicated(["west", "east"])
 
-    monkeypatch.setattr(services.broker, "delete_topic", refuse)
+    monkeypatch.setattr(services.broker.topics, "delete", refuse)
     assert (await client.put(TOPIC)).status_code == 204
     assert (await client.put(f"{TOPIC}-2/partitions", json=2)).status_code == 204
     why = "Delete forbidden topic is replicated on clusters [east, west]"

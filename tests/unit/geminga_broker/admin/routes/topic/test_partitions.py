@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         busy: set[str]
         copied: list[tuple[str, str]]
 
-        async def create_topic(self, topic: TopicName, properties: dict[str, str]) -> None: ...
+        async def create(self, topic: TopicName, properties: dict[str, str]) -> None: ...
 
 
 P = "/admin/v2/persistent/public/default"
@@ -176,7 +176,7 @@ async def test_a_topic_that_only_another_broker_has_is_a_topic(
     assert (await client.get(f"{N}/volatile/partitions")).status_code == 404
     assert (await rival.owner(volatile)).is_self
     assert (await client.get(f"{N}/volatile/partitions")).status_code == 404
-    await rival_broker.create_topic(volatile, {})
+    await rival_broker.create(volatile, {})
     assert (await client.get(f"{N}/volatile/partitions")).json()["partitions"] == 0
     assert (await client.put(f"{N}/volatile/partitions", json=2)).status_code == 409
     assert (await client.delete(f"{N}/volatile/partitions")).status_code == 409

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
         done: list[tuple[str, str]]
 
-        async def delete_topic(self, topic: TopicName, *, force: bool) -> None: ...
+        async def delete(self, topic: TopicName, *, force: bool) -> None: ...
 
     class MemoryCalls(Protocol):
         """The brokers' applications by ``host:port``."""
@@ -134,7 +134,7 @@ async def test_a_missing_partition_of_another_broker_is_passed_over(
 ) -> None:
     await client.put(f"{P}/t/partitions", json=1)
     await rival.owner(TopicName.parse("t-partition-0"))
-    await rival_broker.delete_topic(TopicName.parse("t-partition-0"), force=True)
+    await rival_broker.delete(TopicName.parse("t-partition-0"), force=True)
     assert (await client.put(f"{P}/t/unload")).status_code == 204
     assert rival_broker.done == []
 

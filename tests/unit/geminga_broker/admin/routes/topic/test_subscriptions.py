@@ -46,7 +46,7 @@ def storing(
 
     monkeypatch.setattr(broker, "persistent_topic", persistent_topic)
     monkeypatch.setattr(broker, "subscription_names", subscription_names)
-    monkeypatch.setattr(broker, "create_topic", topics.create)
+    monkeypatch.setattr(broker, "create", topics.create)
 
 
 @pytest.fixture
