@@ -28,7 +28,7 @@ from geminga_broker.managed_ledger.writing.broker_entry_metadata import BrokerEn
 from geminga_broker.metrics.collector import BrokerMetrics
 from geminga_broker.non_persistent_topics import NonPersistentTopics
 from geminga_broker.ownership.assignment.bundles import Bundle
-from geminga_broker.ownership.assignment.placement import EvenlySpread
+from geminga_broker.ownership.assignment.placement import evenly_spread
 from geminga_broker.ownership.brokers import Brokers
 from geminga_broker.ownership.clusters import ServingClusters
 from geminga_broker.ownership.ownership import Ownership
@@ -153,7 +153,7 @@ class Broker(Service):
         self.load_manager = LoadManager(
             self._clock,
             config.load_manager,
-            is_leader=lambda: self.brokers.is_leader,
+            is_leader=lambda: self.brokers.election.is_leader,
             view_brokers=lambda: self.brokers.view(),
             mover=self._bundle_calls,
             count_bundles=self._count_bundles,
@@ -166,13 +166,13 @@ class Broker(Service):
             self.address,
             former_broker_ids=config.former_broker_ids,
             # Where a bundle without an owner goes: by load, or evenly.
-            placement=self.load_manager.placement if is_balanced else EvenlySpread(),
+            placement=self.load_manager.placement.choose if is_balanced else evenly_spread,
             view_brokers=lambda: self.brokers.view(),
             assign=self._bundle_calls.assign,
             clusters=ServingClusters(config.cluster, self.namespaces, self.clusters),
         )
-        self.ownership.on_lost(self._bundle_lost)
-        self.ownership.on_release(self._bundle_released)
+        self.ownership.owned.on_lost.append(self._bundle_lost)
+        self.ownership.owned.on_release.append(self._bundle_released)
 
     def _make_topics(self, remote_calls: CallsOver) -> None:
         """The policies of topics, what replicates them, and the topics."""
@@ -220,7 +220,7 @@ class Broker(Service):
                 remote_topics=self.remote_topics,
             ),
         )
-        bundle_of = self.ownership.last_bundle_of
+        bundle_of = self.ownership.rings.last_bundle_of
         self._maintenance = TopicMaintenance(self.topics, self._clock, bundle_of=bundle_of)
 
     def _make_sessions(self) -> None:
@@ -306,7 +306,7 @@ class Broker(Service):
             policies=self.policies,
             ownership=self.ownership,
             topics=self.topics,
-            is_leader=lambda: self.brokers.is_leader,
+            is_leader=lambda: self.brokers.election.is_leader,
             view_brokers=self.brokers.view,
         )
         await stack.enter_async_context(replicated_topics)
@@ -374,7 +374,7 @@ class Broker(Service):
     # Ownership
 
     async def _count_bundles(self, namespace: NamespaceName) -> int:
-        return len((await self.ownership.ring_of(namespace)).bundles)
+        return len((await self.ownership.rings.ring_of(namespace)).bundles)
 
     def _bundle_lost(self, bundle: Bundle) -> None:
         """Stop serving a bundle at once, as another broker may own it now.

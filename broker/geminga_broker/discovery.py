@@ -143,7 +143,7 @@ class Discovery:
         """
         await self._is_open.wait()
         try:
-            ring = await self._ownership.ring_of(namespace)
+            ring = await self._ownership.rings.ring_of(namespace)
         except NamespaceNotFound:
             return []
         return await self._non_persistent_topics.of(ring)

@@ -59,7 +59,7 @@ class NonPersistentTopics:
         # No request is needed for those.
         if topic in self._here(topic.namespace):
             return True
-        return topic in await self._elsewhere(await self._ownership.bundle_of(topic))
+        return topic in await self._elsewhere(await self._ownership.rings.bundle_of(topic))
 
     async def _elsewhere(self, bundle: Bundle) -> list[TopicName]:
         """The topics of a bundle that another broker owns; none for any other bundle."""

@@ -74,7 +74,7 @@ class ReplicatedTopics(Service):
         # The brokers that lived when this one, as the leader, last had all bundles served; None
         # before that, and while it is not the leader.
         self._living: frozenset[str] | None = None
-        ownership.on_acquired(self._note)
+        ownership.owned.on_acquired.append(self._note)
 
     async def _open(self, stack: AsyncExitStack) -> None:
         del stack
@@ -128,7 +128,7 @@ class ReplicatedTopics(Service):
             log.info(
                 "replicated topics not found", extra={"bundle": str(bundle), "why": str(error)}
             )
-            return bundle not in self._ownership.owned()
+            return bundle not in self._ownership.owned.generations
         # The list is of the whole namespace.
         within = deque(topic for topic in topics if bundle.covers(topic.hash))
         await WorkPool(LOADS_AT_ONCE_MAX).run(load, within)
@@ -176,7 +176,7 @@ class ReplicatedTopics(Service):
         """Have the bundles acquired that have no owner and a topic with a replicator's cursor."""
         checked: set[Bundle] = set()
         for topic in await self._replicated_in(namespace):
-            bundle = await self._ownership.bundle_of(topic)
+            bundle = await self._ownership.rings.bundle_of(topic)
             # One such topic is enough: whichever broker acquires the bundle loads all of them.
             if bundle in checked or not await self._has_replicator(topic):
                 continue

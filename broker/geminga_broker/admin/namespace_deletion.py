@@ -88,7 +88,7 @@ async def _delete_marked(
     async def keep(_: Bundle) -> None:
         """This broker keeps its own bundles until their topics are deleted."""
 
-    ring = await services.ownership.ring_of(namespace)
+    ring = await services.ownership.rings.ring_of(namespace)
     # The other brokers unload its bundles, which waits for topics that they are loading. Once the
     # namespace is marked, no broker acquires a bundle of it again.
     await to_each_bundle(
@@ -161,7 +161,7 @@ async def _delete_topics(
             if error.status not in (404, 503):
                 raise
 
-    ring = await services.ownership.ring_of(namespace)
+    ring = await services.ownership.rings.ring_of(namespace)
     topics = [topic for topic in await _topics(services, ring) if chosen(topic)]
     # System topics last: brokers write to them when another topic is deleted.
     for is_system in (False, True):

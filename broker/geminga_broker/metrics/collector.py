@@ -106,7 +106,7 @@ class BrokerMetrics:
     def load(self) -> LocalBrokerData:
         """The load report; connections and rates are those of the last stats period."""
         totals = self._maintenance.totals
-        owned = self._ownership.owned()
+        owned = list(self._ownership.owned.generations)
         bundles = tuple(sorted(map(str, owned)))
         by_bundle = self._maintenance.totals_by_bundle
         # A bundle that was acquired since the last period has no totals yet.
@@ -201,7 +201,7 @@ class BrokerMetrics:
                 consumers=totals.consumers,
                 producers=totals.producers,
             )
-            for bundle in self._ownership.owned()
+            for bundle in self._ownership.owned.generations
             # None for a bundle that was acquired since the last stats period.
             if (totals := by_bundle.get(bundle)) is not None
         ]

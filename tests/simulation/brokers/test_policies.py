@@ -207,7 +207,7 @@ class Writers:
     async def _cut_at(self, host: Host) -> None:
         """Have a broker cut the first bundle that it owns."""
         broker = self._cluster.broker(host)
-        owned = [] if broker is None else [*broker.ownership.owned()]
+        owned = [] if broker is None else [*broker.ownership.owned.generations]
         bundles = [each for each in owned if each.namespace == NAMESPACE]
         if not bundles:
             return

@@ -118,7 +118,9 @@ class GeoClusters:
             topics = [
                 broker.topics.find(TOPIC)
                 for broker, has_session in cluster.serving()
-                if has_session and broker.ownership.is_certain and broker.ownership.owns(TOPIC)
+                if has_session
+                and broker.ownership.owned.is_certain
+                and broker.ownership.owns(TOPIC)
             ]
             if not topics:
                 return f"no broker of {name} has the topic"

@@ -120,7 +120,9 @@ async def test_non_persistent_topics_are_those_of_this_broker_and_of_every_other
     await there.owner(ELSEWHERE)
     topics = await discovery.non_persistent_topics_of(VOLATILE.namespace)
     assert topics == [ELSEWHERE, VOLATILE]
-    assert asked == [await there.bundle_of(ELSEWHERE)], "its owner, for its bundle, and no other"
+    assert asked == [await there.rings.bundle_of(ELSEWHERE)], (
+        "its owner, for its bundle, and no other"
+    )
 
 
 async def test_the_owner_of_a_non_persistent_topic_is_asked_whether_it_is_there(
@@ -133,7 +135,7 @@ async def test_the_owner_of_a_non_persistent_topic_is_asked_whether_it_is_there(
     await there.owner(ELSEWHERE)
     await settle()
     assert await discovery.partitions(ELSEWHERE, create=False) == 0
-    bundle = await there.bundle_of(ELSEWHERE)
+    bundle = await there.rings.bundle_of(ELSEWHERE)
     beside = [TopicName.parse(f"{ELSEWHERE}-{number}") for number in range(100)]
     missing = next(topic for topic in beside if bundle.covers(topic.hash))
     with pytest.raises(TopicNotFound):
@@ -148,7 +150,7 @@ async def test_an_owner_that_does_not_answer_leaves_the_list_unknown(
 ) -> None:
     discovery.open()
     await there.owner(ELSEWHERE)
-    unreachable.add(await there.bundle_of(ELSEWHERE))
+    unreachable.add(await there.rings.bundle_of(ELSEWHERE))
     with pytest.raises(ServerUnreachable):
         await discovery.non_persistent_topics_of(VOLATILE.namespace)
     assert len(await discovery.persistent_topics_of(VOLATILE.namespace)) == 3

@@ -75,7 +75,7 @@ async def test_only_those_of_one_name(client: httpx.AsyncClient, filled: dict[st
 async def test_only_those_of_one_bundle(
     client: httpx.AsyncClient, filled: dict[str, Topic], services: Services
 ) -> None:
-    bundles = [await services.ownership.bundle_of(topic.name) for topic in filled.values()]
+    bundles = [await services.ownership.rings.bundle_of(topic.name) for topic in filled.values()]
     inside = [int(each != bundles[0]) for each in bundles]
     assert sum(inside) > 0
     url = f"{NS}/{bundles[0].name}/clearBacklog"
@@ -120,7 +120,7 @@ async def test_what_another_broker_serves_is_done_there(
     name = filled["c"].name
     await services.ownership.unload_namespace(name.namespace)
     await rival.owner(name)
-    bundle = (await rival.bundle_of(name)).name
+    bundle = (await rival.rings.bundle_of(name)).name
     assert (await client.post(f"{NS}/clearBacklog/s")).status_code == 204
     assert (backlogs(filled, "s"), backlogs(filled, "t")) == ([0, 0, 0], [1, 1])
     assert calls.asked == [
