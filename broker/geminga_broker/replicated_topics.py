@@ -109,7 +109,7 @@ class ReplicatedTopics(Service):
         async def load(topic: TopicName) -> None:
             nonlocal is_done
             # The bundle may have moved on, and clients may have had the topic loaded.
-            if not self._ownership.owns(topic) or self._topics.find(topic) is not None:
+            if not self._ownership.owns(topic) or topic in self._topics.loaded:
                 return
             try:
                 if await self._has_replicator(topic):

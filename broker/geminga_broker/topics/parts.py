@@ -7,7 +7,7 @@ it is durable.
 from __future__ import annotations
 
 from geminga_broker.topics.backlog import Backlog, MessageExpiry
-from geminga_broker.topics.part import TopicPart
+from geminga_broker.topics.part import TopicPart, TopicServices
 from geminga_broker.topics.producers.publish_gate import DelayLimit
 from geminga_broker.topics.producers.publish_path import PublishPath
 from geminga_broker.topics.producers.topic_deduplication import TopicDeduplication
@@ -34,3 +34,18 @@ NON_PERSISTENT: tuple[type[TopicPart], ...] = (
     PublishPath,
     NonPersistentSubscriptions,
 )
+
+
+def maintenance_periods_s(services: TopicServices) -> dict[type[TopicPart], float]:
+    """The kinds of parts that are maintained, with the seconds between two rounds of each."""
+    config = services.config
+    periods_s: dict[type[TopicPart], float] = {
+        TopicDeduplication: config.publishing.deduplication_check_s,
+        TopicCompaction: config.compaction.check_s,
+        Backlog: config.backlog.backlog_quota_check_s,
+        MessageExpiry: config.expiry.check_s,
+    }
+    # Without replication there is no change that could have failed and is to be retried.
+    if services.replication is not None:
+        periods_s[TopicReplication] = services.replication.config.retry_limit_s
+    return periods_s

@@ -94,11 +94,6 @@ class TopicCompaction(TopicPart):
 
     # Compaction by threshold
 
-    @classmethod
-    def maintenance_period_s(cls, services: TopicServices) -> float:
-        """How often the uncompacted part of a log is checked against its threshold."""
-        return services.config.compaction.check_s
-
     @property
     def needs_maintenance(self) -> bool:
         """Whether the topic has a threshold, or is being compacted and so counts for the limit."""
@@ -124,12 +119,6 @@ class TopicCompaction(TopicPart):
             await (await self._used()).check(may_begin=may_begin)
 
     # Ending
-
-    async def truncate(self) -> None:
-        """Delete the compacted ledger."""
-        # The cursor stays: compaction goes on with the messages that come.
-        if self.compaction is not None:
-            await self.compaction.forget()
 
     async def delete(self) -> None:
         """Delete the compacted ledger and the cursor."""

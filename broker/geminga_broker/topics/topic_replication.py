@@ -226,12 +226,6 @@ class TopicReplication(TopicPart):
 
     # Maintenance
 
-    @classmethod
-    def maintenance_period_s(cls, services: TopicServices) -> float:
-        """How often a change that failed is retried."""
-        around = services.replication
-        return 0.0 if around is None else around.config.retry_limit_s
-
     @property
     def needs_maintenance(self) -> bool:
         """Whether a change has failed."""

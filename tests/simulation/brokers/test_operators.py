@@ -217,7 +217,7 @@ class Operators:
         """One that is replicated is not deleted, unless by force."""
         if not broker.ownership.owns(topic):
             return
-        loaded = broker.topics.find(topic)
+        loaded = broker.topics.loaded.get(topic)
         is_replicated = loaded is not None and bool(loaded.policies.replication.remotes)
         try:
             await broker.administration.delete_topic(topic, force=False)

@@ -263,7 +263,7 @@ async def until_followed(cluster: Cluster) -> None:
         for host in cluster.brokers:
             broker = await serving(cluster, host)
             for name in TOPICS:
-                topic = broker.topics.find(name)
+                topic = broker.topics.loaded.get(name)
                 with suppress(GemingaError):  # it cannot be asked for now
                     if topic is None or topic.policies == await broker.policies.of(name):
                         continue

@@ -116,7 +116,7 @@ class GeoClusters:
         have the topic for certain."""
         for name, cluster in self.clusters.items():
             topics = [
-                broker.topics.find(TOPIC)
+                broker.topics.loaded.get(TOPIC)
                 for broker, has_session in cluster.serving()
                 if has_session
                 and broker.ownership.owned.is_certain

@@ -81,14 +81,16 @@ class PublishGate:
         if policies.requires_encryption and not producer.is_encrypting:
             raise InvalidRequest(f"Encryption is required in {self._name}")
         # A producer that reconnects does not count twice.
-        present = self._producers.get(producer.name)
+        present = self._producers.by_name.get(producer.name)
         if present is not None and producer.replaces(present):
             return
-        if 0 < policies.producers_max <= len(self._producers):
+        if 0 < policies.producers_max <= len(self._producers.by_name):
             raise ProducerBusy(f"Topic '{self._name}' reached max producers limit")
         if policies.producers_per_host_max > 0:
             host = host_of(producer.session.address)
-            of_host = sum(host_of(each.session.address) == host for each in self._producers)
+            of_host = sum(
+                host_of(each.session.address) == host for each in self._producers.by_name.values()
+            )
             if of_host >= policies.producers_per_host_max:
                 raise ProducerBusy(f"Topic '{self._name}' reached max same address producers limit")
 
@@ -96,7 +98,7 @@ class PublishGate:
         """Disconnect producers that the policies do not allow any more. They reconnect, and
         ``check`` refuses them with the reason."""
         if self.policies.requires_encryption:
-            for producer in self._producers:
+            for producer in list(self._producers.by_name.values()):
                 if not producer.is_encrypting:
                     # First removed, then told: a client that reconnects at once must find room.
                     self._producers.remove(producer)

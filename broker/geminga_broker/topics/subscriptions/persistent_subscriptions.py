@@ -138,11 +138,6 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
             subscription.skip_acknowledged()
             subscription.entries_available()
 
-    def terminated(self) -> None:
-        """Tell the consumers of subscriptions without a backlog that they have everything."""
-        for subscription in self.subscriptions.values():
-            subscription.tell_end()
-
     def is_used(self, rule: Inactivity) -> bool:
         """Whether a subscription exists, or is being created or deleted. If the rule deletes topics
         with subscriptions, only a backlog keeps the topic."""
@@ -332,7 +327,7 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
         del self.subscriptions[subscription.name]
         if self._dispatch_limiters is not None:
             self._dispatch_limiters.forget(subscription)
-        self._topic.note_use()
+        self._topic.last_used_s = self._clock.monotonic()
 
     async def delete_subscription(
         self, subscription: Subscription, consumer: Consumer | None = None, *, force: bool = False

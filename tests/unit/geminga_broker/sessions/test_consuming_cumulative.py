@@ -30,7 +30,7 @@ async def over_three_ledgers(
     client.subscribe()
     client.open_producer()
     await settle()
-    (topic,) = topics.loaded
+    (topic,) = topics.loaded.values()
     for bodies in ((b"a", b"b"), (b"c", b"d"), (b"e",)):
         await topic.managed_ledger.roll_over()
         client.publish(*bodies)
@@ -46,8 +46,8 @@ async def test_one_behind_the_end_of_a_ledger_means_its_end(
     client.ask("ack", consumer_id=1, ack_type=CUMULATIVE, message_id=[entry(first, 1000)])
     await settle()
     assert client.all_of("ackResponse")[-1].error == 0
-    assert topic.subscriptions["sub"].mark_delete == Position(first, 1)
-    assert topic.subscriptions["sub"].backlog_entries == 3
+    assert topic.subscribing.subscriptions["sub"].mark_delete == Position(first, 1)
+    assert topic.subscribing.subscriptions["sub"].backlog_entries == 3
 
 
 @pytest.mark.parametrize("has_receipt", [False, True])
@@ -70,7 +70,7 @@ async def test_one_before_the_first_entry_of_a_ledger_means_what_lies_before(
     else:
         client.say("ack", consumer_id=1, ack_type=CUMULATIVE, message_id=before)
     await settle()
-    assert topic.subscriptions["sub"].backlog_entries == backlog
+    assert topic.subscribing.subscriptions["sub"].backlog_entries == backlog
     client.say("flow", consumer_id=1, messagePermits=9)
     await settle()
     assert len(client.all_of("message")) == backlog

@@ -46,7 +46,7 @@ async def test_a_namespaces_topics_are_settled_when_they_are_loaded_or_gone(
         assert not settled.done()
         may_load.set()
         await settled
-        assert one.find(NAME) is await loading
+        assert one.loaded.get(NAME) is await loading
         deleting = asyncio.ensure_future(one.delete(NAME, force=True))
         await asyncio.sleep(0)
         await one.settled(NAME.namespace)

@@ -56,7 +56,7 @@ async def test_an_empty_value_deletes_its_key_and_nothing_left_is_said_so() -> N
         await publish(topic, single("a", b"1"), single("a", b""))
         await compact(topic)
         assert await read(topic) == []
-        subscription = await topic.subscribe(READER)
+        subscription = await topic.subscribing.subscribe(READER)
         assert await subscription.last_message(reads_compacted=True) == (EARLIEST, -1)
         assert (await subscription.last_message())[0].entry_id == 1
 
@@ -79,7 +79,7 @@ async def test_the_last_message_is_the_last_that_is_left_of_its_batch() -> None:
         topic = await loaded(topics)
         await publish(topic, batch(("a", b"1"), ("b", b"1"), ("c", b"")))
         await compact(topic)
-        subscription = await topic.subscribe(READER)
+        subscription = await topic.subscribing.subscribe(READER)
         position, index = await subscription.last_message(reads_compacted=True)
         assert (position.entry_id, index) == (0, 1)
 
@@ -266,9 +266,9 @@ async def test_only_one_consumer_reads_compacted_and_none_at_the_brokers_own_cur
     async with Rig().directory() as topics:
         topic = await loaded(topics)
         with pytest.raises(NotAllowed, match="only allowed on failover or exclusive"):
-            await topic.subscribe(replace(DURABLE, type=SubscriptionType.SHARED))
+            await topic.subscribing.subscribe(replace(DURABLE, type=SubscriptionType.SHARED))
         with pytest.raises(NotAllowed, match="the broker's own"):
-            await topic.subscribe(replace(DURABLE, subscription=COMPACTION_CURSOR))
+            await topic.subscribing.subscribe(replace(DURABLE, subscription=COMPACTION_CURSOR))
 
 
 async def test_a_compacted_ledger_that_is_gone_leaves_the_log() -> None:

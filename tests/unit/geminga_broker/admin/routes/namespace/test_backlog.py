@@ -48,13 +48,13 @@ async def filled(
     for name in NAMES:
         topic = made[name] = await persistent_topic(TopicName.parse(name), create=True)
         for subscription in ("s", "t") if name != "c" else ("s",):
-            await topic.create_subscription(subscription, from_earliest=True)
+            await topic.subscribing.create(subscription, from_earliest=True)
         await publish(topic, 1)
     return made
 
 
 def backlogs(topics: dict[str, Topic], subscription: str) -> list[int]:
-    found = (topic.subscriptions.get(subscription) for topic in topics.values())
+    found = (topic.subscribing.subscriptions.get(subscription) for topic in topics.values())
     return [each.backlog_entries for each in found if each is not None]
 
 
@@ -94,15 +94,17 @@ async def test_subscriptions_are_forgotten_where_nobody_consumes(
     client: httpx.AsyncClient, filled: dict[str, Topic]
 ) -> None:
     assert (await client.post(f"{NS}/unsubscribe/t")).status_code == 204
-    assert [list(topic.subscriptions) for topic in filled.values()] == [["s"]] * 3
-    subscription = await filled["b"].subscribe(SubscribeRequest("s", SubscriptionType.SHARED))
+    assert [list(topic.subscribing.subscriptions) for topic in filled.values()] == [["s"]] * 3
+    subscription = await filled["b"].subscribing.subscribe(
+        SubscribeRequest("s", SubscriptionType.SHARED)
+    )
     subscription.connected(consumer_of(NotedSession()))
     answer = await client.post(f"{NS}/unsubscribe/s")
     assert (answer.status_code, answer.json()) == (
         412,
         {"reason": "Subscription has active connected consumers"},
     )
-    assert list(filled["b"].subscriptions) == ["s"]
+    assert list(filled["b"].subscribing.subscriptions) == ["s"]
 
 
 @pytest.mark.usefixtures("filled")
