@@ -120,7 +120,6 @@ class Backlog(TopicPart):
         elif quotas.age and is_age_exceeded(quotas.age, await self.oldest_s()):
             exceeded, kind = quotas.age, "age"
         if exceeded is None:
-            self._topic.cursors_moved()
             return
         log.info(
             "backlog quota exceeded",
@@ -134,7 +133,6 @@ class Backlog(TopicPart):
         if exceeded.policy.stops_producers:
             # They reconnect, and ``check_producer`` refuses them with the reason.
             self._topic.part(PublishPath).disconnect()
-            self._topic.cursors_moved()
             return
         if kind == "size":
             # Some way below the limit, or the next message would exceed it again.

@@ -21,6 +21,7 @@ from geminga_broker.errors import ProducerHeldByQuota, ProducerRefusedByQuota
 from geminga_broker.policies.backlog import BacklogConfig, BacklogQuotas, Quota, QuotaPolicy
 from geminga_broker.policies.unacknowledged import UnacknowledgedLimits
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
+from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.backlog import Backlog
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.producers.producer import Producer
@@ -130,6 +131,21 @@ async def test_only_what_durable_subscriptions_left_is_backlog(topics: TopicDire
     assert await topic.part(Backlog).oldest_s() is None
     await topic.subscribing.create("slow", from_earliest=True)
     assert topic.part(Backlog).size_bytes == topic.managed_ledger.chain.total_bytes
+
+
+@pytest.mark.parametrize("policy", [HOLD, EVICT])
+async def test_a_check_that_moves_no_cursor_wakes_no_subscription(
+    policy: QuotaPolicy, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await published(topic, 0, 0)
+    woken = list[str]()
+    monkeypatch.setattr(Subscription, "entries_available", lambda self: woken.append(self.name))
+    hold_to(topic, BacklogQuotas(size=Quota(topic.part(Backlog).size_bytes + 1, policy)))
+    await topic.part(Backlog).maintain()
+    assert woken == []
+    hold_to(topic, BacklogQuotas(size=Quota(1, policy)))
+    await topic.part(Backlog).maintain()
+    assert woken == (["slow"] if policy is EVICT else [])
 
 
 @pytest.mark.parametrize(
