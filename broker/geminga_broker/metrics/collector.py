@@ -13,7 +13,7 @@ from geminga_broker.compaction.report import CompactionStatus
 from geminga_broker.health import HealthCheck
 from geminga_broker.load_manager.balancing.cluster_load import cost_of
 from geminga_broker.load_manager.load_manager import LoadCounts
-from geminga_broker.load_manager.process_usage import UnknownUsage, Usage
+from geminga_broker.load_manager.process_usage import Usage
 from geminga_broker.managed_ledger.cache.entry_cache import EntryCache
 from geminga_broker.metrics.exposition import render
 from geminga_broker.metrics.snapshot import (
@@ -81,7 +81,7 @@ class BrokerMetrics:
         self._sessions = sessions
         self._health = health
         self._ownership = ownership
-        self._usage = usage or UnknownUsage()
+        self._usage = usage or Usage()
         self._load_counts = load_counts or LoadCounts()
         self._shows_bundles = shows_bundles
         self._cache_meter = Meter(clock.monotonic(), 0, 0, 0, 0)

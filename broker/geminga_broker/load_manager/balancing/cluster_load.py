@@ -99,21 +99,25 @@ class BrokerLoad:
         self.arrivals.discard(bundle)
 
 
+@dataclass(slots=True, eq=False)
 class ClusterLoad:
     """All living brokers and their bundles. Times are seconds of one clock."""
 
-    def __init__(self) -> None:
-        # By broker id, the living brokers only.
-        self.brokers: dict[str, BrokerLoad] = {}
-        # By bundle: the broker that it was assigned to, as long as it is expected there. In the
-        # order in which that ends, since all are expected equally long.
-        self._destinations: OrderedDict[str, str] = OrderedDict()
-        # The same by broker, by bundle.
-        self._expected: dict[str, dict[str, ExpectedBundle]] = {}
-        # The cost of each bundle that was ever seen, and the broker it was last seen at.
-        self._remembered: dict[str, tuple[float, str]] = {}
-        # When bundles were moved by load, the oldest first.
-        self._moved_s: OrderedDict[str, float] = OrderedDict()
+    # By broker id, the living brokers only.
+    brokers: dict[str, BrokerLoad] = field(default_factory=dict[str, BrokerLoad], init=False)
+    # By bundle: the broker that it was assigned to, as long as it is expected there. In the order
+    # in which that ends, since all are expected equally long.
+    _destinations: OrderedDict[str, str] = field(default_factory=OrderedDict[str, str], init=False)
+    # The same by broker, by bundle.
+    _expected: dict[str, dict[str, ExpectedBundle]] = field(
+        default_factory=dict[str, dict[str, ExpectedBundle]], init=False
+    )
+    # The cost of each bundle that was ever seen, and the broker it was last seen at.
+    _remembered: dict[str, tuple[float, str]] = field(
+        default_factory=dict[str, tuple[float, str]], init=False
+    )
+    # When bundles were moved by load, the oldest first.
+    _moved_s: OrderedDict[str, float] = field(default_factory=OrderedDict[str, float], init=False)
 
     # What brokers report
 

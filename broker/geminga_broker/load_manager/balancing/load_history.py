@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from heapq import nlargest
 
 from geminga_broker.load_manager.balancing.cluster_load import cost_of
@@ -29,19 +30,23 @@ BUNDLES_OF_BROKER_MAX = 100
 BUNDLES_KEPT_MAX = 10_000
 
 
+@dataclass(slots=True, eq=False)
 class LoadHistory:
     """The averages of the heaviest bundles, and of the living brokers."""
 
-    def __init__(self) -> None:
-        # By name; those that were sampled last are last.
-        self._bundles: OrderedDict[str, BundleData] = OrderedDict()
-        # By broker id, of the sums over all of its bundles.
-        self._brokers: dict[str, BundleData] = {}
-        # The reports that were counted: a report that is still the same object is not new.
-        self._sampled: dict[str, LocalBrokerData] = {}
-        # Names of bundles whose records are to be written, or deleted.
-        self._changed: set[str] = set()
-        self._dropped: set[str] = set()
+    # By name; those that were sampled last are last.
+    _bundles: OrderedDict[str, BundleData] = field(
+        default_factory=OrderedDict[str, BundleData], init=False
+    )
+    # By broker id, of the sums over all of its bundles.
+    _brokers: dict[str, BundleData] = field(default_factory=dict[str, BundleData], init=False)
+    # The reports that were counted: a report that is still the same object is not new.
+    _sampled: dict[str, LocalBrokerData] = field(
+        default_factory=dict[str, LocalBrokerData], init=False
+    )
+    # Names of bundles whose records are to be written, or deleted.
+    _changed: set[str] = field(default_factory=set[str], init=False)
+    _dropped: set[str] = field(default_factory=set[str], init=False)
 
     def restore(self, bundles: Mapping[str, BundleData]) -> None:
         """Go on from the averages that the leader before stored."""
