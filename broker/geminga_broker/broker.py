@@ -310,7 +310,7 @@ class Broker(Service):
             view_brokers=self.brokers.view,
         )
         await stack.enter_async_context(replicated_topics)
-        self.discovery.open()
+        self.discovery.is_open.set()
         follower = PolicyFollower(
             self.namespaces,
             self._random,
@@ -318,7 +318,7 @@ class Broker(Service):
             apply=self._apply_policies,
             refresh=self.topic_policies.refresh,
         )
-        self.topic_policies.follow(follower.topics_changed)
+        self.topic_policies.followers.append(follower.topics_changed)
         await stack.enter_async_context(follower)
         config, maintenance = self.config, self._maintenance
         unused_check_s = config.policies.inactivity.check_s

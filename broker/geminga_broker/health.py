@@ -33,20 +33,18 @@ class HealthCheck:
         """Raise ``StorageUnavailable``, or the error that came, unless the message came back."""
         async with self._running:
             try:
-                await self._check()
+                async with asyncio.timeout(CHECK_TIMEOUT_S):
+                    await self._publish_and_read()
             except GemingaError:
                 self.is_healthy = False
                 raise
+            except TimeoutError:
+                self.is_healthy = False
+                raise StorageUnavailable(
+                    f"no message went through in {CHECK_TIMEOUT_S:g} s: are the bookies up, not "
+                    "full?"
+                ) from None
             self.is_healthy = True
-
-    async def _check(self) -> None:
-        try:
-            async with asyncio.timeout(CHECK_TIMEOUT_S):
-                await self._publish_and_read()
-        except TimeoutError:
-            raise StorageUnavailable(
-                f"no message went through in {CHECK_TIMEOUT_S:g} s: are the bookies up, not full?"
-            ) from None
 
     async def _publish_and_read(self) -> None:
         number, now_ms = next(self._numbers), self._clock.wall_ms()

@@ -146,7 +146,7 @@ class Administration:
 
     async def topics_settled(self, namespace: NamespaceName) -> None:
         """Return when no topic of a namespace is being loaded, closed or deleted any more."""
-        await self._topics.settled(namespace)
+        await self._topics.settled(lambda name: name.namespace == namespace)
 
     def non_persistent_topics(self, namespace: NamespaceName) -> list[TopicName]:
         """The non-persistent topics of a namespace that are loaded, partitions included."""

@@ -81,11 +81,6 @@ class PublishConfig:
     """How many bytes may be published to all topics of a broker a second; 0: any number."""
 
     @property
-    def topic_limits(self) -> PublishLimits:
-        """The limits of a topic for which no nearer level sets any."""
-        return PublishLimits(self.topic_messages_per_s_max, self.topic_bytes_per_s_max)
-
-    @property
     def broker_limits(self) -> PublishLimits:
         """The limits of all topics of a broker together."""
         return PublishLimits(self.broker_messages_per_s_max, self.broker_bytes_per_s_max)
@@ -133,7 +128,7 @@ def publish_policies(config: PublishConfig, levels: Levels) -> PublishPolicies:
             _limits(topic.publish_max_message_rate),
             # A namespace may have another rate in each cluster.
             _limits(namespace.publish_max_message_rate.get(levels.cluster)),
-            config.topic_limits,
+            PublishLimits(config.topic_messages_per_s_max, config.topic_bytes_per_s_max),
         ),
     )
 

@@ -276,11 +276,8 @@ class TopicDirectory(Service):
         if (topic := self.loaded.get(name)) is not None:
             await self._unload(topic)
 
-    async def settled(self, namespace: NamespaceName) -> None:
-        """Return when no topic of a namespace is being loaded, closed or deleted any more."""
-        await self._settled_where(lambda name: name.namespace == namespace)
-
-    async def _settled_where(self, is_meant: Callable[[TopicName], bool]) -> None:
+    async def settled(self, is_meant: Callable[[TopicName], bool]) -> None:
+        """Return when none of these topics is being loaded, closed or deleted any more."""
         unsettled = self.loading | self._leaving
         if waiting := [each for name, each in unsettled.items() if is_meant(name)]:
             await asyncio.wait(waiting)
@@ -320,7 +317,7 @@ class TopicDirectory(Service):
         With a ``successor``, clients are told to reconnect when it has a result, which it must get.
         """
         await self._unloads.run(self._unload, await self._disconnect_where(is_lost, successor))
-        await self._settled_where(is_lost)
+        await self.settled(is_lost)
 
     async def _disconnect_where(
         self, is_lost: Callable[[TopicName], bool], successor: Successor | None = None

@@ -116,13 +116,14 @@ class Topic(OwningTopic):
         period_s = self.meter.elapsed_s(now_s)
         for part in self.parts:
             part.tick(now_s, period_s)
-        publishing, subscribing = self.publishing, self.subscribing
+        # Of the present subscriptions: what a deleted one has sent is counted no more.
+        subscriptions = self.subscribing.subscriptions.values()
         self.meter.tick(
             now_s,
-            publishing.messages_in,
-            publishing.bytes_in,
-            subscribing.messages_out,
-            subscribing.bytes_out,
+            self.publishing.messages_in,
+            self.publishing.bytes_in,
+            sum(each.messages_out for each in subscriptions),
+            sum(each.bytes_out for each in subscriptions),
         )
 
     # What is done to messages

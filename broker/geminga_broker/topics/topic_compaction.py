@@ -15,7 +15,6 @@ from geminga_broker.compaction.topic_compactor import TopicCompactor
 from geminga_broker.errors import NotAllowed
 from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.topics.part import OwningTopic, TopicPart, TopicServices
-from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.system_topics import is_change_events
 from geminga_protocol.records.topics.compacted_ledger import COMPACTION_CURSOR
 
@@ -135,9 +134,3 @@ def check_subscription(name: str) -> None:
     """Raise ``NotAllowed`` for the name of compaction's own cursor, which has no consumers."""
     if name == COMPACTION_CURSOR:
         raise NotAllowed(f"the subscription {COMPACTION_CURSOR} is the broker's own")
-
-
-def check_read_compacted(kind: SubscriptionType) -> None:
-    """Raise ``NotAllowed`` for types of which several consumers share the messages."""
-    if kind.tracks_entries:
-        raise NotAllowed("readCompacted only allowed on failover or exclusive subscriptions")

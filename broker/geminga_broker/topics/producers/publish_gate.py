@@ -132,7 +132,7 @@ class PublishGate:
         now_s = self._clock.monotonic()
         # Each rate that is exceeded pauses the session, which goes on when all of them allow it.
         for rate in self._rates:
-            rate.take(messages, size_bytes, now_s)
+            rate.buckets.take(messages, size_bytes, now_s)
             if rate.wait_s(now_s) > 0:
                 self.pauses += 1
                 producer.session.throttle(rate.wait_s)

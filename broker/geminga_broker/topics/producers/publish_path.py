@@ -95,10 +95,6 @@ class PublishPath(TopicPart):
         self.rearrange()
         self.gate.disconnect_disallowed()
 
-    def step_before(self, following: Step) -> Step:
-        """The steps of the gate, which are the first of all steps: rate limits, encryption."""
-        return self.gate.step_before(following)
-
     def rearrange(self) -> None:
         """Give each producer the first step that is on now."""
         for producer in self.producers.by_name.values():
@@ -110,6 +106,8 @@ class PublishPath(TopicPart):
         first: Step = self._append
         for part in reversed(self._topic.parts):
             first = part.step_before(first)
+        # The gate's steps are the first of all: rate limits, encryption.
+        first = self.gate.step_before(first)
         if isinstance(producer, ReplicatorProducer) and producer.is_positioned:
             # All other steps, deduplication among them, see source positions as sequence ids.
             producer.append_all = partial(take_positions, first, producer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from geminga_broker.errors import ConsumerBusy, SubscriptionNotFound, TopicFenced
+from geminga_broker.errors import ConsumerBusy, NotAllowed, SubscriptionNotFound, TopicFenced
 from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.ledger_chain.chain import LedgerChain
 from geminga_broker.managed_ledger.positions import EARLIEST, LATEST, Entry, Position
@@ -27,7 +27,6 @@ from geminga_broker.topics.subscriptions.dispatch_limiters import DispatchLimite
 from geminga_broker.topics.subscriptions.subscription_registry import SubscriptionRegistry
 from geminga_broker.topics.topic_compaction import (
     TopicCompaction,
-    check_read_compacted,
     check_subscription,
 )
 from geminga_server.metrics import Meter
@@ -170,8 +169,9 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
         """
         request.check()
         check_subscription(request.subscription)
-        if request.reads_compacted:
-            check_read_compacted(request.type)
+        # Not for types of which several consumers share the messages.
+        if request.reads_compacted and request.type.tracks_entries:
+            raise NotAllowed("readCompacted only allowed on failover or exclusive subscriptions")
         check_name(request.subscription, is_reserved=self._topic.claims(request.subscription))
         self._admission.check(request, self._clock.monotonic())
         while True:

@@ -56,16 +56,6 @@ class SubscriptionRegistry(TopicPart, Generic[SubscriptionT]):
         for subscription in list(self.subscriptions.values()):
             subscription.close_consumers()
 
-    @property
-    def messages_out(self) -> int:
-        """Messages sent by the present subscriptions."""
-        return sum(each.messages_out for each in self.subscriptions.values())
-
-    @property
-    def bytes_out(self) -> int:
-        """Bytes sent by the present subscriptions."""
-        return sum(each.bytes_out for each in self.subscriptions.values())
-
     def tick(self, now_s: float, period_s: float) -> None:
         """Compute the consumers' rates."""
         for subscription in self.subscriptions.values():
