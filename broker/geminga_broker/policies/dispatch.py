@@ -91,11 +91,6 @@ class DispatchConfig:
     counts_batches: Annotated[bool, Upstream("dispatchThrottlingOnBatchMessageEnabled")] = False
     """Whether a batch counts as one message."""
 
-    @property
-    def broker_limit(self) -> DispatchLimit:
-        """The limit of all that the broker dispatches."""
-        return DispatchLimit(self.broker_messages_per_s_max, self.broker_bytes_per_s_max)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchPolicies:

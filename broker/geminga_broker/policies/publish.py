@@ -80,11 +80,6 @@ class PublishConfig:
     ] = 0
     """How many bytes may be published to all topics of a broker a second; 0: any number."""
 
-    @property
-    def broker_limits(self) -> PublishLimits:
-        """The limits of all topics of a broker together."""
-        return PublishLimits(self.broker_messages_per_s_max, self.broker_bytes_per_s_max)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishPolicies:

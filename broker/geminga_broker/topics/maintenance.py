@@ -123,7 +123,7 @@ class TopicMaintenance:
             rule = policies.inactivity
             # A topic without a log retains nothing.
             retention_ms = policies.retention.time_ms if topic.name.is_persistent else 0
-            if topic.is_used(rule):
+            if topic.connected_count or any(part.is_used(rule) for part in topic.parts):
                 # Between two rounds a topic may be used and left: whichever part the client leaves
                 # sets this as well.
                 topic.last_used_s = now_s

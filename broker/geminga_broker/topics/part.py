@@ -20,9 +20,11 @@ from geminga_broker.managed_ledger.factory import ManagedLedgerFactory
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.managed_ledger.writing.append_request import AppendRequest
+from geminga_broker.policies.dispatch import DispatchLimit
 from geminga_broker.policies.effective import EffectivePolicies, PolicyConfig
 from geminga_broker.policies.expiry import Expiry
 from geminga_broker.policies.inactivity import Inactivity
+from geminga_broker.policies.publish import PublishLimits
 from geminga_broker.replication.replicator import ReplicationServices
 from geminga_broker.schemas.registry import SchemaRegistry
 from geminga_broker.schemas.storage import SchemaStorage
@@ -71,11 +73,18 @@ class TopicServices:
         # Limits on what is published to all topics together, and on what is dispatched from them;
         # None without such a limit.
         self.broker_rate: PublishRate | None = None
-        if not (limits := config.publishing.broker_limits).is_unlimited:
-            self.broker_rate = PublishRate(limits, clock.monotonic())
+        publishing, dispatching = config.publishing, config.dispatching
+        published_max = PublishLimits(
+            publishing.broker_messages_per_s_max, publishing.broker_bytes_per_s_max
+        )
+        if not published_max.is_unlimited:
+            self.broker_rate = PublishRate(published_max, clock.monotonic())
         self.broker_limiter: RateLimiter | None = None
-        if not (limit := config.dispatching.broker_limit).is_unlimited:
-            self.broker_limiter = RateLimiter(limit, clock, limit_of=LimitOf.BROKER)
+        dispatched_max = DispatchLimit(
+            dispatching.broker_messages_per_s_max, dispatching.broker_bytes_per_s_max
+        )
+        if not dispatched_max.is_unlimited:
+            self.broker_limiter = RateLimiter(dispatched_max, clock, limit_of=LimitOf.BROKER)
 
 
 @cache
@@ -235,6 +244,9 @@ class TopicPart:
     """Whether entries that its cursors have not passed still have to be delivered: these cursors
     count for the topic's backlog, and a backlog quota may move them on."""
 
+    own_cursor: ClassVar[str | None] = None
+    """The name of the cursor that belongs to parts of this kind, if there is one."""
+
     def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
         # The topic has no parts yet: ``topic.part`` works from ``apply`` on.
         del services
@@ -253,8 +265,7 @@ class TopicPart:
     def claims(self, cursor_name: str) -> bool:
         """Whether a cursor of that name belongs to this part. A cursor that no part claims belongs
         to a subscription."""
-        del cursor_name
-        return False
+        return cursor_name == self.own_cursor
 
     async def adopt(self, cursor: Cursor) -> None:
         """Take over a stored cursor that this part claims; ``enter_cursor`` of the topic opens

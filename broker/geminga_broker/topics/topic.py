@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from geminga_broker.errors import TopicTerminated
 from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.policies.effective import EffectivePolicies
-from geminga_broker.policies.inactivity import Inactivity
 from geminga_broker.topics.part import OwningTopic, TopicServices, overriding
 from geminga_broker.topics.parts import NON_PERSISTENT, PERSISTENT
 from geminga_broker.topics.producers.publish_path import PublishPath
@@ -103,10 +102,6 @@ class Topic(OwningTopic):
     def connected_count(self) -> int:
         """How many producers and consumers are connected."""
         return len(self.publishing.producers.by_name) + self.subscribing.connected_count
-
-    def is_used(self, rule: Inactivity) -> bool:
-        """Whether a client or a part keeps the topic from being deleted by ``rule``."""
-        return bool(self.connected_count) or any(part.is_used(rule) for part in self.parts)
 
     # Rates
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import ClassVar
 
 from geminga_broker.compaction.compacted_view import CompactedView
 from geminga_broker.compaction.report import CompactionReport
@@ -27,6 +28,8 @@ class TopicCompaction(TopicPart):
 
     __slots__ = ("_services", "compaction", "view")
 
+    own_cursor: ClassVar[str | None] = COMPACTION_CURSOR
+
     def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
         super().__init__(topic, services)
         # What consumers with readCompacted read; empty until a compaction is done.
@@ -39,10 +42,6 @@ class TopicCompaction(TopicPart):
     def report(self) -> CompactionReport:
         """What is known of the last compaction."""
         return CompactionReport() if self.compaction is None else self.compaction.report
-
-    def claims(self, cursor_name: str) -> bool:
-        """Claim the cursor ``__compaction``."""
-        return cursor_name == COMPACTION_CURSOR
 
     async def adopt(self, cursor: Cursor) -> None:
         """Continue where the last compaction ended: its cursor says up to where."""

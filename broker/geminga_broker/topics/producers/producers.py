@@ -85,7 +85,8 @@ class Producers:
         producer.disconnect = partial(self.remove, producer)
 
     def _check_access(self, producer: Producer) -> None:
-        """Raise if another producer's access mode, or this one's, forbids both at once."""
+        """Raise if another producer's access mode, or this one's, forbids both at once. Close the
+        others for a producer that fences them."""
         holder = self._exclusive
         # A waiting producer counts as the exclusive one that is to come.
         is_taken = holder is not None or bool(self.waiting)
@@ -103,7 +104,8 @@ class Producers:
                 if self.by_name:
                     raise ProducerFenced("Topic has existing shared producers")
             case AccessMode.EXCLUSIVE_WITH_FENCING:
-                self._fence_all()
+                # It takes the topic by force.
+                self.remove_all(ProducerFenced("Fenced out"))
             case AccessMode.WAIT_FOR_EXCLUSIVE:
                 return  # no producer is connected, or it would wait
 
@@ -113,13 +115,6 @@ class Producers:
             self._exclusive = producer
 
     # Leaving
-
-    def _fence_all(self) -> None:
-        """Close every other producer: the next one takes the topic by force."""
-        self._refuse_waiting(ProducerFenced("Fenced out"))
-        for other in list(self.by_name.values()):
-            self._take_out(other)
-            other.on_closed(other)
 
     def remove(self, producer: Producer) -> None:
         """Forget ``producer``. Its pending messages are stored, but it gets no more receipts."""
@@ -133,18 +128,15 @@ class Producers:
 
     def remove_all(self, refusal: BrokerError) -> None:
         """Close all producers; those that wait are refused for ``refusal``."""
-        # The waiting ones first, so that none of them is promoted when the last other one goes.
-        self._refuse_waiting(refusal)
-        for producer in list(self.by_name.values()):
-            self._take_out(producer)
-            producer.on_closed(producer)
-
-    def _refuse_waiting(self, refusal: BrokerError) -> None:
-        # Emptied before any client is told: from here on none of them can be promoted.
+        # The waiting ones first, so that none of them is promoted when the last other one goes; and
+        # none is left when the first client is told.
         waiting, self.waiting = self.waiting, {}
         for producer in waiting:
             producer.is_closed = True
             producer.settle(refusal)
+        for producer in list(self.by_name.values()):
+            self._take_out(producer)
+            producer.on_closed(producer)
 
     def _take_out(self, producer: Producer) -> None:
         # It may not have been let in yet.

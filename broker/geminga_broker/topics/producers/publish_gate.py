@@ -7,6 +7,7 @@ on, and the producers get other steps when the policies change.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from geminga_broker.client_session import host_of
 from geminga_broker.delayed.schedule.deliver_at import is_delayed_longer
@@ -26,40 +27,26 @@ from geminga_broker.topics.producers.producers import Producers
 from geminga_runtime.clock import Clock
 
 
+@dataclass(slots=True, eq=False)
 class PublishGate:
-    """The gate of topic ``name`` with its ``producers``.
+    """The gate of one topic. ``apply`` is called first, and whenever the policies change;
+    ``step_before`` after that."""
 
-    ``broker_rate`` counts what is published to all topics of the broker. ``apply`` is called first,
-    and whenever the policies change; ``step_before`` after that.
-    """
-
-    __slots__ = (
-        "_behind_encryption",
-        "_behind_rate",
-        "_broker_rate",
-        "_clock",
-        "_name",
-        "_producers",
-        "_rate",
-        "_rates",
-        "pauses",
-        "policies",
-    )
-
-    def __init__(
-        self, name: str, producers: Producers, clock: Clock, broker_rate: PublishRate | None
-    ) -> None:
-        self.policies = PUBLISH_FREELY
-        # How often reading from a connection was paused, since the topic was loaded.
-        self.pauses = 0
-        # The topic's name, for error texts.
-        self._name = name
-        self._producers = producers
-        self._clock = clock
-        self._broker_rate = broker_rate
-        # The topic's own rate, and all rates that are on.
-        self._rate: PublishRate | None = None
-        self._rates: tuple[PublishRate, ...] = ()
+    # The topic's name, for error texts.
+    name: str
+    producers: Producers
+    clock: Clock
+    # Counts what is published to all topics of the broker; None without such a limit.
+    broker_rate: PublishRate | None
+    policies: PublishPolicies = field(default=PUBLISH_FREELY, init=False)
+    # How often reading from a connection was paused, since the topic was loaded.
+    pauses: int = field(default=0, init=False)
+    # The topic's own rate, and all rates that are on.
+    _rate: PublishRate | None = field(default=None, init=False)
+    _rates: tuple[PublishRate, ...] = field(default=(), init=False)
+    # What follows the gate's two steps. Each is set when its step is put in.
+    _behind_rate: Step = field(init=False)
+    _behind_encryption: Step = field(init=False)
 
     def apply(self, policies: PublishPolicies) -> None:
         """Follow ``policies`` from now on."""
@@ -70,7 +57,7 @@ class PublishGate:
                 # Connections that it paused hold it until they check it again.
                 self._rate.is_over = True
             is_limited = not policies.limits.is_unlimited
-            now_s = self._clock.monotonic()
+            now_s = self.clock.monotonic()
             self._rate = PublishRate(policies.limits, now_s) if is_limited else None
 
     # Producers
@@ -79,29 +66,29 @@ class PublishGate:
         """Raise ``InvalidRequest`` or ``ProducerBusy`` if ``producer`` may not be let in."""
         policies = self.policies
         if policies.requires_encryption and not producer.is_encrypting:
-            raise InvalidRequest(f"Encryption is required in {self._name}")
+            raise InvalidRequest(f"Encryption is required in {self.name}")
         # A producer that reconnects does not count twice.
-        present = self._producers.by_name.get(producer.name)
+        present = self.producers.by_name.get(producer.name)
         if present is not None and producer.replaces(present):
             return
-        if 0 < policies.producers_max <= len(self._producers.by_name):
-            raise ProducerBusy(f"Topic '{self._name}' reached max producers limit")
+        if 0 < policies.producers_max <= len(self.producers.by_name):
+            raise ProducerBusy(f"Topic '{self.name}' reached max producers limit")
         if policies.producers_per_host_max > 0:
             host = host_of(producer.session.address)
             of_host = sum(
-                host_of(each.session.address) == host for each in self._producers.by_name.values()
+                host_of(each.session.address) == host for each in self.producers.by_name.values()
             )
             if of_host >= policies.producers_per_host_max:
-                raise ProducerBusy(f"Topic '{self._name}' reached max same address producers limit")
+                raise ProducerBusy(f"Topic '{self.name}' reached max same address producers limit")
 
     def disconnect_disallowed(self) -> None:
         """Disconnect producers that the policies do not allow any more. They reconnect, and
         ``check`` refuses them with the reason."""
         if self.policies.requires_encryption:
-            for producer in list(self._producers.by_name.values()):
+            for producer in list(self.producers.by_name.values()):
                 if not producer.is_encrypting:
                     # First removed, then told: a client that reconnects at once must find room.
-                    self._producers.remove(producer)
+                    self.producers.remove(producer)
                     producer.on_closed(producer)
 
     # Steps
@@ -112,7 +99,7 @@ class PublishGate:
         first = following
         if self.policies.requires_encryption:
             self._behind_encryption, first = first, self._take_encrypted
-        rates = (self._rate, self._broker_rate)
+        rates = (self._rate, self.broker_rate)
         self._rates = tuple(each for each in rates if each is not None)
         if self._rates:
             self._behind_rate, first = first, self._take_counted
@@ -129,7 +116,7 @@ class PublishGate:
         self._behind_rate(producer, requests)
         messages = sum(count or 1 for count in map(messages_of, requests))
         size_bytes = sum(map(len, map(payload_of, requests)))
-        now_s = self._clock.monotonic()
+        now_s = self.clock.monotonic()
         # Each rate that is exceeded pauses the session, which goes on when all of them allow it.
         for rate in self._rates:
             rate.buckets.take(messages, size_bytes, now_s)

@@ -244,13 +244,8 @@ class PublishPath(TopicPart):
     def internal(self) -> InternalPublisher:
         """The publisher of the broker's own messages, made on first use."""
         if self._internal is None:
-            self._internal = InternalPublisher(self._append_own)
+            self._internal = InternalPublisher(self._topic, self.append)
         return self._internal
-
-    def _append_own(self, requests: Sequence[AppendRequest]) -> None:
-        # A topic that closes has failed its pending requests already: it would never answer more.
-        self._topic.check_open()
-        self.append(requests)
 
     def refuse_all(self, reason: BrokerError) -> None:
         """Disconnect all producers; those that wait to be exclusive are refused for ``reason``."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+from typing import ClassVar
 
 from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.policies.effective import EffectivePolicies
@@ -25,6 +26,8 @@ class TopicDeduplication(TopicPart):
 
     __slots__ = ("_found", "_is_open", "_services")
 
+    own_cursor: ClassVar[str | None] = CURSOR_NAME
+
     def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
         super().__init__(topic, services)
         self._services = services
@@ -34,10 +37,6 @@ class TopicDeduplication(TopicPart):
         self._is_open = False
 
     # Turning it on and off
-
-    def claims(self, cursor_name: str) -> bool:
-        """Claim the cursor ``pulsar.dedup``."""
-        return cursor_name == CURSOR_NAME
 
     async def adopt(self, cursor: Cursor) -> None:
         """Keep the cursor until ``opened``, when the policies decide what becomes of it."""

@@ -360,10 +360,6 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
                 self._dispatch_limiters.close()
             await asyncio.gather(*(each.close() for each in self.subscriptions.values()))
 
-    def release(self) -> None:
-        """Drop the subscriptions, which refer to this part."""
-        self.subscriptions.clear()
-
     async def delete(self) -> None:
         """Delete the cursors of all subscriptions; no client is connected any more."""
         async with self._change():

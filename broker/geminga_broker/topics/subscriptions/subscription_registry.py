@@ -68,3 +68,7 @@ class SubscriptionRegistry(TopicPart, Generic[SubscriptionT]):
                     consumer.messages_acknowledged,
                     period_s=period_s,
                 )
+
+    def release(self) -> None:
+        """Drop the subscriptions, which refer to this part."""
+        self.subscriptions.clear()
