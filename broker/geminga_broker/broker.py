@@ -281,6 +281,7 @@ class Broker(Service):
     # Opening
 
     async def _open(self, stack: AsyncExitStack) -> None:
+        # What is opened first closes last: the parts that store something stand on these.
         await check_initialized(self._configuration, self.config.cluster)
         await stack.enter_async_context(self.ledgers)
         # Before any record is taken over: where the port is in use, another broker of this address
@@ -310,6 +311,7 @@ class Broker(Service):
             view_brokers=self.brokers.view,
         )
         await stack.enter_async_context(replicated_topics)
+        # Registered, and with the load manager running: lookups that came early are answered now.
         self.discovery.is_open.set()
         follower = PolicyFollower(
             self.namespaces,
@@ -318,6 +320,7 @@ class Broker(Service):
             apply=self._apply_policies,
             refresh=self.topic_policies.refresh,
         )
+        # Before the follower opens, so that no change is missed between the two.
         self.topic_policies.followers.append(follower.topics_changed)
         await stack.enter_async_context(follower)
         config, maintenance = self.config, self._maintenance
@@ -345,6 +348,7 @@ class Broker(Service):
     def _connect(self) -> Opening[Client]:
         """A client of this cluster, which looks topics up at this broker."""
         address, tls = self.address, self.config.broker_client_tls
+        # With TLS where the settings ask for it, and where the broker listens without TLS nowhere.
         is_tls = not address.broker_url or (tls.enabled and bool(address.broker_url_tls))
         return connect(
             address.broker_url_tls if is_tls else address.broker_url,
@@ -403,6 +407,7 @@ class Broker(Service):
         await self.ownership.retire(self.config.hand_on_budget_s)
 
     def _close_connections(self) -> None:
+        # A copy: a session that closes takes itself out.
         for session in list(self._context.sessions):
             session.close()
 

@@ -78,6 +78,8 @@ class Discovery:
             partitions = await self._partitioned_topics.partitions(topic)
             if partitions:
                 return partitions
+        # Not partitioned so far. What its use would create is not created here, unless it is to be
+        # partitioned: the topic itself is created by the broker that serves it.
         is_created = create and rule.is_allowed
         wanted = rule.partitions if topic.partition_index < 0 else 0
         if (is_created and not wanted) or await self._exists(topic):
@@ -103,6 +105,7 @@ class Discovery:
         record = await self._partitioned_topics.metadata(topic.base)
         if record is None:
             return rule.is_allowed and topic.is_persistent
+        # The text is upstream's. The client does not retry: more partitions come by an update only.
         if topic.partition_index >= record.partitions:
             raise NotAllowed(
                 f"Illegal topic partition name {topic} with max allowed "

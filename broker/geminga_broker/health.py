@@ -52,6 +52,7 @@ class HealthCheck:
         if topic.managed_ledger.pending_count:
             # Another message would wait behind it, and the queue would grow with every check.
             raise StorageUnavailable("the message of an earlier health check is not stored yet")
+        # With metadata, as any message: whatever reads this topic can decode it.
         metadata = api.MessageMetadata(
             producer_name=f"health-check-{number}", sequence_id=0, publish_time=now_ms
         )

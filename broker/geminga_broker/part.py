@@ -69,15 +69,18 @@ async def serve(config: BrokerConfig, stop: StopRequest) -> None:
     from geminga_broker.admin.routes.cluster.brokers import ROUTINE_PATHS  # noqa: PLC0415
     from geminga_server.http.server import HttpServer  # noqa: PLC0415
 
+    # After the imports: what they have made is left out of later collections.
     tune_memory()
     clock = SystemClock()
     files = open_files()
+    # From here on the ports are chosen: they are part of what is written to ZooKeeper.
     config = settled(config, files)
     async with AsyncExitStack() as stack:
         zookeeper = await stack.enter_async_context(config.zookeeper_client(clock, stop))
         store = zookeeper
         if hosts := config.shared_zookeeper:
             store = await stack.enter_async_context(config.zookeeper_client(clock, stop, hosts))
+        # Before the broker opens, which refuses a cluster that was never initialized.
         if config.initialize:
             await initialize(zookeeper, store, config)
         tls = await accepting_tls(config.tls, stack)
@@ -94,6 +97,7 @@ async def serve(config: BrokerConfig, stop: StopRequest) -> None:
             calls=calls_to_brokers(config.broker_client_tls),
             remote_calls=calls_to_cluster,
         )
+        # The binary protocol is served from here on, REST only when the app below is.
         await stack.enter_async_context(broker)
         services = broker.services(runtime_configuration(config))
         workers = functions_urls(config)
@@ -119,6 +123,7 @@ async def serve(config: BrokerConfig, stop: StopRequest) -> None:
             http = http or server
         await check_health(broker)
         await announce(stack, broker, stop)
+        # Last: a worker connects to this broker at once.
         if runs_worker(config):
             worker = WorkerProcess(worker_options(config, workers[0]), Random())  # noqa: S311
             await stack.enter_async_context(worker)
@@ -133,6 +138,7 @@ def runs_worker(config: BrokerConfig) -> bool:
 
 def functions_urls(config: BrokerConfig) -> tuple[str, ...]:
     """The URLs of functions workers: those that are set, or of the one beside this broker."""
+    # The worker listens on the loopback address alone: clients reach it through this broker.
     if runs_worker(config):
         return (f"http://{LOCALHOST}:{free_port(LOCALHOST, 0)}",)
     return urls_in(config.functions.functions_worker_web_service_url)
@@ -142,6 +148,7 @@ def worker_options(config: BrokerConfig, url: str) -> Mapping[str, str]:
     """The options of the functions worker beside this broker, which answers at ``url``."""
     address = config.address
     directory = config.functions.functions_worker_directory
+    # As words of a command line: an option without a value is a flag.
     return {
         "--worker-id": f"worker-of-{address.broker_id}",
         "--bind-address": LOCALHOST,

@@ -89,6 +89,7 @@ class PolicyFollower(Service):
     async def _run(self) -> None:
         while True:
             await self._is_due.wait()
+            # Cleared before they are taken: a change that comes from here on sets it again.
             self._is_due.clear()
             while self._due:
                 # Taken out before it is read: a change that comes during the read is due again.

@@ -97,6 +97,7 @@ class ReplicatedTopics(Service):
                 del self._acquired[bundle]
                 if not await self._load(bundle):
                     failed.append(bundle)
+            # Bundles that are acquired during the pause wait for its end, too.
             if failed:
                 await asyncio.sleep(PERIOD_S)
                 for bundle in failed:
@@ -140,6 +141,7 @@ class ReplicatedTopics(Service):
             policies = await self._namespaces.policies(namespace)
         except NamespaceNotFound:
             return []  # that of a broker's health check has no record, a deleted one no topics
+        # A broker serves no topic of such a namespace, so that it has none to replicate.
         if not serves(self._policies.cluster, policies):
             return []
         # Topics may be replicated by policies of their own.

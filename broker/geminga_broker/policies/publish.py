@@ -102,6 +102,7 @@ def publish_policies(config: PublishConfig, levels: Levels) -> PublishPolicies:
     """The publish policies of a topic."""
     topic, namespace = levels.topic, levels.namespace
     return PublishPolicies(
+        # Any level may turn it off again, unlike encryption below.
         deduplicates=nearest(
             topic.deduplication_enabled, namespace.deduplication_enabled, config.deduplication
         ),
@@ -132,6 +133,7 @@ def _limits(rate: PublishRate | None) -> PublishLimits | None:
     """None for a rate that limits nothing: as upstream, it counts as not set."""
     if rate is None or (rate.messages <= 0 and rate.size_bytes <= 0):
         return None
+    # One of the two may be 0 or less: ``PublishRate`` has no bucket for it.
     return PublishLimits(rate.messages, rate.size_bytes)
 
 

@@ -82,6 +82,7 @@ class PolicyResolver:
         self._policies_of = policies_of
         self.cluster = cluster
         self.topics: TopicPolicySource = topics or NoTopicPolicies()
+        # What holds where neither namespace nor topic sets anything. Others share its objects.
         self._common = effective_policies(config, Levels(cluster=cluster))
         # By namespace, whether it is a system topic, and whether it is ``__change_events``; with
         # the policies of the namespace that they were resolved from.
@@ -107,6 +108,7 @@ class PolicyResolver:
     def resolve(self, name: TopicName, policies: Policies) -> EffectivePolicies:
         """The policies of a topic whose namespace has ``policies``, with those of its own that are
         known. Does not wait."""
+        # Read anew each time: a change of these is notified after it can be read here.
         own = self.topics.known(name)
         if own is not NO_TOPIC_POLICIES:
             return self._resolve_own(name.base, policies, own)
@@ -129,6 +131,8 @@ class PolicyResolver:
         self, topic: TopicName, policies: Policies, own: TopicPolicies
     ) -> EffectivePolicies:
         known = self._by_topic.get(topic)
+        # The own policies by value, as the source may merge them anew for each call; those of the
+        # namespace by identity, as in ``resolve``.
         if known is not None and known[0] is policies and known[1] == own:
             return known[2]
         if len(self._by_topic) >= TOPICS_KEPT_MAX:
