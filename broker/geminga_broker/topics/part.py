@@ -41,10 +41,6 @@ log = logging.getLogger(__name__)
 
 PartT = TypeVar("PartT", bound="TopicPart")
 
-Step = Callable[[Producer, Sequence[AppendRequest]], None]
-"""One step of messages on their way to the log: it takes a run of one producer, and hands on to the
-next step what it does not answer itself. Raises ``BrokerError`` if it takes nothing of the run."""
-
 
 class TopicServices:
     """What all topics of a broker share."""
@@ -256,8 +252,7 @@ class TopicPart:
     def apply(self, policies: EffectivePolicies) -> None:
         """Follow ``policies``, which are the topic's from now on.
 
-        The last part is called first: the first part composes the steps of publishing, after all
-        others have decided which of these are on.
+        The last part is called first: producers get other steps once all other parts follow.
         """
 
     # Loading. The log is open.
@@ -283,14 +278,7 @@ class TopicPart:
         cache keeps entries from there on longer."""
         return None
 
-    # Publishing
-
-    def step_before(self, following: Step) -> Step:
-        """The part's step, which hands messages on to ``following``.
-
-        Without a step, or while it is off, ``following`` itself: then it costs messages nothing.
-        """
-        return following
+    # Producers and their messages
 
     async def check_producer(self, producer: Producer) -> None:
         """Raise ``BrokerError`` to refuse ``producer``."""

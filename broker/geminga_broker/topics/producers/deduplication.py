@@ -36,8 +36,7 @@ from geminga_broker.topics.decisions.sequence_ids import (
     number_of_stored,
 )
 from geminga_broker.topics.decisions.source_positions import SourcePositions
-from geminga_broker.topics.part import Step
-from geminga_broker.topics.producers.producer import Producer
+from geminga_broker.topics.producers.producer import Producer, Step
 from geminga_broker.topics.producers.replicator_producer import ReplicatorProducer
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar.messages.payload import parse_metadata

@@ -21,8 +21,7 @@ from geminga_broker.managed_ledger.writing.append_request import (
 )
 from geminga_broker.policies.publish import PUBLISH_FREELY, PublishPolicies
 from geminga_broker.topics.decisions.publish_rate import PublishRate
-from geminga_broker.topics.part import Step, TopicPart
-from geminga_broker.topics.producers.producer import Producer
+from geminga_broker.topics.producers.producer import Producer, Step
 from geminga_broker.topics.producers.producers import Producers
 from geminga_runtime.clock import Clock
 
@@ -39,18 +38,22 @@ class PublishGate:
     # Counts what is published to all topics of the broker; None without such a limit.
     broker_rate: PublishRate | None
     policies: PublishPolicies = field(default=PUBLISH_FREELY, init=False)
+    # For how long the delivery of a message may be delayed; 0: for any time.
+    delay_max_ms: int = field(default=0, init=False)
     # How often reading from a connection was paused, since the topic was loaded.
     pauses: int = field(default=0, init=False)
     # The topic's own rate, and all rates that are on.
     _rate: PublishRate | None = field(default=None, init=False)
     _rates: tuple[PublishRate, ...] = field(default=(), init=False)
-    # What follows the gate's two steps. Each is set when its step is put in.
+    # What follows the gate's steps. Each is set when its step is put in.
     _behind_rate: Step = field(init=False)
     _behind_encryption: Step = field(init=False)
+    _behind_delay: Step = field(init=False)
 
-    def apply(self, policies: PublishPolicies) -> None:
-        """Follow ``policies`` from now on."""
+    def apply(self, policies: PublishPolicies, delay_max_ms: int = 0) -> None:
+        """Follow ``policies``, and this limit on delays, from now on."""
         self.policies = policies
+        self.delay_max_ms = delay_max_ms
         # A rate whose limits are the same goes on: a new one would begin with all its tokens.
         if self._rate is None or self._rate.limits != policies.limits:
             if self._rate is not None:
@@ -95,8 +98,10 @@ class PublishGate:
 
     def step_before(self, following: Step) -> Step:
         """The gate's first step that is on; the last of them hands on to ``following``."""
-        # Composed from the end: counting comes before encryption, so that refused messages count.
+        # Composed from the end: counting comes before the others, so that refused messages count.
         first = following
+        if self.delay_max_ms:
+            self._behind_delay, first = first, self._take_in_time
         if self.policies.requires_encryption:
             self._behind_encryption, first = first, self._take_encrypted
         rates = (self._rate, self.broker_rate)
@@ -108,7 +113,7 @@ class PublishGate:
     def release(self) -> None:
         """Drop the following steps, which lead back to this gate: the topic is closed, and has no
         producers any more."""
-        self._behind_rate = self._behind_encryption = lambda _, __: None
+        self._behind_rate = self._behind_encryption = self._behind_delay = lambda _, __: None
 
     def _take_counted(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
         """Count what is published, and pause reading from the connection while that is too much."""
@@ -132,36 +137,16 @@ class PublishGate:
 
         _take_allowed(self._behind_encryption, producer, requests, why_refused)
 
-
-class DelayLimit(TopicPart):
-    """Refuses messages whose delivery is delayed for longer than a topic's policies allow."""
-
-    __slots__ = ("_following",)
-
-    _following: Step
-
-    @property
-    def _limit_ms(self) -> int:
-        delayed = self._topic.policies.delayed
-        return delayed.delay_max_ms if delayed.enabled else 0
-
-    def step_before(self, following: Step) -> Step:
-        """While there is a limit, only messages within it go on to ``following``."""
-        # Decided here for all messages: when the policies change, the steps are composed again.
-        if not self._limit_ms:
-            return following
-        self._following = following
-        return self._take
-
-    def _take(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
-        limit_ms = self._limit_ms
+    def _take_in_time(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
+        """Refuse messages whose delivery is delayed for longer than is allowed."""
+        limit_ms = self.delay_max_ms
 
         def why_refused(payload: bytes) -> BrokerError | None:
             if not is_delayed_longer(payload, limit_ms):
                 return None
             return NotAllowed(f"Exceeds max allowed delivery delay of {limit_ms} milliseconds")
 
-        _take_allowed(self._following, producer, requests, why_refused)
+        _take_allowed(self._behind_delay, producer, requests, why_refused)
 
 
 def _take_allowed(

@@ -1,8 +1,8 @@
 """The path of messages from a topic's producers to its log, and of receipts back to them.
 
 Everything on this path is synchronous and works on runs of messages. What policies require of
-messages is done by steps before the log, which the topic's parts provide. Each producer holds the
-first step that is on, and gets another one when the policies change, so that a step that is off
+messages is done by steps before the log: those of the gate, then deduplication. Each producer holds
+the first step that is on, and gets another one when the policies change, so that a step that is off
 costs nothing.
 """
 
@@ -23,10 +23,10 @@ from geminga_broker.managed_ledger.writing.write_latency import WriteLatency
 from geminga_broker.policies.effective import EffectivePolicies
 from geminga_broker.subscriptions.non_persistent_subscription import NOWHERE
 from geminga_broker.topics.decisions.sequence_ids import NO_SEQUENCE_ID
-from geminga_broker.topics.part import OwningTopic, Step, TopicPart, TopicServices
+from geminga_broker.topics.part import OwningTopic, TopicPart, TopicServices
 from geminga_broker.topics.producers.deduplication import Deduplication
 from geminga_broker.topics.producers.internal_publisher import InternalPublisher
-from geminga_broker.topics.producers.producer import Producer
+from geminga_broker.topics.producers.producer import Producer, Step
 from geminga_broker.topics.producers.producers import Producers
 from geminga_broker.topics.producers.publish_gate import PublishGate
 from geminga_broker.topics.producers.replicator_producer import ReplicatorProducer, take_positions
@@ -91,7 +91,10 @@ class PublishPath(TopicPart):
 
     def apply(self, policies: EffectivePolicies) -> None:
         """Compose the steps: all other parts follow ``policies`` by now."""
-        self.gate.apply(policies.publishing)
+        delayed = policies.delayed
+        # Topics without a log delay no message, and refuse none for its delay.
+        is_limited = delayed.enabled and self._log is not None
+        self.gate.apply(policies.publishing, delayed.delay_max_ms if is_limited else 0)
         self.rearrange()
         self.gate.disconnect_disallowed()
 
@@ -102,11 +105,15 @@ class PublishPath(TopicPart):
 
     def _lead_in(self, producer: Producer) -> None:
         """Let ``producer`` publish through the steps that are on now."""
-        # Composed from the log backwards: the first part's step becomes the first one.
+        # Composed from the log backwards. While deduplication is being turned on or off, messages
+        # pass it by: it could not judge them.
         first: Step = self._append
-        for part in reversed(self._topic.parts):
-            first = part.step_before(first)
-        # The gate's steps are the first of all: rate limits, encryption.
+        deduplication, policies = self.deduplication, self._topic.policies.publishing
+        if deduplication is not None and deduplication.is_enabled and policies.deduplicates:
+            deduplication.following = first
+            first = deduplication.take
+        # Rate limits, encryption and the limit on delays come first: what they refuse was not taken
+        # by deduplication, and is new when it comes again.
         first = self.gate.step_before(first)
         if isinstance(producer, ReplicatorProducer) and producer.is_positioned:
             # All other steps, deduplication among them, see source positions as sequence ids.

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.policies.effective import EffectivePolicies
-from geminga_broker.topics.part import OwningTopic, Step, TopicPart, TopicServices
+from geminga_broker.topics.part import OwningTopic, TopicPart, TopicServices
 from geminga_broker.topics.producers.deduplication import CURSOR_NAME, Deduplication, delete_cursor
 from geminga_broker.topics.producers.publish_path import PublishPath
 from geminga_runtime.errors import GemingaError
@@ -114,17 +114,6 @@ class TopicDeduplication(TopicPart):
         """The cursor that keeps the snapshots, if deduplication is on."""
         present = self._topic.part(PublishPath).deduplication
         return [] if present is None or present.cursor is None else [present.cursor]
-
-    # Publishing
-
-    def step_before(self, following: Step) -> Step:
-        """While deduplication is on, only new messages go on to ``following``."""
-        # While it is being turned on or off, messages pass it by: it could not judge them.
-        present = self._topic.part(PublishPath).deduplication
-        if present is None or not present.is_enabled or not self._is_wanted:
-            return following
-        present.following = following
-        return present.take
 
     # Maintenance
 
