@@ -60,5 +60,6 @@ class NonPersistentTopics:
 
     async def _elsewhere(self, bundle: Bundle) -> list[TopicName]:
         """The topics of a bundle that another broker owns; none for any other bundle."""
+        # A bundle without an owner is not acquired for that: nothing is loaded in it.
         owner = await self.ownership.present_owner_of(bundle)
         return [] if owner is None or owner.is_self else await self.ask_owner(bundle, owner)

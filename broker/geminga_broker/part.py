@@ -69,7 +69,6 @@ async def serve(config: BrokerConfig, stop: StopRequest) -> None:
     from geminga_broker.admin.routes.cluster.brokers import ROUTINE_PATHS  # noqa: PLC0415
     from geminga_server.http.server import HttpServer  # noqa: PLC0415
 
-    # After the imports: what they have made is left out of later collections.
     tune_memory()
     clock = SystemClock()
     files = open_files()
@@ -97,7 +96,6 @@ async def serve(config: BrokerConfig, stop: StopRequest) -> None:
             calls=calls_to_brokers(config.broker_client_tls),
             remote_calls=calls_to_cluster,
         )
-        # The binary protocol is served from here on, REST only when the app below is.
         await stack.enter_async_context(broker)
         services = broker.services(runtime_configuration(config))
         workers = functions_urls(config)
@@ -123,7 +121,6 @@ async def serve(config: BrokerConfig, stop: StopRequest) -> None:
             http = http or server
         await check_health(broker)
         await announce(stack, broker, stop)
-        # Last: a worker connects to this broker at once.
         if runs_worker(config):
             worker = WorkerProcess(worker_options(config, workers[0]), Random())  # noqa: S311
             await stack.enter_async_context(worker)

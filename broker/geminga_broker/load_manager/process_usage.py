@@ -56,5 +56,6 @@ class ProcessUsage(Usage):
 
 
 def _cpu_s() -> float:
+    # Of all threads of the process: it may be more than one core.
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime

@@ -150,11 +150,14 @@ class Brokers(Service):
             except NodeMissing:
                 await self._register_again()  # it was deleted by hand
             except CoordinationError:
-                continue  # no connection: registered again when it is back
+                # No connection: registered again when it is back. What was written stays noted, so
+                # that the comparison above is with what the others know.
+                continue
             self._written, self._written_s = record, self._clock.monotonic()
 
     async def _delete_former(self) -> None:
         """Delete the registrations that earlier runs with other ports left behind."""
+        # Sorted: the requests of a simulation must come in the same order in each run.
         for broker_id in sorted(self._former_ids):
             with suppress(NodeMissing):
                 await self._coordination.delete(broker_path(broker_id))

@@ -199,6 +199,7 @@ class OwnedBundles(Service):
         Clients are notified last, when they can go on at once: their pause is that of the
         hand-over.
         """
+        # It gets a result in any case, None if this fails: clients wait for it.
         successor: Successor = asyncio.get_running_loop().create_future()
         try:
             async with self.lock(bundle):
@@ -213,6 +214,7 @@ class OwnedBundles(Service):
     async def _release(self, bundle: Bundle, successor: Successor) -> None:
         if bundle not in self.generations:
             raise NotOwned(str(bundle))
+        # From here on ``serves`` denies the bundle, and lookups of it wait for the lock.
         self._releasing.add(bundle)
         try:
             await asyncio.gather(*(release(bundle, successor) for release in self.on_release))
@@ -277,6 +279,7 @@ class OwnedBundles(Service):
 
     async def _delete_nodes(self) -> None:
         """Delete all nodes on closing, so that successors need not wait until the session ends."""
+        # Cleared before the requests: from here on nothing is served that another may acquire.
         bundles = list(self.generations)
         self.generations.clear()
         await asyncio.gather(

@@ -102,6 +102,7 @@ class Ownership(Service):
         self._self = owner_at(address, is_self=True)
         # Nodes in ZooKeeper that name one of these ids were made by this broker or an earlier run.
         self._past_ids = frozenset((address.broker_id, *former_broker_ids))
+        # Asked on the broker that leads, and on any broker while there is no leader.
         self._placement = placement
         self._view_brokers = view_brokers
         self._assign = assign
@@ -142,6 +143,7 @@ class Ownership(Service):
         Raises ``NamespaceNotFound``, ``ServedInOtherClusters``, ``ServiceNotReady``,
         ``CoordinationError``.
         """
+        # First: a broker acquires no bundle of a namespace that its cluster does not serve.
         peer = await self.peer_of(topic.namespace)
         if peer is not None:
             return peer
@@ -173,6 +175,7 @@ class Ownership(Service):
             return known
         # Of many lookups at once one asks ZooKeeper; while the bundle is unloaded, all wait.
         async with self.owned.lock(bundle):
+            # Again: the lookup that had the lock before may have found it.
             known = self._known_owner_of(bundle)
             if known is not None:
                 return known
@@ -248,6 +251,7 @@ class Ownership(Service):
     def destine(self, bundle: Bundle, broker_id: str) -> None:
         """Choose ``broker_id`` for ``bundle`` for ``DESTINED_S`` seconds, as long as this broker
         leads. Called before the bundle's owner is asked to give it up."""
+        # Taken out first, so that a later choice for the same bundle is the newest in the order.
         self._destinations.pop(bundle, None)
         while len(self._destinations) >= DESTINED_MAX:
             self._destinations.popitem(last=False)
@@ -355,6 +359,7 @@ class Ownership(Service):
 
     async def unload_namespace(self, namespace: NamespaceName) -> None:
         """Unload those of a namespace's bundles that are this broker's."""
+        # A list, as unloading takes them out of ``generations``.
         owned = [bundle for bundle in self.owned.generations if bundle.namespace == namespace]
         await asyncio.gather(*(self.unload(bundle) for bundle in owned))
 

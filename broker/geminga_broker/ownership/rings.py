@@ -67,6 +67,7 @@ class Rings:
         if kept is not None and kept[0] is record:
             return kept[1]
         ring = BundleRing(namespace, [parse_boundary(text) for text in record.boundaries])
+        # The one that was built first goes; it is built again from its record when it is asked for.
         while len(self._rings) >= RINGS_MAX:
             del self._rings[next(iter(self._rings))]
         self._rings[namespace] = (record, ring)

@@ -291,6 +291,7 @@ class TopicPolicyStore(Service):
             self._notify(namespace, None)
 
     def _forget_nodes(self, namespace: NamespaceName) -> None:
+        # Both kinds: which of them was created, or deleted, is not known here.
         for nodes, path in zip(self._nodes, _paths(namespace), strict=True):
             nodes.forget(path)
 

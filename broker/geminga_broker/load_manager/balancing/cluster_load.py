@@ -130,6 +130,7 @@ class ClusterLoad:
             for bundle in self._expected.pop(broker_id, ()):
                 del self._destinations[bundle]
         overdue = self._take_overdue(now_s)
+        # A broker that wrote anew is counted anew in any case.
         for broker_id, report in reports.items():
             if not self.take(broker_id, report) and broker_id in overdue:
                 self._project(broker_id, report)
@@ -159,6 +160,7 @@ class ClusterLoad:
                     load.settling.add(bundle)
             load.bundles[bundle] = cost
             self._remember(bundle, cost, broker_id)
+        # What is on its way here counts here, although the report does not name it yet.
         for bundle, each in expected.items():
             if bundle not in load.bundles:
                 load.bundles[bundle] = each.cost
@@ -202,6 +204,7 @@ class ClusterLoad:
 
     def note_moved(self, bundle: str, now_s: float) -> None:
         """Note that ``bundle`` was moved by load: it stays there for a while (``moved_since``)."""
+        # Taken out first, which keeps the mapping in the order of the times.
         self._moved_s.pop(bundle, None)
         self._moved_s[bundle] = now_s
 
@@ -220,6 +223,7 @@ class ClusterLoad:
         if broker_id is None:
             return
         del self._expected[broker_id][bundle]
+        # Both are counted anew: the one that was to have it, and the one that still reports it.
         for each in {broker_id, self._remembered.get(bundle, _UNKNOWN)[1]} & self.brokers.keys():
             self._project(each, self.brokers[each].report)
 

@@ -103,6 +103,7 @@ class LoadHistory:
     def take_changes(self) -> dict[str, BundleData | None]:
         """The averages of bundles that were sampled since the last call; None for bundles that are
         no longer kept."""
+        # None for the dropped ones, which are not among ``_bundles`` any more.
         changes = {bundle: self._bundles.get(bundle) for bundle in self._changed | self._dropped}
         self._changed, self._dropped = set(), set()
         return changes
@@ -135,6 +136,7 @@ def _with(
     average: MessageAverages, now: BundleStats | LocalBrokerData, samples_max: int
 ) -> MessageAverages:
     """The average with one sample more. Once there are ``samples_max``, older ones fade."""
+    # A moving average from then on: each sample has the weight 1 / samples_max.
     samples = min(average.num_samples + 1, samples_max)
 
     def moved(before: float, value: float) -> float:

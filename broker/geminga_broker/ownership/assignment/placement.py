@@ -67,6 +67,7 @@ def place(
     only = broker_of_namespace(bundle.namespace)
     if only is not None:
         return only, LookupReason.CHOSEN
+    # Whatever this broker knows: the leader has chosen, and another redirect might go in a circle.
     if authoritative:
         return here, LookupReason.CHOSEN
     # A retired broker takes a bundle only where no other broker lives.
