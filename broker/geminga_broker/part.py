@@ -72,14 +72,12 @@ async def serve(config: BrokerConfig, stop: StopRequest) -> None:
     tune_memory()
     clock = SystemClock()
     files = open_files()
-    # From here on the ports are chosen: they are part of what is written to ZooKeeper.
     config = settled(config, files)
     async with AsyncExitStack() as stack:
         zookeeper = await stack.enter_async_context(config.zookeeper_client(clock, stop))
         store = zookeeper
         if hosts := config.shared_zookeeper:
             store = await stack.enter_async_context(config.zookeeper_client(clock, stop, hosts))
-        # Before the broker opens, which refuses a cluster that was never initialized.
         if config.initialize:
             await initialize(zookeeper, store, config)
         tls = await accepting_tls(config.tls, stack)
