@@ -63,7 +63,7 @@ class PublishPath(TopicPart):
         self.last_publish_ms = 0
         # Made with the first message: a broker may hold very many idle topics.
         self.write_latency: WriteLatency | None = None
-        # The steps that limits on publishing and encryption require.
+        # The steps of limits on publishing, of encryption, and of the limit on delays.
         self.gate = PublishGate(name, self.producers, services.clock, services.broker_rate)
         # Set by ``TopicDeduplication`` while deduplication is on, or is being turned on or off.
         self.deduplication: Deduplication | None = None
