@@ -28,7 +28,7 @@ from geminga_broker.managed_ledger.writing.broker_entry_metadata import BrokerEn
 from geminga_broker.metrics.collector import BrokerMetrics
 from geminga_broker.non_persistent_topics import NonPersistentTopics
 from geminga_broker.ownership.assignment.bundles import Bundle
-from geminga_broker.ownership.assignment.placement import EvenlySpread
+from geminga_broker.ownership.assignment.placement import evenly_spread
 from geminga_broker.ownership.brokers import Brokers
 from geminga_broker.ownership.clusters import ServingClusters
 from geminga_broker.ownership.ownership import Ownership
@@ -153,7 +153,7 @@ class Broker(Service):
         self.load_manager = LoadManager(
             self._clock,
             config.load_manager,
-            is_leader=lambda: self.brokers.is_leader,
+            is_leader=lambda: self.brokers.election.is_leader,
             view_brokers=lambda: self.brokers.view(),
             mover=self._bundle_calls,
             count_bundles=self._count_bundles,
@@ -166,13 +166,13 @@ class Broker(Service):
             self.address,
             former_broker_ids=config.former_broker_ids,
             # Where a bundle without an owner goes: by load, or evenly.
-            placement=self.load_manager.placement if is_balanced else EvenlySpread(),
+            placement=self.load_manager.placement.choose if is_balanced else evenly_spread,
             view_brokers=lambda: self.brokers.view(),
             assign=self._bundle_calls.assign,
             clusters=ServingClusters(config.cluster, self.namespaces, self.clusters),
         )
-        self.ownership.on_lost(self._bundle_lost)
-        self.ownership.on_release(self._bundle_released)
+        self.ownership.owned.on_lost.append(self._bundle_lost)
+        self.ownership.owned.on_release.append(self._bundle_released)
 
     def _make_topics(self, remote_calls: CallsOver) -> None:
         """The policies of topics, what replicates them, and the topics."""
@@ -220,7 +220,7 @@ class Broker(Service):
                 remote_topics=self.remote_topics,
             ),
         )
-        bundle_of = self.ownership.last_bundle_of
+        bundle_of = self.ownership.rings.last_bundle_of
         self._maintenance = TopicMaintenance(self.topics, self._clock, bundle_of=bundle_of)
 
     def _make_sessions(self) -> None:
@@ -281,6 +281,7 @@ class Broker(Service):
     # Opening
 
     async def _open(self, stack: AsyncExitStack) -> None:
+        # What is opened first closes last: the parts that store something stand on these.
         await check_initialized(self._configuration, self.config.cluster)
         await stack.enter_async_context(self.ledgers)
         # Before any record is taken over: where the port is in use, another broker of this address
@@ -306,11 +307,12 @@ class Broker(Service):
             policies=self.policies,
             ownership=self.ownership,
             topics=self.topics,
-            is_leader=lambda: self.brokers.is_leader,
+            is_leader=lambda: self.brokers.election.is_leader,
             view_brokers=self.brokers.view,
         )
         await stack.enter_async_context(replicated_topics)
-        self.discovery.open()
+        # Registered, and with the load manager running: lookups that came early are answered now.
+        self.discovery.is_open.set()
         follower = PolicyFollower(
             self.namespaces,
             self._random,
@@ -318,7 +320,8 @@ class Broker(Service):
             apply=self._apply_policies,
             refresh=self.topic_policies.refresh,
         )
-        self.topic_policies.follow(follower.topics_changed)
+        # Before the follower opens, so that no change is missed between the two.
+        self.topic_policies.followers.append(follower.topics_changed)
         await stack.enter_async_context(follower)
         config, maintenance = self.config, self._maintenance
         unused_check_s = config.policies.inactivity.check_s
@@ -345,6 +348,7 @@ class Broker(Service):
     def _connect(self) -> Opening[Client]:
         """A client of this cluster, which looks topics up at this broker."""
         address, tls = self.address, self.config.broker_client_tls
+        # With TLS where the settings ask for it, and where the broker listens without TLS nowhere.
         is_tls = not address.broker_url or (tls.enabled and bool(address.broker_url_tls))
         return connect(
             address.broker_url_tls if is_tls else address.broker_url,
@@ -374,7 +378,7 @@ class Broker(Service):
     # Ownership
 
     async def _count_bundles(self, namespace: NamespaceName) -> int:
-        return len((await self.ownership.ring_of(namespace)).bundles)
+        return len((await self.ownership.rings.ring_of(namespace)).bundles)
 
     def _bundle_lost(self, bundle: Bundle) -> None:
         """Stop serving a bundle at once, as another broker may own it now.
@@ -403,6 +407,7 @@ class Broker(Service):
         await self.ownership.retire(self.config.hand_on_budget_s)
 
     def _close_connections(self) -> None:
+        # A copy: a session that closes takes itself out.
         for session in list(self._context.sessions):
             session.close()
 

@@ -21,6 +21,7 @@ class ClientSession(Protocol):
     # ``/HOST:PORT``, as stats show it.
     address: str
     client_version: str
+    # The highest version of the protocol that both sides speak.
     protocol_version: int
     # Messages are sent with the metadata that the broker wrote in front of their entry.
     gets_broker_entries: bool

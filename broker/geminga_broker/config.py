@@ -145,6 +145,7 @@ class BrokerConfig(PartConfig):
     @property
     def ports(self) -> Mapping[str, int]:
         """The ports of its own that it listens on, by the names of their settings."""
+        # With TLS both kinds of ports are open, unless it is to be the only one.
         plain = {} if self.tls_only else {"port": self.port, "web_port": self.web_port}
         secured = {"port_tls": self.port_tls, "web_port_tls": self.web_port_tls}
         return plain | secured if self.tls.is_on else plain
@@ -152,6 +153,7 @@ class BrokerConfig(PartConfig):
     @property
     def binds(self) -> tuple[BindAddress, ...]:
         """All addresses it listens on: its own ports, then those of its advertised listeners."""
+        # "" is the internal listener: who connects to these ports is answered for it.
         own = (
             BindAddress("", SCHEME_OF_PORT[name], self.bind_address, port)
             for name, port in self.ports.items()

@@ -36,6 +36,7 @@ def runtime_configuration(config: BrokerConfig) -> dict[str, str]:
         shown |= {"allowAutoTopicCreationType": "partitioned", "defaultNumPartitions": partitions}
     else:
         shown["allowAutoTopicCreationType"] = "non-partitioned"
+    # What upstream writes differently, or answers though it cannot be set here.
     store = config.shared_zookeeper
     shown |= FIXED | {
         "metadataStoreUrl": f"zk:{config.zookeeper}",

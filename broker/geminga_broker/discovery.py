@@ -49,11 +49,8 @@ class Discovery:
         self._persistent_topics = persistent_topics
         self._non_persistent_topics = non_persistent_topics
         self.auto_creation = auto_creation
-        self._is_open = asyncio.Event()
-
-    def open(self) -> None:
-        """Answer from now on, as the broker is registered."""
-        self._is_open.set()
+        # Set when the broker is registered: whatever is asked before waits for it.
+        self.is_open = asyncio.Event()
 
     async def owner(self, topic: TopicName, *, authoritative: bool = False) -> Owner:
         """The broker that serves ``topic``, or the one to ask instead (``Ownership.owner``).
@@ -61,7 +58,7 @@ class Discovery:
         A bundle without an owner is acquired where it is placed on this broker, or where the client
         was sent here with authority.
         """
-        await self._is_open.wait()
+        await self.is_open.wait()
         return await self._ownership.owner(topic, authoritative=authoritative)
 
     async def partitions(self, topic: TopicName, *, create: bool) -> int:
@@ -71,7 +68,7 @@ class Discovery:
         namespace wants it partitioned, it is created. Raises ``NamespaceNotFound``,
         ``TenantNotFound``, ``TopicNotFound``, ``ServedInOtherClusters``.
         """
-        await self._is_open.wait()
+        await self.is_open.wait()
         rule = await self._rule(topic)
         # As upstream, topics that a peer cluster serves are answered, too. For all others this
         # raises if this cluster does not serve them.
@@ -81,6 +78,8 @@ class Discovery:
             partitions = await self._partitioned_topics.partitions(topic)
             if partitions:
                 return partitions
+        # Not partitioned so far. What its use would create is not created here, unless it is to be
+        # partitioned: the topic itself is created by the broker that serves it.
         is_created = create and rule.is_allowed
         wanted = rule.partitions if topic.partition_index < 0 else 0
         if (is_created and not wanted) or await self._exists(topic):
@@ -98,7 +97,7 @@ class Discovery:
         ``NamespaceNotFound``, ``TenantNotFound``; ``NotAllowed`` for a partition that its topic
         does not have.
         """
-        await self._is_open.wait()
+        await self.is_open.wait()
         rule = await self._rule(topic)
         if topic.partition_index < 0:
             return rule.is_allowed
@@ -106,6 +105,7 @@ class Discovery:
         record = await self._partitioned_topics.metadata(topic.base)
         if record is None:
             return rule.is_allowed and topic.is_persistent
+        # The text is upstream's. The client does not retry: more partitions come by an update only.
         if topic.partition_index >= record.partitions:
             raise NotAllowed(
                 f"Illegal topic partition name {topic} with max allowed "
@@ -133,7 +133,7 @@ class Discovery:
 
     async def persistent_topics_of(self, namespace: NamespaceName) -> list[TopicName]:
         """The stored topics of the namespace, each partition by itself; none for an unknown one."""
-        await self._is_open.wait()
+        await self.is_open.wait()
         return await self._persistent_topics.names(namespace)
 
     async def non_persistent_topics_of(self, namespace: NamespaceName) -> list[TopicName]:
@@ -141,9 +141,9 @@ class Discovery:
 
         Raises as ``NonPersistentTopics`` does where another broker does not answer.
         """
-        await self._is_open.wait()
+        await self.is_open.wait()
         try:
-            ring = await self._ownership.ring_of(namespace)
+            ring = await self._ownership.rings.ring_of(namespace)
         except NamespaceNotFound:
             return []
         return await self._non_persistent_topics.of(ring)

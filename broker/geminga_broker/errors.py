@@ -80,6 +80,7 @@ class TopicFenced(BrokerError):
 class TopicTerminated(BrokerError):
     """The topic was terminated: it never takes another message; those it has can be read."""
 
+    # Clients close the producer for good on this one, and go on retrying on most others.
     code: ClassVar[str] = "TopicTerminatedError"
 
     def __init__(self) -> None:

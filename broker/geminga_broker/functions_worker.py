@@ -86,6 +86,7 @@ class WorkerProcess(Service):
             try:
                 code = await process.wait()
             except asyncio.CancelledError:
+                # It ends by itself when its input ends, but only when this process does.
                 process.terminate()
                 try:
                     async with asyncio.timeout(STOP_TIMEOUT_S):
@@ -94,6 +95,8 @@ class WorkerProcess(Service):
                     process.kill()
                     await process.wait()
                 raise
+            # Longer each time, and never reset: a worker that ends again and again must not cost
+            # the broker's machine more than a start now and then.
             delay_s = self._backoff.next_s()
             log.warning(
                 "functions worker ended", extra={"exit_code": code, "started_again_in_s": delay_s}

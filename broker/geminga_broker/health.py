@@ -33,20 +33,18 @@ class HealthCheck:
         """Raise ``StorageUnavailable``, or the error that came, unless the message came back."""
         async with self._running:
             try:
-                await self._check()
+                async with asyncio.timeout(CHECK_TIMEOUT_S):
+                    await self._publish_and_read()
             except GemingaError:
                 self.is_healthy = False
                 raise
+            except TimeoutError:
+                self.is_healthy = False
+                raise StorageUnavailable(
+                    f"no message went through in {CHECK_TIMEOUT_S:g} s: are the bookies up, not "
+                    "full?"
+                ) from None
             self.is_healthy = True
-
-    async def _check(self) -> None:
-        try:
-            async with asyncio.timeout(CHECK_TIMEOUT_S):
-                await self._publish_and_read()
-        except TimeoutError:
-            raise StorageUnavailable(
-                f"no message went through in {CHECK_TIMEOUT_S:g} s: are the bookies up, not full?"
-            ) from None
 
     async def _publish_and_read(self) -> None:
         number, now_ms = next(self._numbers), self._clock.wall_ms()
@@ -54,6 +52,7 @@ class HealthCheck:
         if topic.managed_ledger.pending_count:
             # Another message would wait behind it, and the queue would grow with every check.
             raise StorageUnavailable("the message of an earlier health check is not stored yet")
+        # With metadata, as any message: whatever reads this topic can decode it.
         metadata = api.MessageMetadata(
             producer_name=f"health-check-{number}", sequence_id=0, publish_time=now_ms
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
 from geminga_broker.ownership.addresses.address import Owner
 from geminga_broker.ownership.assignment.bundles import Bundle, BundleRing
@@ -21,6 +22,7 @@ BROKERS_ASKED_AT_ONCE_MAX = 16
 AskOwner = Callable[[Bundle, Owner], Awaitable[list[TopicName]]]
 
 
+@dataclass(slots=True, eq=False)
 class NonPersistentTopics:
     """The non-persistent topics of this broker and of all others.
 
@@ -30,17 +32,12 @@ class NonPersistentTopics:
     are missing in it for deleted. Both methods raise ``CoordinationError``, too.
     """
 
-    def __init__(
-        self,
-        ownership: Ownership,
-        *,
-        here: Callable[[NamespaceName], list[TopicName]],
-        ask_owner: AskOwner,
-    ) -> None:
-        self._ownership = ownership
-        self._here = here
-        self._ask_owner = ask_owner
-        self._asking = WorkPool(BROKERS_ASKED_AT_ONCE_MAX)
+    ownership: Ownership
+    here: Callable[[NamespaceName], list[TopicName]]
+    ask_owner: AskOwner
+    _asking: WorkPool = field(
+        default_factory=lambda: WorkPool(BROKERS_ASKED_AT_ONCE_MAX), init=False
+    )
 
     async def of(self, ring: BundleRing) -> list[TopicName]:
         """The topics of the ring's namespace, each partition by itself, sorted."""
@@ -51,17 +48,18 @@ class NonPersistentTopics:
 
         await self._asking.run(ask, deque(ring.bundles))
         # Read last: a bundle that moved to this broker while the others were asked is not missed.
-        topics.update(self._here(ring.bundles[0].namespace))
+        topics.update(self.here(ring.bundles[0].namespace))
         return sorted(topics, key=str)
 
     async def exists(self, topic: TopicName) -> bool:
         """Whether ``topic`` is loaded by the broker that owns it. Raises ``NamespaceNotFound``."""
         # No request is needed for those.
-        if topic in self._here(topic.namespace):
+        if topic in self.here(topic.namespace):
             return True
-        return topic in await self._elsewhere(await self._ownership.bundle_of(topic))
+        return topic in await self._elsewhere(await self.ownership.rings.bundle_of(topic))
 
     async def _elsewhere(self, bundle: Bundle) -> list[TopicName]:
         """The topics of a bundle that another broker owns; none for any other bundle."""
-        owner = await self._ownership.present_owner_of(bundle)
-        return [] if owner is None or owner.is_self else await self._ask_owner(bundle, owner)
+        # A bundle without an owner is not acquired for that: nothing is loaded in it.
+        owner = await self.ownership.present_owner_of(bundle)
+        return [] if owner is None or owner.is_self else await self.ask_owner(bundle, owner)

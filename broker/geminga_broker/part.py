@@ -133,6 +133,7 @@ def runs_worker(config: BrokerConfig) -> bool:
 
 def functions_urls(config: BrokerConfig) -> tuple[str, ...]:
     """The URLs of functions workers: those that are set, or of the one beside this broker."""
+    # The worker listens on the loopback address alone: clients reach it through this broker.
     if runs_worker(config):
         return (f"http://{LOCALHOST}:{free_port(LOCALHOST, 0)}",)
     return urls_in(config.functions.functions_worker_web_service_url)
@@ -142,6 +143,7 @@ def worker_options(config: BrokerConfig, url: str) -> Mapping[str, str]:
     """The options of the functions worker beside this broker, which answers at ``url``."""
     address = config.address
     directory = config.functions.functions_worker_directory
+    # As words of a command line: an option without a value is a flag.
     return {
         "--worker-id": f"worker-of-{address.broker_id}",
         "--bind-address": LOCALHOST,

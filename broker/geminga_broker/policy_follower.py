@@ -28,13 +28,8 @@ log = logging.getLogger(__name__)
 RETRY_FIRST_S = 0.1
 RETRY_LIMIT_S = 5.0
 
-
 # The topics that a change concerns; None: all of the namespace.
 Only = Collection[TopicName] | None
-
-
-async def _nothing(namespace: NamespaceName) -> None:
-    del namespace
 
 
 class PolicyFollower(Service):
@@ -53,7 +48,7 @@ class PolicyFollower(Service):
         *,
         in_use: Callable[[], Iterable[NamespaceName]],
         apply: Callable[[NamespaceName, Policies, Only], None],
-        refresh: Callable[[NamespaceName], Awaitable[None]] = _nothing,
+        refresh: Callable[[NamespaceName], Awaitable[None]],
     ) -> None:
         super().__init__()
         self._namespaces = namespaces
@@ -94,6 +89,7 @@ class PolicyFollower(Service):
     async def _run(self) -> None:
         while True:
             await self._is_due.wait()
+            # Cleared before they are taken: a change that comes from here on sets it again.
             self._is_due.clear()
             while self._due:
                 # Taken out before it is read: a change that comes during the read is due again.

@@ -74,7 +74,7 @@ class ReplicatedTopics(Service):
         # The brokers that lived when this one, as the leader, last had all bundles served; None
         # before that, and while it is not the leader.
         self._living: frozenset[str] | None = None
-        ownership.on_acquired(self._note)
+        ownership.owned.on_acquired.append(self._note)
 
     async def _open(self, stack: AsyncExitStack) -> None:
         del stack
@@ -97,6 +97,7 @@ class ReplicatedTopics(Service):
                 del self._acquired[bundle]
                 if not await self._load(bundle):
                     failed.append(bundle)
+            # Bundles that are acquired during the pause wait for its end, too.
             if failed:
                 await asyncio.sleep(PERIOD_S)
                 for bundle in failed:
@@ -109,7 +110,7 @@ class ReplicatedTopics(Service):
         async def load(topic: TopicName) -> None:
             nonlocal is_done
             # The bundle may have moved on, and clients may have had the topic loaded.
-            if not self._ownership.owns(topic) or self._topics.find(topic) is not None:
+            if not self._ownership.owns(topic) or topic in self._topics.loaded:
                 return
             try:
                 if await self._has_replicator(topic):
@@ -128,7 +129,7 @@ class ReplicatedTopics(Service):
             log.info(
                 "replicated topics not found", extra={"bundle": str(bundle), "why": str(error)}
             )
-            return bundle not in self._ownership.owned()
+            return bundle not in self._ownership.owned.generations
         # The list is of the whole namespace.
         within = deque(topic for topic in topics if bundle.covers(topic.hash))
         await WorkPool(LOADS_AT_ONCE_MAX).run(load, within)
@@ -140,6 +141,7 @@ class ReplicatedTopics(Service):
             policies = await self._namespaces.policies(namespace)
         except NamespaceNotFound:
             return []  # that of a broker's health check has no record, a deleted one no topics
+        # A broker serves no topic of such a namespace, so that it has none to replicate.
         if not serves(self._policies.cluster, policies):
             return []
         # Topics may be replicated by policies of their own.
@@ -176,7 +178,7 @@ class ReplicatedTopics(Service):
         """Have the bundles acquired that have no owner and a topic with a replicator's cursor."""
         checked: set[Bundle] = set()
         for topic in await self._replicated_in(namespace):
-            bundle = await self._ownership.bundle_of(topic)
+            bundle = await self._ownership.rings.bundle_of(topic)
             # One such topic is enough: whichever broker acquires the bundle loads all of them.
             if bundle in checked or not await self._has_replicator(topic):
                 continue

@@ -46,7 +46,7 @@ async def _until_none(find: Callable[[], str], complaint: str) -> None:
 def _needless(cluster: Cluster) -> str:
     """What a topic's log has that is to be deleted; empty for nothing."""
     for broker, is_alive in cluster.serving():
-        for topic in broker.topics.loaded if is_alive else ():
+        for topic in broker.topics.loaded.values() if is_alive else ():
             log = topic._log
             if log is not None and not log.is_fenced:
                 trimmer = log.trimmer

@@ -85,7 +85,7 @@ def note_leaders(cluster: Cluster, histories: ClientHistories) -> None:
     """Hear which brokers say now that they lead all of them."""
     now_s = cluster.world.loop.now_s
     for broker, _ in cluster.serving():
-        if broker.brokers.is_leader:
+        if broker.brokers.election.is_leader:
             name = broker.address.broker_id.partition(":")[0]
             known_s = min(cluster.knows_until_s(name), now_s)
             histories.owners.leads(broker.address.broker_id, called_s=known_s, returned_s=now_s)

@@ -13,7 +13,6 @@ import logging
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import rocksdict
@@ -160,9 +159,11 @@ class RocksStore:
     async def flush(self) -> None:
         """Return when everything written so far is on stable storage."""
         loop = asyncio.get_running_loop()
-        flush = partial(self._database.flush, wait=True)
+        await loop.run_in_executor(self._executor, self._flush)
+
+    def _flush(self) -> None:
         with _disk_errors():
-            await loop.run_in_executor(self._executor, flush)
+            self._database.flush(wait=True)
 
     def close(self) -> None:
         """Close the database, which gives the directory free."""

@@ -45,7 +45,7 @@ class Administration:
         loaded = await self.topics.get(topic, create=False)
         stats = topic_stats(loaded, query, self._ownership.address.broker_id)
         # The only part of the stats that reads from bookies.
-        if query.earliest_time_in_backlog and loaded.keeps_messages:
+        if query.earliest_time_in_backlog and loaded.name.is_persistent:
             await add_earliest(stats, loaded)
         return stats
 
@@ -99,7 +99,7 @@ class Administration:
         about its subscriptions and its messages. Raises ``TopicNotFound``, ``NotAllowed`` for a
         non-persistent topic."""
         loaded = await self.topics.get(topic, create=create)
-        if not loaded.keeps_messages:
+        if not loaded.name.is_persistent:
             raise NotAllowed(f"{topic} keeps no messages")
         return loaded
 
@@ -107,7 +107,7 @@ class Administration:
         """The names of the subscriptions of a topic. Raises ``TopicNotFound``."""
         if not await self.topics.exists(topic):
             raise TopicNotFound(str(topic))
-        return list((await self.topics.get(topic, create=False)).subscriptions)
+        return list((await self.topics.get(topic, create=False)).subscribing.subscriptions)
 
     async def copy_subscriptions(self, source: TopicName, target: TopicName) -> bool:
         """Give the new partition ``target`` the durable subscriptions of an older one, from its
@@ -125,5 +125,5 @@ class Administration:
             for subscription in stored.subscriptions.values():
                 # Others go with their consumer, which the new partition does not have.
                 if subscription.cursor.is_durable:
-                    await fresh.create_subscription(subscription.name, from_earliest=True)
+                    await fresh.subscribing.create(subscription.name, from_earliest=True)
         return True

@@ -88,7 +88,7 @@ async def _delete_marked(
     async def keep(_: Bundle) -> None:
         """This broker keeps its own bundles until their topics are deleted."""
 
-    ring = await services.ownership.ring_of(namespace)
+    ring = await services.ownership.rings.ring_of(namespace)
     # The other brokers unload its bundles, which waits for topics that they are loading. Once the
     # namespace is marked, no broker acquires a bundle of it again.
     await to_each_bundle(
@@ -97,7 +97,7 @@ async def _delete_marked(
     await _mark(services, namespace, deleted=True)
     is_gone = False
     try:
-        await services.broker.topics.settled(namespace)
+        await services.broker.topics.settled(lambda name: name.namespace == namespace)
         # Topics that were created between the deletion and the mark.
         left: list[TopicName] = []
         for topic in filter(chosen, await _topics(services, ring)):
@@ -106,7 +106,7 @@ async def _delete_marked(
             if owner is None or owner.is_self:
                 left.append(topic)
         await _delete_each(services.broker.topics.delete_doomed, left)
-        await services.broker.topics.settled(namespace)
+        await services.broker.topics.settled(lambda name: name.namespace == namespace)
         if not await _topics(services, ring):
             # No topic is left: the bundles of this broker, then the records below the namespace,
             # then its own.
@@ -161,7 +161,7 @@ async def _delete_topics(
             if error.status not in (404, 503):
                 raise
 
-    ring = await services.ownership.ring_of(namespace)
+    ring = await services.ownership.rings.ring_of(namespace)
     topics = [topic for topic in await _topics(services, ring) if chosen(topic)]
     # System topics last: brokers write to them when another topic is deleted.
     for is_system in (False, True):

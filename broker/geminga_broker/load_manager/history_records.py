@@ -73,6 +73,7 @@ class HistoryRecords:
             (bundle_data_path(bundle), data) for bundle, data in bundles.items()
         )
         records.extend((time_average_path(each), average) for each, average in brokers.items())
+        # Brokers that are gone leave a record, which only the leader deletes.
         written = await self._children(TIME_AVERAGES_PATH)
         records.extend((time_average_path(each), None) for each in written if each not in brokers)
 

@@ -139,6 +139,7 @@ class LoadManager(Service):
             bundles = await self._records.read_bundles()
         except CoordinationError:
             return  # ZooKeeper is away: done when it is back
+        # No await from here on: what is written next has these averages in it.
         self._has_taken_over = True
         self._history.restore(bundles)
         for bundle, data in bundles.items():
@@ -192,6 +193,7 @@ class LoadManager(Service):
             for bundle, split_s in self._split_s.items()
             if now_s - split_s < SPLIT_PAUSE_S
         }
+        # Those that were split lately are still in the reports, with the load of the whole bundle.
         found = bundles_to_split(self.load, self._config, fixed=self._split_s)
         chosen = list(islice(found, self._config.load_balancer_splits_max))
         # One after the other: those of one namespace change the same record.

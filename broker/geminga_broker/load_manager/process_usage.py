@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import resource
-from typing import Protocol
 
 from geminga_protocol.records.cluster.brokers import ResourceUsage
 from geminga_runtime.clock import Clock
@@ -17,28 +16,18 @@ CORE_PERCENT = 100.0
 MIB = 1024 * 1024
 
 
-class Usage(Protocol):
-    """Measured again at the end of each stats period."""
-
-    cpu: ResourceUsage
-    memory: ResourceUsage
-
-    def renew(self) -> None:
-        """Measure what was used in the stats period that ends now."""
-        ...
-
-
-class UnknownUsage:
-    """The usage where the broker has no process of its own, as in a simulation."""
+class Usage:
+    """The usage as far as it is known: not at all where the broker has no process of its own, as in
+    a simulation."""
 
     cpu = ResourceUsage()
     memory = ResourceUsage()
 
     def renew(self) -> None:
-        """Measure nothing."""
+        """Measure what was used in the stats period that ends now."""
 
 
-class ProcessUsage:
+class ProcessUsage(Usage):
     """The usage of this process: percent of a core over the last period, and MiB at most so far."""
 
     def __init__(self, clock: Clock) -> None:
@@ -50,7 +39,7 @@ class ProcessUsage:
         self.memory = self._memory()
 
     def renew(self) -> None:
-        """As ``Usage.renew``."""
+        """Measure the CPU of this period, and the memory at most so far."""
         now_s, cpu_s = self._clock.monotonic(), _cpu_s()
         passed_s = now_s - self._measured_s
         # A period without length says nothing: the figure of the one before stays.
@@ -67,5 +56,6 @@ class ProcessUsage:
 
 
 def _cpu_s() -> float:
+    # Of all threads of the process: it may be more than one core.
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime

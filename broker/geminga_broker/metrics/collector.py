@@ -13,7 +13,7 @@ from geminga_broker.compaction.report import CompactionStatus
 from geminga_broker.health import HealthCheck
 from geminga_broker.load_manager.balancing.cluster_load import cost_of
 from geminga_broker.load_manager.load_manager import LoadCounts
-from geminga_broker.load_manager.process_usage import UnknownUsage, Usage
+from geminga_broker.load_manager.process_usage import Usage
 from geminga_broker.managed_ledger.cache.entry_cache import EntryCache
 from geminga_broker.metrics.exposition import render
 from geminga_broker.metrics.snapshot import (
@@ -81,7 +81,7 @@ class BrokerMetrics:
         self._sessions = sessions
         self._health = health
         self._ownership = ownership
-        self._usage = usage or UnknownUsage()
+        self._usage = usage or Usage()
         self._load_counts = load_counts or LoadCounts()
         self._shows_bundles = shows_bundles
         self._cache_meter = Meter(clock.monotonic(), 0, 0, 0, 0)
@@ -106,7 +106,7 @@ class BrokerMetrics:
     def load(self) -> LocalBrokerData:
         """The load report; connections and rates are those of the last stats period."""
         totals = self._maintenance.totals
-        owned = self._ownership.owned()
+        owned = list(self._ownership.owned.generations)
         bundles = tuple(sorted(map(str, owned)))
         by_bundle = self._maintenance.totals_by_bundle
         # A bundle that was acquired since the last period has no totals yet.
@@ -127,7 +127,7 @@ class BrokerMetrics:
             busiest = nlargest(REPORTED_BUNDLES_MAX, stats, key=lambda name: cost_of(stats[name]))
             stats = {name: stats[name] for name in busiest}
         return LocalBrokerData(
-            num_topics=self._topics.loaded_count,
+            num_topics=len(self._topics.loaded),
             num_bundles=len(bundles),
             bundles=bundles,
             num_producers=totals.producers,
@@ -152,7 +152,7 @@ class BrokerMetrics:
         topics = self._topics
         counts = self._sessions.counts
         return BrokerSnapshot(
-            topics=[topic_snapshot(topic) for topic in topics.loaded],
+            topics=[topic_snapshot(topic) for topic in topics.loaded.values()],
             cache=self._cache_snapshot(),
             ledger_counts=self._ledger_counters.by_metric(),
             connections=ConnectionsSnapshot(
@@ -169,7 +169,7 @@ class BrokerMetrics:
                 redirects_total=counts.lookups_redirected,
                 failures_total=counts.lookups_failed,
                 pending=counts.lookups_pending,
-                topic_loads_pending=topics.loading_count,
+                topic_loads_pending=len(topics.loading),
                 topic_loads_failed=topics.loads_failed,
             ),
             publish_latency_ms=topics.services.publish_durations.summary(SUMMARY_QUANTILES),
@@ -201,7 +201,7 @@ class BrokerMetrics:
                 consumers=totals.consumers,
                 producers=totals.producers,
             )
-            for bundle in self._ownership.owned()
+            for bundle in self._ownership.owned.generations
             # None for a bundle that was acquired since the last stats period.
             if (totals := by_bundle.get(bundle)) is not None
         ]
@@ -210,7 +210,7 @@ class BrokerMetrics:
         cache = self._cache
         hits_rate, hits_throughput, misses_rate, misses_throughput = self._cache_meter.rates
         return CacheSnapshot(
-            managed_ledgers=sum(each.keeps_messages for each in self._topics.loaded),
+            managed_ledgers=sum(each.name.is_persistent for each in self._topics.loaded.values()),
             used_bytes=cache.used_bytes,
             entries=cache.inserted - cache.evicted,
             hits_rate=hits_rate,
@@ -226,7 +226,7 @@ class BrokerMetrics:
 def topic_snapshot(topic: Topic) -> TopicSnapshot:
     """What the metrics show of ``topic``."""
     rate_in, throughput_in, rate_out, throughput_out = topic.meter.rates
-    if topic.keeps_messages:
+    if topic.name.is_persistent:
         stored = topic.part(PersistentSubscriptions).subscriptions.values()
         subscriptions = [stored_subscription_snapshot(each) for each in stored]
     else:
@@ -239,7 +239,7 @@ def topic_snapshot(topic: Topic) -> TopicSnapshot:
     snapshot = TopicSnapshot(
         namespace=str(topic.name.namespace),
         name=str(topic.name),
-        producers=len(topic.publishing.producers),
+        producers=len(topic.publishing.producers.by_name),
         consumers=sum(each.consumers for each in subscriptions),
         rate_in=rate_in,
         rate_out=rate_out,
@@ -249,7 +249,7 @@ def topic_snapshot(topic: Topic) -> TopicSnapshot:
         bytes_in_total=topic.publishing.bytes_in,
         # In the last stats period.
         average_message_bytes=throughput_in / rate_in if rate_in else 0.0,
-        publish_pauses=topic.publishing.pauses,
+        publish_pauses=topic.publishing.gate.pauses,
         # The backlog of a topic is that of its slowest subscription.
         backlog=max((each.backlog for each in subscriptions), default=0),
         ack_rate=sum(each.ack_rate for each in subscriptions),
@@ -258,7 +258,7 @@ def topic_snapshot(topic: Topic) -> TopicSnapshot:
         delayed_loaded=sum(each.delayed_loaded for each in subscriptions),
         subscriptions=subscriptions,
     )
-    if topic.keeps_messages:
+    if topic.name.is_persistent:
         _add_storage(snapshot, topic)
     return snapshot
 
@@ -272,7 +272,7 @@ def _add_storage(snapshot: TopicSnapshot, topic: Topic) -> None:
     snapshot.backlog_bytes = max((each.backlog_bytes for each in stored.cursors()), default=0)
     # The quotas, and what was found when the age of the backlog was last checked.
     backlog = topic.part(Backlog)
-    size, age, oldest = backlog.quotas.size, backlog.quotas.age, backlog.oldest
+    size, age, oldest = topic.policies.quotas.size, topic.policies.quotas.age, backlog.oldest
     if size is not None:
         snapshot.backlog_quota_bytes = size.limit
     if age is not None:
@@ -292,7 +292,7 @@ def _add_storage(snapshot: TopicSnapshot, topic: Topic) -> None:
     ) = stored.entry_meter.rates
     replicators = topic.part(TopicReplication).replicators
     if replicators:
-        producers = topic.publishing.producers
+        producers = topic.publishing.producers.by_name
         snapshot.replicators = [
             replicator_snapshot(remote, each, producers.get(each.opposite))
             for remote, each in replicators.items()

@@ -72,8 +72,10 @@ class Brokers(Service):
         self._version = version
         self._former_ids = frozenset(former_broker_ids) - {address.broker_id}
         self._started_ms = clock.wall_ms()
-        self._living = LivingBrokers(coordination)
-        self._election = LeaderElection(
+        # The registrations of all brokers, this one's among them.
+        self.living = LivingBrokers(coordination)
+        # Which broker leads.
+        self.election = LeaderElection(
             coordination,
             LEADER_PATH,
             LeaderBroker(broker_id=address.broker_id, service_url=address.rest_url),
@@ -90,35 +92,22 @@ class Brokers(Service):
         # Before it registers: a registration that is cancelled may have made the node all the same.
         stack.push_async_callback(self._withdraw)
         await asyncio.gather(self._register(), self._delete_former())
-        await stack.enter_async_context(self._election)
+        await stack.enter_async_context(self.election)
         # Last: the load is written to the node that was registered above.
         self.spawn_lasting(self._keep_load_current, name="report load")
 
     # The others
 
-    async def active(self) -> list[str]:
-        """The ids of the living brokers, sorted."""
-        return await self._living.ids()
-
     async def view(self) -> BrokersView:
         """What is known of all brokers: those that live, and which leads. Raises
         ``CoordinationError``."""
         loads: dict[str, LocalBrokerData] = {}
-        for broker_id in await self._living.ids():
+        for broker_id in await self.living.ids():
             # None for a broker that ended since the list was read.
-            if (record := await self._living.get(broker_id)) is not None:
+            if (record := await self.living.get(broker_id)) is not None:
                 loads[broker_id] = record
-        leader = await self._election.leader()
+        leader = await self.election.leader()
         return BrokersView(loads, None if leader is None else leader.broker_id)
-
-    async def leader(self) -> LeaderBroker | None:
-        """The leader's record; None in the moment between two leaders."""
-        return await self._election.leader()
-
-    @property
-    def is_leader(self) -> bool:
-        """Whether this broker leads."""
-        return self._election.is_leader
 
     # Registration
 
@@ -161,11 +150,14 @@ class Brokers(Service):
             except NodeMissing:
                 await self._register_again()  # it was deleted by hand
             except CoordinationError:
-                continue  # no connection: registered again when it is back
+                # No connection: registered again when it is back. What was written stays noted, so
+                # that the comparison above is with what the others know.
+                continue
             self._written, self._written_s = record, self._clock.monotonic()
 
     async def _delete_former(self) -> None:
         """Delete the registrations that earlier runs with other ports left behind."""
+        # Sorted: the requests of a simulation must come in the same order in each run.
         for broker_id in sorted(self._former_ids):
             with suppress(NodeMissing):
                 await self._coordination.delete(broker_path(broker_id))

@@ -50,6 +50,7 @@ class ServingClusters:
         Raises ``ServedInOtherClusters`` where no peer serves it, ``NamespaceNotFound``,
         ``CoordinationError``.
         """
+        # A broker's own namespace has no policies, and is served where the broker is.
         if broker_of_namespace(namespace) is not None:
             return None
         policies = await self.namespaces.policies(namespace)

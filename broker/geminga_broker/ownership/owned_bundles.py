@@ -70,8 +70,9 @@ class OwnedBundles(Service):
         self._value = value
         self._is_past = is_past
         self._take_back = take_back
-        # The bundles that are owned, with the creation zxids of their nodes.
-        self._generations: dict[Bundle, int] = {}
+        # The bundles that are owned, with the creation zxids of their nodes: a later owner of a
+        # bundle, whichever broker it is, has a higher one. Changed here only.
+        self.generations: dict[Bundle, int] = {}
         # Of these, the ones whose topics are being closed.
         self._releasing: set[Bundle] = set()
         # Only while a task holds or awaits one: there may be a hundred thousand bundles.
@@ -84,6 +85,8 @@ class OwnedBundles(Service):
         # for the successor, which always gets a result.
         self.on_release: list[OnRelease] = []
         # No other broker can have what is owned here: ZooKeeper keeps the session, as far as known.
+        # While it is False, another may: then it has fenced the logs, and nothing that is published
+        # here is confirmed.
         self.is_certain = True
         # ZooKeeper answers now.
         self._is_connected = True
@@ -102,25 +105,9 @@ class OwnedBundles(Service):
         self._coordination.on_session(self._session_changed)
         stack.push_async_callback(self._delete_nodes)
 
-    # What is owned
-
-    def __contains__(self, bundle: Bundle) -> bool:
-        return bundle in self._generations
-
-    def names(self) -> list[Bundle]:
-        """The bundles, in no order."""
-        return list(self._generations)
-
     def serves(self, bundle: Bundle | None) -> bool:
         """Whether the bundle is owned, and not about to be handed on."""
-        return bundle in self._generations and bundle not in self._releasing
-
-    def generation(self, bundle: Bundle) -> int:
-        """The creation zxid of the bundle's node. Raises ``NotOwned``."""
-        try:
-            return self._generations[bundle]
-        except KeyError:
-            raise NotOwned(str(bundle)) from None
+        return bundle in self.generations and bundle not in self._releasing
 
     def lock(self, bundle: Bundle) -> asyncio.Lock:
         """The lock that guards what is known of the bundle's node while it is read or written."""
@@ -145,7 +132,7 @@ class OwnedBundles(Service):
             raise ServiceNotReady("this broker ends, and acquires nothing any more")
         is_changed = False
 
-        # The watch may fire before the bundle is among ``_generations``, which ``_node_changed``
+        # The watch may fire before the bundle is among ``generations``, which ``_node_changed``
         # needs: so the event is remembered.
         def changed() -> None:
             nonlocal is_changed
@@ -171,7 +158,7 @@ class OwnedBundles(Service):
             self._given_up[bundle] = None
             raise
         if node.is_ours:
-            self._generations[bundle] = node.stat.created_zxid
+            self.generations[bundle] = node.stat.created_zxid
             log.info("bundle acquired", extra={"bundle": str(bundle)})
             for callback in self.on_acquired:
                 callback(bundle)
@@ -180,13 +167,13 @@ class OwnedBundles(Service):
         return node
 
     def _node_changed(self, bundle: Bundle) -> None:
-        if bundle in self._generations:
+        if bundle in self.generations:
             self.spawn(self._confirm(bundle), name=f"confirm {bundle}")
 
     async def _confirm(self, bundle: Bundle) -> None:
         """Check that an owned bundle's node is still this session's, and watch it again."""
         async with self.lock(bundle):
-            if bundle not in self._generations:
+            if bundle not in self.generations:
                 return
             try:
                 _, stat = await self._coordination.get(
@@ -200,7 +187,7 @@ class OwnedBundles(Service):
             # The generation, too: the node may have been deleted and created again, and another
             # broker may have owned the bundle in between.
             present = stat.ephemeral_owner, stat.created_zxid
-            if present != (self._coordination.session_id, self._generations.get(bundle)):
+            if present != (self._coordination.session_id, self.generations.get(bundle)):
                 self._lose(bundle, "its node is another than was acquired")
 
     # Giving up
@@ -212,6 +199,7 @@ class OwnedBundles(Service):
         Clients are notified last, when they can go on at once: their pause is that of the
         hand-over.
         """
+        # It gets a result in any case, None if this fails: clients wait for it.
         successor: Successor = asyncio.get_running_loop().create_future()
         try:
             async with self.lock(bundle):
@@ -224,13 +212,14 @@ class OwnedBundles(Service):
         log.info("bundle unloaded", extra={"bundle": str(bundle)})
 
     async def _release(self, bundle: Bundle, successor: Successor) -> None:
-        if bundle not in self._generations:
+        if bundle not in self.generations:
             raise NotOwned(str(bundle))
+        # From here on ``serves`` denies the bundle, and lookups of it wait for the lock.
         self._releasing.add(bundle)
         try:
             await asyncio.gather(*(release(bundle, successor) for release in self.on_release))
             # The session may have ended meanwhile, and the node may be another broker's.
-            if self._generations.pop(bundle, None) is not None:
+            if self.generations.pop(bundle, None) is not None:
                 await self._delete_node(bundle)
         finally:
             self._releasing.discard(bundle)
@@ -258,10 +247,10 @@ class OwnedBundles(Service):
                 raise  # the split may have been recorded: keep both
             except GemingaError:
                 for child in children:
-                    if self._generations.pop(child, None) is not None:
+                    if self.generations.pop(child, None) is not None:
                         await self._delete_node(child)
                 raise
-            if self._generations.pop(bundle, None) is not None:
+            if self.generations.pop(bundle, None) is not None:
                 await self._delete_node(bundle)
         log.info("bundle split", extra={"bundle": str(bundle), "into": len(children)})
 
@@ -271,12 +260,12 @@ class OwnedBundles(Service):
         ZooKeeper answers and no other broker has it."""
         if self._is_connected:
             self._node_changed(bundle)
-        elif bundle in self._generations:
+        elif bundle in self.generations:
             self._given_up[bundle] = None
             self._lose(bundle, "it was written to by another broker while ZooKeeper was away")
 
     def _lose(self, bundle: Bundle, reason: str) -> None:
-        if self._generations.pop(bundle, None) is None:
+        if self.generations.pop(bundle, None) is None:
             return
         log.warning("bundle lost", extra={"bundle": str(bundle), "reason": reason})
         for callback in self.on_lost:
@@ -290,8 +279,9 @@ class OwnedBundles(Service):
 
     async def _delete_nodes(self) -> None:
         """Delete all nodes on closing, so that successors need not wait until the session ends."""
-        bundles = self.names()
-        self._generations.clear()
+        # Cleared before the requests: from here on nothing is served that another may acquire.
+        bundles = list(self.generations)
+        self.generations.clear()
         await asyncio.gather(
             *(self._delete_node(bundle) for bundle in bundles), return_exceptions=True
         )
@@ -318,7 +308,7 @@ class OwnedBundles(Service):
     def _give_up_all(self) -> None:
         self.is_certain = False
         self._losses += 1
-        bundles = self.names()
+        bundles = list(self.generations)
         self._given_up.update(dict.fromkeys(bundles))
         for bundle in bundles:
             self._lose(bundle, "the session with ZooKeeper expired")
@@ -340,4 +330,4 @@ class OwnedBundles(Service):
             async with width:
                 await self._confirm(bundle)
 
-        await asyncio.gather(*map(confirm, self.names()), *map(take_back, given_up))
+        await asyncio.gather(*map(confirm, self.generations), *map(take_back, given_up))

@@ -67,6 +67,7 @@ class OwnerCache:
 
         Raises ``CoordinationError``.
         """
+        # None: there is no node.
         return await self._nodes.get(bundle.path) or Unowned.NOBODY
 
     def forget(self, bundle: Bundle) -> None:

@@ -27,18 +27,18 @@ from geminga_broker.ownership.addresses.address import (
     broker_id_of_url,
     owner_at,
 )
-from geminga_broker.ownership.assignment.bundles import Bundle, BundleRing
+from geminga_broker.ownership.assignment.bundles import Bundle
 from geminga_broker.ownership.assignment.placement import (
     BrokersView,
-    EvenlySpread,
     Placement,
     candidate,
+    evenly_spread,
     place,
 )
 from geminga_broker.ownership.assignment.split import pieces
 from geminga_broker.ownership.clusters import ServingClusters
 from geminga_broker.ownership.errors import NotOwned
-from geminga_broker.ownership.owned_bundles import OnAcquired, OnLost, OnRelease, OwnedBundles
+from geminga_broker.ownership.owned_bundles import OwnedBundles
 from geminga_broker.ownership.owners import BundleNode, OwnerCache, Unowned
 from geminga_broker.ownership.rings import Rings
 from geminga_cluster.namespaces import Namespaces
@@ -83,7 +83,7 @@ class Ownership(Service):
         address: BrokerAddress,
         *,
         former_broker_ids: Iterable[str] = (),
-        placement: Placement | None = None,
+        placement: Placement = evenly_spread,
         view_brokers: ViewBrokers = _alone,
         assign: Assign = _assign_nothing,
         clusters: ServingClusters | None = None,
@@ -92,7 +92,7 @@ class Ownership(Service):
         its own.
 
         ``view_brokers`` returns what is known of the brokers at the time of each choice, which
-        ``placement`` (by default ``EvenlySpread``) makes where this broker is to choose.
+        ``placement`` makes where this broker is to choose.
         ``assign`` asks another broker to acquire a bundle, or to choose which one shall.
         ``clusters`` knows which namespaces this cluster serves, by default all.
         """
@@ -102,17 +102,21 @@ class Ownership(Service):
         self._self = owner_at(address, is_self=True)
         # Nodes in ZooKeeper that name one of these ids were made by this broker or an earlier run.
         self._past_ids = frozenset((address.broker_id, *former_broker_ids))
-        self._placement = placement or EvenlySpread()
+        # Asked on the broker that leads, and on any broker while there is no leader.
+        self._placement = placement
         self._view_brokers = view_brokers
         self._assign = assign
         self._clusters = clusters
         self._namespaces = namespaces
-        self._rings = Rings(namespaces)
+        # The bundle of each topic.
+        self.rings = Rings(namespaces)
         # By bundle: the broker that an operator wants to have it, and until when that holds
         # (monotonic); the oldest first.
         self._destinations: OrderedDict[Bundle, tuple[str, float]] = OrderedDict()
         self._owners = OwnerCache(coordination, is_past=self._is_past)
-        self._owned = OwnedBundles(
+        # This broker's bundles. Lookups have them acquired; ``unload``, ``retire`` and ``split``
+        # give them up: callers read it, and append to its lists of callbacks.
+        self.owned = OwnedBundles(
             coordination,
             BundleOwner(
                 native_url=address.broker_url or None,
@@ -126,7 +130,7 @@ class Ownership(Service):
         )
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        await stack.enter_async_context(self._owned)
+        await stack.enter_async_context(self.owned)
 
     # Lookups
 
@@ -139,10 +143,11 @@ class Ownership(Service):
         Raises ``NamespaceNotFound``, ``ServedInOtherClusters``, ``ServiceNotReady``,
         ``CoordinationError``.
         """
+        # First: a broker acquires no bundle of a namespace that its cluster does not serve.
         peer = await self.peer_of(topic.namespace)
         if peer is not None:
             return peer
-        bundle = await self._rings.bundle_of(topic)
+        bundle = await self.rings.bundle_of(topic)
         return await self.owner_of(bundle, authoritative=authoritative)
 
     async def peer_of(self, namespace: NamespaceName) -> Owner | None:
@@ -152,25 +157,16 @@ class Ownership(Service):
         """
         return None if self._clusters is None else await self._clusters.peer_of(namespace)
 
-    def known_owner(self, topic: TopicName) -> Owner | None:
-        """The owner of ``topic`` from memory alone; None where ZooKeeper would have to be asked."""
-        bundle = self._rings.known_bundle_of(topic)
-        return None if bundle is None else self._known_owner_of(bundle)
-
     def owns(self, topic: TopicName) -> bool:
         """Whether this broker serves ``topic`` now, from memory alone: what is owned stays owned
         while ZooKeeper is away, and while the namespace's records are read anew."""
-        return self._owned.serves(self._rings.last_bundle_of(topic))
-
-    def last_bundle_of(self, topic: TopicName) -> Bundle | None:
-        """The bundle ``topic`` falls into, in the ring as it was read last; from memory alone."""
-        return self._rings.last_bundle_of(topic)
+        return self.owned.serves(self.rings.last_bundle_of(topic))
 
     def leaves_with(self, bundle: Bundle, topic: TopicName) -> bool:
         """Whether ``topic`` is no longer served once ``bundle`` is handed on: it is in that bundle,
         or in none of this broker's. From memory alone."""
-        present = self._rings.last_bundle_of(topic)
-        return present is None or present == bundle or present not in self._owned
+        present = self.rings.last_bundle_of(topic)
+        return present is None or present == bundle or present not in self.owned.generations
 
     async def owner_of(self, bundle: Bundle, *, authoritative: bool = False) -> Owner:
         """The owner of ``bundle``, as ``owner`` finds it. Raises as ``owner`` does."""
@@ -178,15 +174,16 @@ class Ownership(Service):
         if known is not None:
             return known
         # Of many lookups at once one asks ZooKeeper; while the bundle is unloaded, all wait.
-        async with self._owned.lock(bundle):
+        async with self.owned.lock(bundle):
+            # Again: the lookup that had the lock before may have found it.
             known = self._known_owner_of(bundle)
             if known is not None:
                 return known
-            self._owned.check_ready()
+            self.owned.check_ready()
             found = await self._owners.read(bundle)
             # A lookup may come with a bundle of a ring that has been split since. To acquire it
             # would serve its topics twice.
-            ring = await self._rings.ring_of(bundle.namespace)
+            ring = await self.rings.ring_of(bundle.namespace)
             if ring.bundle_of(bundle.lower) != bundle:
                 raise ServiceNotReady(f"bundle {bundle} was split: look the topic up again")
             if found is Unowned.NOBODY:
@@ -223,27 +220,19 @@ class Ownership(Service):
         known = self._known_owner_of(bundle)
         if known is not None:
             return known
-        async with self._owned.lock(bundle):
-            if bundle in self._owned:
+        async with self.owned.lock(bundle):
+            if bundle in self.owned.generations:
                 return self._self
             # A node that an earlier run of this broker left behind counts as no owner: this broker
             # does not serve the bundle until a lookup has it taken over.
             found = await self._owners.read(bundle)
         return found.owner if isinstance(found, BundleNode) else None
 
-    async def bundle_of(self, topic: TopicName) -> Bundle:
-        """The bundle ``topic`` falls into. Raises ``NamespaceNotFound``."""
-        return await self._rings.bundle_of(topic)
-
-    async def ring_of(self, namespace: NamespaceName) -> BundleRing:
-        """All bundles of a namespace. Raises ``NamespaceNotFound``."""
-        return await self._rings.ring_of(namespace)
-
     def _known_owner_of(self, bundle: Bundle) -> Owner | None:
         # This broker's own bundles first: the cache does not have them. While one is released its
         # owner is not known, and lookups wait for the lock.
-        if bundle in self._owned:
-            return self._self if self._owned.serves(bundle) else None
+        if bundle in self.owned.generations:
+            return self._self if self.owned.serves(bundle) else None
         known = self._owners.known(bundle)
         return known.owner if isinstance(known, BundleNode) else None
 
@@ -255,13 +244,14 @@ class Ownership(Service):
         return place(
             *(bundle, self.address.broker_id, view, self._placement),
             authoritative=authoritative,
-            is_retired=self._owned.is_retired,
+            is_retired=self.owned.is_retired,
             destination=destination if asyncio.get_running_loop().time() < until_s else None,
         )
 
     def destine(self, bundle: Bundle, broker_id: str) -> None:
         """Choose ``broker_id`` for ``bundle`` for ``DESTINED_S`` seconds, as long as this broker
         leads. Called before the bundle's owner is asked to give it up."""
+        # Taken out first, so that a later choice for the same bundle is the newest in the order.
         self._destinations.pop(bundle, None)
         while len(self._destinations) >= DESTINED_MAX:
             self._destinations.popitem(last=False)
@@ -270,7 +260,7 @@ class Ownership(Service):
 
     async def _acquire(self, bundle: Bundle) -> BundleNode | Unowned:
         try:
-            claim = await self._owned.acquire(bundle)
+            claim = await self.owned.acquire(bundle)
         finally:
             # What the cache knows of the bundle is out of date, even after an error: ZooKeeper may
             # have made the node and the answer may have been lost.
@@ -281,42 +271,12 @@ class Ownership(Service):
 
     # This broker's bundles
 
-    def owned(self) -> list[Bundle]:
-        """The bundles this broker owns, in no order."""
-        return self._owned.names()
-
-    @property
-    def is_certain(self) -> bool:
-        """Whether no other broker can have what this one owns. While ZooKeeper does not answer,
-        another may: then it has fenced the logs, and nothing published here is confirmed."""
-        return self._owned.is_certain
-
-    def generation(self, bundle: Bundle) -> int:
-        """The zxid at which this broker's ownership began: later owners have higher ones.
-
-        Raises ``NotOwned``.
-        """
-        return self._owned.generation(bundle)
-
     def suspect(self, topic: TopicName) -> None:
         """Check whether this broker still owns the bundle of ``topic``, or give it up: another
         broker has fenced the log of the topic or written to a cursor of it, as its owner does."""
-        bundle = self._rings.last_bundle_of(topic)
+        bundle = self.rings.last_bundle_of(topic)
         if bundle is not None:
-            self._owned.suspect(bundle)
-
-    def on_acquired(self, callback: OnAcquired) -> None:
-        """Call ``callback(bundle)`` when a bundle has become this broker's."""
-        self._owned.on_acquired.append(callback)
-
-    def on_lost(self, callback: OnLost) -> None:
-        """Call ``callback(bundle)`` when a bundle stops being this broker's: stop serving it."""
-        self._owned.on_lost.append(callback)
-
-    def on_release(self, callback: OnRelease) -> None:
-        """Await ``callback(bundle, successor)`` before a bundle is handed on: close its topics in
-        order. Their clients can wait for ``successor``, which always gets a result."""
-        self._owned.on_release.append(callback)
+            self.owned.suspect(bundle)
 
     async def unload(self, bundle: Bundle, destination: str | None = None) -> None:
         """Close the bundle's topics, and have ``destination`` (a broker's id), or the broker that
@@ -344,7 +304,7 @@ class Ownership(Service):
                 log.info("bundle not handed on", extra=extra)
                 return None
 
-        await self._owned.unload(bundle, hand_on)
+        await self.owned.unload(bundle, hand_on)
 
     async def retire(self, budget_s: float) -> None:
         """Acquire nothing any more, and hand all bundles on to other brokers: this broker is about
@@ -356,7 +316,7 @@ class Ownership(Service):
         loop = asyncio.get_running_loop()
         begin_by_s = loop.time() + budget_s
         # Before the first await: from now on no lookup may acquire what is about to be handed on.
-        self._owned.is_retired = True
+        self.owned.is_retired = True
         try:
             others = (await self._view_brokers()).loads.keys() - {self.address.broker_id}
         except CoordinationError:
@@ -370,10 +330,10 @@ class Ownership(Service):
 
         # Without another broker, closing their topics here would only add to the pause.
         if others:
-            bundles = deque(self._owned.names())
+            bundles = deque(self.owned.generations)
             count = len(bundles)
             await WorkPool(HANDED_ON_AT_ONCE_MAX).run(unload, bundles)
-            left = len(self._owned.names())
+            left = len(self.owned.generations)
             log.info("bundles handed on", extra={"handed_on": count - left, "left": left})
 
     async def split(self, bundle: Bundle, boundaries: Sequence[int]) -> list[Bundle]:
@@ -387,10 +347,10 @@ class Ownership(Service):
         async def write() -> None:
             await self._namespaces.cut_bundle(namespace, lower, upper, texts)
             # From here on this broker, too, finds topics in the pieces.
-            await self._rings.ring_of(namespace)
+            await self.rings.ring_of(namespace)
 
         try:
-            await self._owned.split(bundle, children, write)
+            await self.owned.split(bundle, children, write)
         finally:
             # Nodes were made and deleted, or may have been: what the cache knows is out of date.
             for each in (bundle, *children):
@@ -399,7 +359,8 @@ class Ownership(Service):
 
     async def unload_namespace(self, namespace: NamespaceName) -> None:
         """Unload those of a namespace's bundles that are this broker's."""
-        owned = [bundle for bundle in self._owned.names() if bundle.namespace == namespace]
+        # A list, as unloading takes them out of ``generations``.
+        owned = [bundle for bundle in self.owned.generations if bundle.namespace == namespace]
         await asyncio.gather(*(self.unload(bundle) for bundle in owned))
 
     def _is_past(self, record: BundleOwner) -> bool:

@@ -40,21 +40,20 @@ class Rings:
         """The bundle of a topic, which need not exist. Raises ``NamespaceNotFound``."""
         return (await self.ring_of(topic.namespace)).bundle_of(topic.hash)
 
-    def known_bundle_of(self, topic: TopicName) -> Bundle | None:
-        """The bundle of a topic from memory alone; None where ZooKeeper would have to be asked."""
+    def last_bundle_of(self, topic: TopicName) -> Bundle | None:
+        """The bundle of a topic in the ring as it was read last; None if it was never read.
+
+        From memory alone: the ring may have changed since, as while ZooKeeper is away.
+        """
         namespace = topic.namespace
         if broker_of_namespace(namespace) is not None:
             return full_ring(namespace).bundle_of(topic.hash)
         record = self.namespaces.known_bundles(namespace)
-        return None if record is None else self._ring(namespace, record).bundle_of(topic.hash)
-
-    def last_bundle_of(self, topic: TopicName) -> Bundle | None:
-        """The bundle of a topic in the ring as it was read last, which may have changed since, as
-        while ZooKeeper is away; None if it was never read."""
-        known = self.known_bundle_of(topic)
-        if known is None and (kept := self._rings.get(topic.namespace)) is not None:
-            return kept[1].bundle_of(topic.hash)
-        return known
+        if record is not None:
+            return self._ring(namespace, record).bundle_of(topic.hash)
+        # The record changed, and was not read again yet.
+        kept = self._rings.get(namespace)
+        return None if kept is None else kept[1].bundle_of(topic.hash)
 
     async def ring_of(self, namespace: NamespaceName) -> BundleRing:
         """All bundles of a namespace. Raises ``NamespaceNotFound``, ``InvalidBundles``."""
@@ -68,6 +67,7 @@ class Rings:
         if kept is not None and kept[0] is record:
             return kept[1]
         ring = BundleRing(namespace, [parse_boundary(text) for text in record.boundaries])
+        # The one that was built first goes; it is built again from its record when it is asked for.
         while len(self._rings) >= RINGS_MAX:
             del self._rings[next(iter(self._rings))]
         self._rings[namespace] = (record, ring)

@@ -54,8 +54,10 @@ def auto_creation(config: AutoCreationConfig, policies: Policies) -> AutoCreatio
 
 def check_auto_topic_creation(policy: AutoTopicCreation) -> None:
     """Raise ``InvalidPolicy`` for an unknown type, or an impossible number of partitions."""
+    # Where nothing is created, type and number have no effect: whatever they are is accepted.
     if not policy.allowed:
         return
+    # The texts are upstream's, as tools show them.
     refused = "Invalid configuration for autoTopicCreationOverride. the detail is "
     count = policy.default_num_partitions
     if policy.topic_type not in TOPIC_TYPES:

@@ -88,7 +88,7 @@ def age_quota(limit_s: int, policy: str | None) -> Quota | None:
 def _policy(name: str | None) -> QuotaPolicy:
     """The policy of that name. Upstream writes no record without one; for other records holding
     producers is taken, as it loses nothing."""
-    # Names of newer versions are unknown here.
+    # Names of newer versions are unknown here. Such a record must keep no topic from loading.
     known = {each.value: each for each in QuotaPolicy}
     return known.get(name or "", QuotaPolicy.HOLD_PRODUCERS)
 
@@ -132,17 +132,21 @@ def backlog_quotas(config: BacklogConfig, levels: Levels) -> BacklogQuotas:
 
 def quota_bytes(quota: BacklogQuota) -> int:
     """The size limit, under its new name or its old one; 0 where neither is set."""
+    # The new name counts where both are there: older writers know the old one only, and newer ones
+    # write both.
     return (quota.limit or 0) if quota.limit_size is None else quota.limit_size
 
 
 def is_size_exceeded(quota: Quota | None, backlog_bytes: int) -> bool:
     """Whether the backlog has reached its size limit."""
+    # At the limit, not above it: a quota of 0 holds for an empty backlog, too (``size_quota``).
     return quota is not None and backlog_bytes >= quota.limit
 
 
 def is_age_exceeded(quota: Quota | None, oldest_s: float | None) -> bool:
     """Whether the oldest message, None where there is none, is older than allowed."""
-    # Unlike the size, the age has to be above its limit, as upstream.
+    # Unlike the size, the age has to be above its limit, as upstream: a message that is exactly as
+    # old as allowed may stay.
     return quota is not None and oldest_s is not None and oldest_s > quota.limit
 
 

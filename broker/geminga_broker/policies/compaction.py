@@ -42,6 +42,7 @@ def compaction(config: CompactionConfig, levels: Levels) -> CompactionConfig:
         levels.namespace.compaction_threshold_bytes,
         config.threshold_bytes,
     )
+    # Other writers of the record may have left a negative threshold: it means none, as 0 does.
     return replace(config, threshold_bytes=max(threshold_bytes, 0))
 
 

@@ -48,11 +48,13 @@ class DelayedConfig:
     @property
     def slot_ms(self) -> int:
         """Messages whose delivery times are in one slot of this length are delivered together."""
+        # A message waits for the end of its slot: it is late by a quarter of the tick at most.
         return max(1, self.tick_ms // 4)
 
 
 def delayed(config: DelayedConfig, levels: Levels) -> DelayedConfig:
     """The settings of a topic."""
+    # One object with all three values: a level that sets it sets all of them.
     policy = nearest(levels.topic.delayed_delivery, levels.namespace.delayed_delivery, None)
     if policy is None:
         return config

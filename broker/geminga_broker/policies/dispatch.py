@@ -91,11 +91,6 @@ class DispatchConfig:
     counts_batches: Annotated[bool, Upstream("dispatchThrottlingOnBatchMessageEnabled")] = False
     """Whether a batch counts as one message."""
 
-    @property
-    def broker_limit(self) -> DispatchLimit:
-        """The limit of all that the broker dispatches."""
-        return DispatchLimit(self.broker_messages_per_s_max, self.broker_bytes_per_s_max)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatchPolicies:
@@ -128,6 +123,8 @@ def dispatch_policies(config: DispatchConfig, levels: Levels) -> DispatchPolicie
                 is_relative=config.relative_to_publish_rate,
             ),
         ),
+        # Each kind of limit is resolved for itself: a topic may set its own and keep that of its
+        # namespace for the subscriptions.
         subscription=nearest(
             _limit(topic.subscription_dispatch_rate),
             _limit(namespace.subscription_dispatch_rate.get(cluster)),
@@ -144,6 +141,8 @@ def dispatch_policies(config: DispatchConfig, levels: Levels) -> DispatchPolicie
 
 def replicator_limit(config: DispatchConfig, levels: Levels) -> DispatchLimit:
     """The limit of the replication of a topic to each other cluster."""
+    # Never relative to the publish rate, unless a policy says so: the setting of the broker that
+    # makes limits relative is for topics and subscriptions.
     return nearest(
         _limit(levels.topic.replicator_dispatch_rate),
         _limit(levels.namespace.replicator_dispatch_rate.get(levels.cluster)),
@@ -155,6 +154,7 @@ def _limit(rate: DispatchRate | None) -> DispatchLimit | None:
     """None for a rate that limits nothing: as upstream, it counts as not set."""
     if rate is None or rate.period_s <= 0 or (rate.messages <= 0 and rate.size_bytes <= 0):
         return None
+    # At least one of the two is a limit; -1, as upstream has for "none", becomes 0.
     return DispatchLimit(
         max(rate.messages, 0), max(rate.size_bytes, 0), rate.period_s, rate.relative_to_publish_rate
     )

@@ -146,6 +146,8 @@ def effective_policies(
     )
     if not is_system:
         return effective
+    # Of its namespace's policies, those of storage, compaction, delayed delivery and unacknowledged
+    # messages are left, which keep no broker from writing.
     if is_change_events:
         # Compacted whatever the namespace says, so that it stays short.
         threshold_bytes = CHANGE_EVENTS_THRESHOLD_BYTES

@@ -71,7 +71,8 @@ def inactivity(
             policy.delete_mode == WHEN_CAUGHT_UP,
             policy.inactive_s_max,
         )
-    # A namespace that does not create topics on use keeps those that were created by hand.
+    # No level above the broker has a rule. A namespace that does not create topics on use keeps
+    # those that were created by hand.
     override = levels.namespace.auto_topic_creation_override
     if override is not None and not override.allowed:
         return NEVER
@@ -104,4 +105,5 @@ def is_over(rule: Inactivity, *, idle_s: float, retention_ms: int) -> bool:
     # Deleting the topic would delete its messages: those that are retained keep it.
     if idle_s < rule.inactive_s_max or retention_ms == FOR_EVER:
         return False
+    # From the last use on, which is later than the last message: no message is deleted too early.
     return idle_s * 1000 >= retention_ms

@@ -35,6 +35,7 @@ class Levels:
 
 def nearest(topic: PolicyT | None, namespace: PolicyT | None, broker: PolicyT) -> PolicyT:
     """The value of the nearest level that sets one."""
+    # None alone means "not set": False and 0 are values, and hide those of the levels above.
     if topic is not None:
         return topic
     return broker if namespace is None else namespace

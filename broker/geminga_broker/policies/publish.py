@@ -80,16 +80,6 @@ class PublishConfig:
     ] = 0
     """How many bytes may be published to all topics of a broker a second; 0: any number."""
 
-    @property
-    def topic_limits(self) -> PublishLimits:
-        """The limits of a topic for which no nearer level sets any."""
-        return PublishLimits(self.topic_messages_per_s_max, self.topic_bytes_per_s_max)
-
-    @property
-    def broker_limits(self) -> PublishLimits:
-        """The limits of all topics of a broker together."""
-        return PublishLimits(self.broker_messages_per_s_max, self.broker_bytes_per_s_max)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishPolicies:
@@ -112,6 +102,7 @@ def publish_policies(config: PublishConfig, levels: Levels) -> PublishPolicies:
     """The publish policies of a topic."""
     topic, namespace = levels.topic, levels.namespace
     return PublishPolicies(
+        # Any level may turn it off again, unlike encryption below.
         deduplicates=nearest(
             topic.deduplication_enabled, namespace.deduplication_enabled, config.deduplication
         ),
@@ -133,7 +124,7 @@ def publish_policies(config: PublishConfig, levels: Levels) -> PublishPolicies:
             _limits(topic.publish_max_message_rate),
             # A namespace may have another rate in each cluster.
             _limits(namespace.publish_max_message_rate.get(levels.cluster)),
-            config.topic_limits,
+            PublishLimits(config.topic_messages_per_s_max, config.topic_bytes_per_s_max),
         ),
     )
 
@@ -142,6 +133,7 @@ def _limits(rate: PublishRate | None) -> PublishLimits | None:
     """None for a rate that limits nothing: as upstream, it counts as not set."""
     if rate is None or (rate.messages <= 0 and rate.size_bytes <= 0):
         return None
+    # One of the two may be 0 or less: ``PublishRate`` has no bucket for it.
     return PublishLimits(rate.messages, rate.size_bytes)
 
 

@@ -39,35 +39,28 @@ async def no_policies(_: NamespaceName) -> Policies:
 
 
 class TopicPolicySource(Protocol):
-    """The policies of single topics; ``topic_policies.store`` implements it."""
+    """The policies of single topics; ``topic_policies.store`` implements it.
+
+    What the methods do here is right for brokers whose topics have no policies of their own.
+    """
 
     async def ready(self, namespace: NamespaceName) -> None:
         """Return when the policies of the topics of a namespace are known. Raises ``GemingaError``
         where they cannot be read."""
-        ...
+        del namespace
 
     def known(self, topic: TopicName) -> TopicPolicies:
         """The policies of ``topic`` as they are known now. Does not wait."""
-        ...
-
-    async def delete(self, topic: TopicName) -> None:
-        """Remove the policies of ``topic``, which is being deleted."""
-        ...
-
-
-class NoTopicPolicies:
-    """A source of policies for brokers whose topics have none of their own."""
-
-    async def ready(self, namespace: NamespaceName) -> None:
-        """Return at once."""
-
-    def known(self, topic: TopicName) -> TopicPolicies:
-        """No policies."""
         del topic
         return NO_TOPIC_POLICIES
 
     async def delete(self, topic: TopicName) -> None:
-        """Do nothing."""
+        """Remove the policies of ``topic``, which is being deleted."""
+        del topic
+
+
+class NoTopicPolicies(TopicPolicySource):
+    """The source of a broker whose topics have no policies of their own."""
 
 
 class PolicyResolver:
@@ -88,7 +81,8 @@ class PolicyResolver:
         self.config = config
         self._policies_of = policies_of
         self.cluster = cluster
-        self.topics = topics or NoTopicPolicies()
+        self.topics: TopicPolicySource = topics or NoTopicPolicies()
+        # What holds where neither namespace nor topic sets anything. Others share its objects.
         self._common = effective_policies(config, Levels(cluster=cluster))
         # By namespace, whether it is a system topic, and whether it is ``__change_events``; with
         # the policies of the namespace that they were resolved from.
@@ -114,6 +108,7 @@ class PolicyResolver:
     def resolve(self, name: TopicName, policies: Policies) -> EffectivePolicies:
         """The policies of a topic whose namespace has ``policies``, with those of its own that are
         known. Does not wait."""
+        # Read anew each time: a change of these is notified after it can be read here.
         own = self.topics.known(name)
         if own is not NO_TOPIC_POLICIES:
             return self._resolve_own(name.base, policies, own)
@@ -136,6 +131,8 @@ class PolicyResolver:
         self, topic: TopicName, policies: Policies, own: TopicPolicies
     ) -> EffectivePolicies:
         known = self._by_topic.get(topic)
+        # The own policies by value, as the source may merge them anew for each call; those of the
+        # namespace by identity, as in ``resolve``.
         if known is not None and known[0] is policies and known[1] == own:
             return known[2]
         if len(self._by_topic) >= TOPICS_KEPT_MAX:

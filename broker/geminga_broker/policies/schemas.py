@@ -123,6 +123,7 @@ def schema_policies(
     if enforced is None:
         enforced = levels.namespace.schema_validation_enforced
     return SchemaPolicies(
+        # Where all levels say UNDEFINED, FULL holds.
         next(filter(None, strategies), SchemaStrategy.FULL),
         config.allow_auto_update_schema if allows is None else allows,
         # As upstream, the other levels cannot take back what the broker's setting demands.

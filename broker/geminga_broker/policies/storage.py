@@ -95,6 +95,7 @@ def check_retention(policies: RetentionPolicies) -> None:
         raise InvalidPolicy("Invalid retention policy: size limit must be >= -1")
     if time > INT_MAX or size > LONG_MAX:
         raise InvalidPolicy("Invalid retention policy: a limit is too large")
+    # 0 keeps nothing, whatever the other limit would keep: that is seldom what was meant.
     if (time == 0) != (size == 0):
         raise InvalidPolicy(
             "Invalid retention policy: Setting a single time or size limit to 0 is invalid when "

@@ -128,6 +128,7 @@ def _types(labels: Iterable[str]) -> frozenset[SubscriptionType] | None:
 
 
 def _allowed(override: AutoSubscriptionCreation | None) -> bool | None:
+    # The record has an object around the flag, which is missing where the flag is not set.
     return None if override is None else override.allowed
 
 

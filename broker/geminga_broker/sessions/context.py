@@ -84,7 +84,7 @@ class SessionContext:
         ``ServiceNotReady`` where another broker owns the topic.
         """
         # Loaded topics need no lookup: this broker owns them.
-        topic = self.topics.find(name)
+        topic = self.topics.loaded.get(name)
         if topic is not None:
             return topic
         if not (await self.discovery.owner(name)).is_self:

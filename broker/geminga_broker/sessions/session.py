@@ -101,7 +101,7 @@ class Session:
         is being handed on has a next broker, which may not be known yet: the client is told once it
         is, for before that it would look the topic up in vain.
         """
-        successor = self.context.topics.successor_of(name)
+        successor = self.context.topics.successors.get(name)
         if successor is None:
             self.send(close())
             return

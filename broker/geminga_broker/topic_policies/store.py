@@ -101,16 +101,14 @@ class TopicPolicyStore(Service):
         # By key: held from reading a topic's policies until their change is read back. Each event
         # has all policies of a topic, so that two changes at a time would lose one of them.
         self._changing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._followers: list[OnChanged] = []
+        # Called when policies of topics change. They only note which, so that one follower cannot
+        # delay the next.
+        self.followers: list[OnChanged] = []
 
     async def _open(self, stack: AsyncExitStack) -> None:
         # The logs are opened one by one later, so that no exit stack of theirs closes them.
         stack.push_async_callback(self._leave_all)
         self.spawn_every(UNUSED_S, self._leave_unused, name="leave unused policies of topics")
-
-    def follow(self, on_changed: OnChanged) -> None:
-        """Call ``on_changed`` when policies of topics change."""
-        self._followers.append(on_changed)
 
     # Reading
 
@@ -280,8 +278,7 @@ class TopicPolicyStore(Service):
             return self._client
 
     def _notify(self, namespace: NamespaceName, topics: Collection[TopicName] | None) -> None:
-        # A follower only notes which topics changed, so that one cannot delay the next.
-        for on_changed in self._followers:
+        for on_changed in self.followers:
             on_changed(namespace, topics)
 
     def _node_changed(self, path: str | None) -> None:
@@ -294,6 +291,7 @@ class TopicPolicyStore(Service):
             self._notify(namespace, None)
 
     def _forget_nodes(self, namespace: NamespaceName) -> None:
+        # Both kinds: which of them was created, or deleted, is not known here.
         for nodes, path in zip(self._nodes, _paths(namespace), strict=True):
             nodes.forget(path)
 

@@ -15,11 +15,8 @@ from geminga_broker.errors import (
     ProducerRefusedByQuota,
 )
 from geminga_broker.managed_ledger.cursors.cursor import Cursor
-from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
-from geminga_broker.managed_ledger.positions import Position
 from geminga_broker.managed_ledger.reading.payloads import entry_time_ms
 from geminga_broker.policies.backlog import (
-    BacklogQuotas,
     Quota,
     QuotaPolicy,
     is_age_exceeded,
@@ -56,15 +53,6 @@ class Backlog(TopicPart):
         self.age_evictions = 0
         self._clock = services.clock
 
-    @property
-    def quotas(self) -> BacklogQuotas:
-        """The topic's quotas."""
-        return self._topic.policies.quotas
-
-    @property
-    def _log(self) -> ManagedLedger:
-        return self._topic.managed_ledger
-
     def _durable(self) -> list[Cursor]:
         """The durable cursors of subscriptions and replicators."""
         # Compaction and deduplication have durable cursors as well, which owe no consumer anything.
@@ -74,7 +62,7 @@ class Backlog(TopicPart):
     @property
     def size_bytes(self) -> int:
         """Roughly how many bytes of the log the slowest cursor has not passed; 0 without any."""
-        chain = self._log.chain
+        chain = self._topic.managed_ledger.chain
         marks = [cursor.mark_delete for cursor in self._durable()]
         return chain.bytes_between(min(marks), chain.last_confirmed) if marks else 0
 
@@ -90,10 +78,11 @@ class Backlog(TopicPart):
             return None
         # The cursor with the lowest mark-delete position has the oldest message; entries that it
         # acknowledged beyond that do not matter.
-        position = self._log.chain.next_after(slowest.mark_delete)
-        if position > self._log.reader.readable_upto:
+        reader = self._topic.managed_ledger.reader
+        position = self._topic.managed_ledger.chain.next_after(slowest.mark_delete)
+        if position > reader.readable_upto:
             return None
-        published_ms = entry_time_ms(await self._log.reader.read_one(position))
+        published_ms = entry_time_ms(await reader.read_one(position))
         self.oldest = OldestMessage(published_ms, slowest.name)
         return (self._clock.wall_ms() - published_ms) / 1000
 
@@ -108,76 +97,65 @@ class Backlog(TopicPart):
         policy is to refuse producers."""
         del producer
         # The age last, because it costs a read.
-        size, age = self.quotas.size, self.quotas.age
+        size, age = self._topic.policies.quotas.size, self._topic.policies.quotas.age
         if size and size.policy.stops_producers and is_size_exceeded(size, self.size_bytes):
             raise _refusal(size)
         if age and age.policy.stops_producers and is_age_exceeded(age, await self.oldest_s()):
             raise _refusal(age)
 
-    @classmethod
-    def maintenance_period_s(cls, services: TopicServices) -> float:
-        """How often backlogs are checked against their quotas."""
-        return services.config.backlog.backlog_quota_check_s
-
     @property
     def needs_maintenance(self) -> bool:
         """Whether there is a quota."""
-        return not self.quotas.is_unlimited
+        return not self._topic.policies.quotas.is_unlimited
 
     async def maintain(self) -> None:
         """Evict the oldest messages if a quota is exceeded, or disconnect the producers if that is
         its policy. Raises ``StorageUnavailable``."""
-        size, age = self.quotas.size, self.quotas.age
+        managed_ledger, quotas = self._topic.managed_ledger, self._topic.policies.quotas
         exceeded: Quota | None = None
         kind = "size"
         # The age, which costs a read, only if the size is within its quota.
-        if size and is_size_exceeded(size, self.size_bytes):
-            exceeded = size
-        elif age and is_age_exceeded(age, await self.oldest_s()):
-            exceeded, kind = age, "age"
-        if exceeded is not None:
-            log.info(
-                "backlog quota exceeded",
-                extra={
-                    "log": self._log.name,
-                    "kind": kind,
-                    "limit": exceeded.limit,
-                    "policy": exceeded.policy.value,
-                },
+        if quotas.size and is_size_exceeded(quotas.size, self.size_bytes):
+            exceeded = quotas.size
+        elif quotas.age and is_age_exceeded(quotas.age, await self.oldest_s()):
+            exceeded, kind = quotas.age, "age"
+        if exceeded is None:
+            return
+        log.info(
+            "backlog quota exceeded",
+            extra={
+                "log": managed_ledger.name,
+                "kind": kind,
+                "limit": exceeded.limit,
+                "policy": exceeded.policy.value,
+            },
+        )
+        if exceeded.policy.stops_producers:
+            # They reconnect, and ``check_producer`` refuses them with the reason.
+            self._topic.part(PublishPath).disconnect()
+            return
+        if kind == "size":
+            # Some way below the limit, or the next message would exceed it again.
+            upto = managed_ledger.chain.position_leaving(exceeded.target)
+            self.size_evictions += 1
+        else:
+            limit_ms = self._clock.wall_ms() - exceeded.target * 1000
+            first_kept = await managed_ledger.reader.first_where(
+                lambda payload: entry_time_ms(payload) >= limit_ms
             )
-            if exceeded.policy.stops_producers:
-                # They reconnect, and ``check_producer`` refuses them with the reason.
-                self._topic.part(PublishPath).disconnect()
-            elif kind == "size":
-                # Some way below the limit, or the next message would exceed it again.
-                self._pass(self._log.chain.position_leaving(exceeded.target))
-                self.size_evictions += 1
-            else:
-                limit_ms = self._clock.wall_ms() - exceeded.target * 1000
-                first_kept = await self._log.reader.first_where(
-                    lambda payload: entry_time_ms(payload) >= limit_ms
-                )
-                self._pass(self._log.chain.previous_of(first_kept))
-                self.age_evictions += 1
-        self._topic.cursors_moved()
-
-    def _pass(self, position: Position) -> None:
-        """Move every durable cursor on to ``position``."""
+            upto = managed_ledger.chain.previous_of(first_kept)
+            self.age_evictions += 1
         # Cursors that are beyond it already do not change, and are not written.
         for cursor in self._durable():
-            if cursor.acknowledged.acknowledge_upto(position):
+            if cursor.acknowledged.acknowledge_upto(upto):
                 cursor.changed()
+        self._topic.cursors_moved()
 
 
 class MessageExpiry(TopicPart):
     """Lets all parts pass messages that are older than the time to live."""
 
     __slots__ = ()
-
-    @classmethod
-    def maintenance_period_s(cls, services: TopicServices) -> float:
-        """How often topics are checked for messages that are too old."""
-        return services.config.expiry.check_s
 
     @property
     def needs_maintenance(self) -> bool:

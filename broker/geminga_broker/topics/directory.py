@@ -23,7 +23,7 @@ from geminga_broker.policies.effective import PolicyConfig
 from geminga_broker.policies.resolver import PolicyResolver, no_policies
 from geminga_broker.replication.replicator import ReplicationServices
 from geminga_broker.topics.config import TopicsConfig
-from geminga_broker.topics.part import TopicServices
+from geminga_broker.topics.part import OwningTopic, TopicServices
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.cluster.namespaces import Policies
@@ -85,10 +85,11 @@ class TopicDirectory(Service):
             cluster=self._policies.cluster,
             replication=replication,
         )
-        # A topic is in one of these: loading, then open, then leaving (being closed or deleted). It
-        # is not loaded again before it has left.
-        self._loading: dict[TopicName, asyncio.Future[None]] = {}
-        self._topics: dict[TopicName, Topic] = {}
+        # A topic is in one of these: loading, then loaded (it is open), then leaving (being closed
+        # or deleted). It is not loaded again before it has left. Changed here only; it may change
+        # whenever a task waits.
+        self.loading: dict[TopicName, asyncio.Future[None]] = {}
+        self.loaded: dict[TopicName, Topic] = {}
         self._leaving: dict[TopicName, asyncio.Future[None]] = {}
         # How long the loads took that succeeded, in milliseconds; and how many failed, not counting
         # those of topics that do not exist.
@@ -96,37 +97,19 @@ class TopicDirectory(Service):
         self.loads_failed = 0
         # Topics that are deleted with their namespace.
         self._doomed: set[TopicName] = set()
-        # Topics that are handed over, and whose clients are told the next owner once it is known.
-        self._successors: dict[TopicName, Successor] = {}
+        # The next owners of topics that are being handed over, whose clients are told to reconnect
+        # once it is known. Clients of all other topics are told at once.
+        self.successors: dict[TopicName, Successor] = {}
         self._unloads = WorkPool(UNLOADS_AT_ONCE_MAX)
 
     async def _open(self, stack: AsyncExitStack) -> None:
         stack.push_async_callback(self._close_all)
 
-    @property
-    def loaded(self) -> list[Topic]:
-        """Topics that are open now."""
-        return list(self._topics.values())
-
-    @property
-    def loaded_count(self) -> int:
-        """How many topics are open now."""
-        return len(self._topics)
-
-    @property
-    def loading_count(self) -> int:
-        """How many topics are being loaded."""
-        return len(self._loading)
-
     def non_persistent_in(self, namespace: NamespaceName) -> list[TopicName]:
         """The non-persistent topics of a namespace that are open now: no record names them."""
         return [
-            name for name in self._topics if not name.is_persistent and name.namespace == namespace
+            name for name in self.loaded if not name.is_persistent and name.namespace == namespace
         ]
-
-    def find(self, name: TopicName) -> Topic | None:
-        """The topic if it is open."""
-        return self._topics.get(name)
 
     async def get(
         self, name: TopicName, *, create: bool, properties: Mapping[str, str] | None = None
@@ -136,22 +119,22 @@ class TopicDirectory(Service):
         Raises ``TopicNotFound``, and ``ServiceNotReady`` if this broker does not own it.
         """
         while True:
-            if (topic := self._topics.get(name)) is not None:
+            if (topic := self.loaded.get(name)) is not None:
                 return topic
             if not self._may_serve(name) or self._is_closing:
                 raise _moved(name)
             # Shielded: one client that gives up must not end what others wait for.
             if name in self._leaving:
                 await asyncio.shield(self._leaving[name])
-            elif name in self._loading:
+            elif name in self.loading:
                 try:
-                    await asyncio.shield(self._loading[name])
+                    await asyncio.shield(self.loading[name])
                 except TopicNotFound:
                     # The request that began this load may not have been allowed to create.
                     if not create:
                         raise
             else:
-                loading = self._loading[name] = asyncio.get_running_loop().create_future()
+                loading = self.loading[name] = asyncio.get_running_loop().create_future()
                 self.spawn(self._load(name, loading, create, properties), name=f"load {name}")
                 await asyncio.shield(loading)
 
@@ -175,7 +158,7 @@ class TopicDirectory(Service):
             # its log; ``_fenced`` unloads only topics that are open.
             # No await between this check and the next line.
             if self._may_serve(name) and not topic.is_fenced:
-                self._topics[name] = topic
+                self.loaded[name] = topic
                 loaded.set_result(None)
             else:
                 failure = _moved(name)
@@ -185,7 +168,7 @@ class TopicDirectory(Service):
             if not isinstance(error, TopicNotFound):
                 log.warning("topic not loaded", extra={"topic": str(name), "error": str(error)})
         finally:
-            del self._loading[name]
+            del self.loading[name]
             if loaded.done():
                 self.load_durations.add((self._clock.monotonic() - began_s) * 1000)
             else:
@@ -224,26 +207,26 @@ class TopicDirectory(Service):
         """Let the open topics of a namespace, or ``only`` these of them, follow changed policies:
         those of the namespace, or their own."""
         # Partitions follow the policies of their partitioned topic, which ``base`` names.
-        for topic in self._topics.values():
+        for topic in self.loaded.values():
             if topic.name.namespace == namespace and (only is None or topic.name.base in only):
                 topic.apply(self._policies.resolve(topic.name, policies))
 
     def namespaces(self) -> Iterable[NamespaceName]:
         """The namespaces of the topics that are open."""
-        return (name.namespace for name in self._topics)
+        return (name.namespace for name in self.loaded)
 
     # Creating and deleting on request
 
     async def create(self, name: TopicName, properties: Mapping[str, str]) -> None:
         """Create a topic. Raises ``TopicExists``."""
         # Two requests at once may both pass: then the second one finds the topic of the first.
-        if name in self._topics or await self.exists(name):
+        if name in self.loaded or await self.exists(name):
             raise TopicExists(str(name))
         await self.get(name, create=True, properties=properties)
 
     async def exists(self, name: TopicName) -> bool:
         """Whether the topic is open or stored."""
-        is_open = name in self._topics
+        is_open = name in self.loaded
         return is_open or (
             name.is_persistent and await self._factory.exists(name.managed_ledger_name)
         )
@@ -257,7 +240,7 @@ class TopicDirectory(Service):
         # Loaded if it is not open: its parts delete what they have stored.
         topic = await self.get(name, create=False)
         remotes = topic.policies.replication.remotes
-        if remotes and not force and topic.keeps_messages:
+        if remotes and not force and topic.name.is_persistent:
             raise TopicReplicated(remotes)
         if (connected := topic.connected_count) and not force:
             raise TopicBusy(f"Topic has {connected} connected producers/consumers")
@@ -290,15 +273,12 @@ class TopicDirectory(Service):
 
     async def unload(self, name: TopicName) -> None:
         """Close a topic here; its clients look it up again."""
-        if (topic := self._topics.get(name)) is not None:
+        if (topic := self.loaded.get(name)) is not None:
             await self._unload(topic)
 
-    async def settled(self, namespace: NamespaceName) -> None:
-        """Return when no topic of a namespace is being loaded, closed or deleted any more."""
-        await self._settled_where(lambda name: name.namespace == namespace)
-
-    async def _settled_where(self, is_meant: Callable[[TopicName], bool]) -> None:
-        unsettled = self._loading | self._leaving
+    async def settled(self, is_meant: Callable[[TopicName], bool]) -> None:
+        """Return when none of these topics is being loaded, closed or deleted any more."""
+        unsettled = self.loading | self._leaving
         if waiting := [each for name, each in unsettled.items() if is_meant(name)]:
             await asyncio.wait(waiting)
 
@@ -306,9 +286,9 @@ class TopicDirectory(Service):
     async def _left(self, topic: Topic) -> AsyncGenerator[None, None]:
         """Take ``topic`` out, and close it at the end; until then it is not loaded again."""
         name = topic.name
-        if self._topics.get(name) is not topic:
+        if self.loaded.get(name) is not topic:
             raise TopicFenced(str(name))
-        del self._topics[name]
+        del self.loaded[name]
         left = self._leaving[name] = asyncio.get_running_loop().create_future()
         try:
             try:
@@ -319,17 +299,12 @@ class TopicDirectory(Service):
             del self._leaving[name]
             left.set_result(None)
 
-    def _fenced(self, topic: Topic) -> None:
+    def _fenced(self, topic: OwningTopic) -> None:
         """Another broker has taken over the log of ``topic``: close it here."""
         # Only for a topic that is open: one that is being loaded or closed sees that it is fenced.
-        if self._topics.get(topic.name) is topic:
+        if self.loaded.get(topic.name) is topic:
             self._suspect(topic.name)
             self.spawn(self.unload(topic.name), name=f"unload fenced {topic.name}")
-
-    def successor_of(self, name: TopicName) -> Successor | None:
-        """The next owner of a topic that is being handed over: its clients are told to reconnect
-        once it is known. None for any other topic: its clients are told at once."""
-        return self._successors.get(name)
 
     async def unload_where(
         self, is_lost: Callable[[TopicName], bool], successor: Successor | None = None
@@ -342,22 +317,22 @@ class TopicDirectory(Service):
         With a ``successor``, clients are told to reconnect when it has a result, which it must get.
         """
         await self._unloads.run(self._unload, await self._disconnect_where(is_lost, successor))
-        await self._settled_where(is_lost)
+        await self.settled(is_lost)
 
     async def _disconnect_where(
         self, is_lost: Callable[[TopicName], bool], successor: Successor | None = None
     ) -> deque[Topic]:
         """Disconnect the clients of those topics, of all before any is closed."""
         lost = deque[Topic]()
-        for number, topic in enumerate(self.loaded, 1):
+        for number, topic in enumerate(list(self.loaded.values()), 1):
             if is_lost(topic.name):
                 if successor is not None:
-                    self._successors[topic.name] = successor
+                    self.successors[topic.name] = successor
                 try:
-                    # Sessions ask for ``successor_of`` while they are told.
+                    # Sessions look into ``successors`` while they are told.
                     topic.disconnect_all()
                 finally:
-                    self._successors.pop(topic.name, None)
+                    self.successors.pop(topic.name, None)
                 lost.append(topic)
             if number % CHECKED_TOPICS_MAX == 0:
                 await asyncio.sleep(0)
@@ -365,7 +340,7 @@ class TopicDirectory(Service):
 
     async def _unload(self, topic: Topic) -> None:
         # It may have been closed, and even loaded again, since it was chosen.
-        if self._topics.get(topic.name) is topic:
+        if self.loaded.get(topic.name) is topic:
             async with self._left(topic):
                 pass
         elif topic.name in self._leaving:
@@ -374,14 +349,14 @@ class TopicDirectory(Service):
     def limit_closing(self) -> None:
         """The broker ends: all topics share one budget of time for closing, which begins now."""
         close_by_s = asyncio.get_running_loop().time() + self._config.close_budget_s
-        for topic in self._topics.values():
+        for topic in self.loaded.values():
             topic.close_by_s = close_by_s
 
     async def _close_all(self) -> None:
         """The broker ends: close all topics within the budget."""
         # Loads whose tasks were cancelled before they began. Requests that wait for them check
         # again, and find that the directory is closing.
-        while self._loading:
-            self._loading.popitem()[1].set_result(None)
+        while self.loading:
+            self.loading.popitem()[1].set_result(None)
         self.limit_closing()
         await self._unloads.run(self._unload, await self._disconnect_where(lambda _: True))

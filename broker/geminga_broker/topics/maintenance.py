@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from geminga_broker.ownership.assignment.bundles import Bundle
 from geminga_broker.policies.inactivity import is_over
 from geminga_broker.topics.directory import TopicDirectory
-from geminga_broker.topics.part import PartT
-from geminga_broker.topics.parts import NON_PERSISTENT, PERSISTENT
+from geminga_broker.topics.part import TopicPart
+from geminga_broker.topics.parts import maintenance_periods_s
 from geminga_broker.topics.topic import Topic
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.clock import Clock
@@ -56,7 +56,7 @@ class TopicTotals:
         """Add one topic."""
         rate_in, throughput_in, rate_out, throughput_out = topic.meter.rates
         self.topics += 1
-        self.producers += topic.publishing.connected_count
+        self.producers += len(topic.publishing.producers.by_name)
         self.consumers += topic.subscribing.connected_count
         self.rate_in += rate_in
         self.throughput_in += throughput_in
@@ -80,22 +80,16 @@ class TopicMaintenance:
 
     def work_of_parts(self) -> list[PeriodicWork]:
         """The maintenance of each kind of part that has any."""
-        # A kind of part that both topic kinds have is maintained once.
-        periods_s = {
-            kind: kind.maintenance_period_s(self._directory.services)
-            for kind in dict.fromkeys((*PERSISTENT, *NON_PERSISTENT))
-        }
         return [
             PeriodicWork(f"maintain {kind.__name__}", period_s, partial(self.maintain, kind))
-            for kind, period_s in periods_s.items()
-            if period_s
+            for kind, period_s in maintenance_periods_s(self._directory.services).items()
         ]
 
-    async def maintain(self, kind: type[PartT]) -> None:
+    async def maintain(self, kind: type[TopicPart]) -> None:
         """Maintain the parts of that kind that need it, of all topics."""
         # With the topics, because a part does not keep its topic alive.
-        found: list[tuple[Topic, PartT]] = []
-        for number, topic in enumerate(self._directory.loaded, 1):
+        found: list[tuple[Topic, TopicPart]] = []
+        for number, topic in enumerate(list(self._directory.loaded.values()), 1):
             part = topic.find(kind)
             if part is not None and part.needs_maintenance:
                 found.append((topic, part))
@@ -108,7 +102,7 @@ class TopicMaintenance:
         """End a stats period: compute every topic's rates, and their totals."""
         totals = TopicTotals()
         by_bundle: dict[Bundle, TopicTotals] = {}
-        for number, topic in enumerate(self._directory.loaded, 1):
+        for number, topic in enumerate(list(self._directory.loaded.values()), 1):
             topic.tick(self._clock.monotonic())
             totals.add(topic)
             bundle = self.bundle_of(topic.name)
@@ -124,13 +118,17 @@ class TopicMaintenance:
     async def delete_unused(self) -> None:
         """Delete the topics that were unused for as long as their policies say."""
         now_s = self._clock.monotonic()
-        for number, topic in enumerate(self._directory.loaded, 1):
-            rule = topic.policies.inactivity
-            if topic.is_used(rule):
-                # Between two rounds a topic may be used and left: ``note_use`` covers that.
+        for number, topic in enumerate(list(self._directory.loaded.values()), 1):
+            policies = topic.policies
+            rule = policies.inactivity
+            # A topic without a log retains nothing.
+            retention_ms = policies.retention.time_ms if topic.name.is_persistent else 0
+            if topic.connected_count or any(part.is_used(rule) for part in topic.parts):
+                # Between two rounds a topic may be used and left: whichever part the client leaves
+                # sets this as well.
                 topic.last_used_s = now_s
             elif rule.is_deleting and is_over(
-                rule, idle_s=now_s - topic.last_used_s, retention_ms=topic.retention_ms
+                rule, idle_s=now_s - topic.last_used_s, retention_ms=retention_ms
             ):
                 # No await since it was judged: it is still unused.
                 try:

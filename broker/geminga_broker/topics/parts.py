@@ -1,14 +1,12 @@
 """The list of the parts of a topic: a new feature is one more module, and one more line here.
 
-The first part is the first to take a message on its way to the log, and the first to be told that
-it is durable.
+The first part is the first to be told that a message is durable.
 """
 
 from __future__ import annotations
 
 from geminga_broker.topics.backlog import Backlog, MessageExpiry
-from geminga_broker.topics.part import TopicPart
-from geminga_broker.topics.producers.publish_gate import DelayLimit
+from geminga_broker.topics.part import TopicPart, TopicServices
 from geminga_broker.topics.producers.publish_path import PublishPath
 from geminga_broker.topics.producers.topic_deduplication import TopicDeduplication
 from geminga_broker.topics.subscriptions.non_persistent_subscriptions import (
@@ -21,7 +19,6 @@ from geminga_broker.topics.topic_replication import TopicReplication
 # Of a persistent topic. Receipts go out before the consumers are sent the run.
 PERSISTENT: tuple[type[TopicPart], ...] = (
     PublishPath,
-    DelayLimit,
     TopicDeduplication,
     TopicCompaction,
     Backlog,
@@ -34,3 +31,18 @@ NON_PERSISTENT: tuple[type[TopicPart], ...] = (
     PublishPath,
     NonPersistentSubscriptions,
 )
+
+
+def maintenance_periods_s(services: TopicServices) -> dict[type[TopicPart], float]:
+    """The kinds of parts that are maintained, with the seconds between two rounds of each."""
+    config = services.config
+    periods_s: dict[type[TopicPart], float] = {
+        TopicDeduplication: config.publishing.deduplication_check_s,
+        TopicCompaction: config.compaction.check_s,
+        Backlog: config.backlog.backlog_quota_check_s,
+        MessageExpiry: config.expiry.check_s,
+    }
+    # Without replication there is no change that could have failed and is to be retried.
+    if services.replication is not None:
+        periods_s[TopicReplication] = services.replication.config.retry_limit_s
+    return periods_s

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import ClassVar
 
 from geminga_broker.compaction.compacted_view import CompactedView
 from geminga_broker.compaction.report import CompactionReport
@@ -15,7 +16,6 @@ from geminga_broker.compaction.topic_compactor import TopicCompactor
 from geminga_broker.errors import NotAllowed
 from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.topics.part import OwningTopic, TopicPart, TopicServices
-from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.pulsar.system_topics import is_change_events
 from geminga_protocol.records.topics.compacted_ledger import COMPACTION_CURSOR
 
@@ -27,6 +27,8 @@ class TopicCompaction(TopicPart):
     """Compacts the topic on request, and when too much of its log is not compacted yet."""
 
     __slots__ = ("_services", "compaction", "view")
+
+    own_cursor: ClassVar[str | None] = COMPACTION_CURSOR
 
     def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
         super().__init__(topic, services)
@@ -40,10 +42,6 @@ class TopicCompaction(TopicPart):
     def report(self) -> CompactionReport:
         """What is known of the last compaction."""
         return CompactionReport() if self.compaction is None else self.compaction.report
-
-    def claims(self, cursor_name: str) -> bool:
-        """Claim the cursor ``__compaction``."""
-        return cursor_name == COMPACTION_CURSOR
 
     async def adopt(self, cursor: Cursor) -> None:
         """Continue where the last compaction ended: its cursor says up to where."""
@@ -94,11 +92,6 @@ class TopicCompaction(TopicPart):
 
     # Compaction by threshold
 
-    @classmethod
-    def maintenance_period_s(cls, services: TopicServices) -> float:
-        """How often the uncompacted part of a log is checked against its threshold."""
-        return services.config.compaction.check_s
-
     @property
     def needs_maintenance(self) -> bool:
         """Whether the topic has a threshold, or is being compacted and so counts for the limit."""
@@ -125,12 +118,6 @@ class TopicCompaction(TopicPart):
 
     # Ending
 
-    async def truncate(self) -> None:
-        """Delete the compacted ledger."""
-        # The cursor stays: compaction goes on with the messages that come.
-        if self.compaction is not None:
-            await self.compaction.forget()
-
     async def delete(self) -> None:
         """Delete the compacted ledger and the cursor."""
         if self.compaction is not None:
@@ -146,9 +133,3 @@ def check_subscription(name: str) -> None:
     """Raise ``NotAllowed`` for the name of compaction's own cursor, which has no consumers."""
     if name == COMPACTION_CURSOR:
         raise NotAllowed(f"the subscription {COMPACTION_CURSOR} is the broker's own")
-
-
-def check_read_compacted(kind: SubscriptionType) -> None:
-    """Raise ``NotAllowed`` for types of which several consumers share the messages."""
-    if kind.tracks_entries:
-        raise NotAllowed("readCompacted only allowed on failover or exclusive subscriptions")

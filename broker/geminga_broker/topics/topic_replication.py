@@ -65,7 +65,7 @@ class TopicReplication(TopicPart):
     async def opened(self) -> None:
         """Start replicators as the policies say; if that fails, maintenance tries again."""
         self._is_open = True
-        await self._catch_up()
+        await self.maintain()
 
     @property
     def _wanted(self) -> frozenset[str] | None:
@@ -75,7 +75,7 @@ class TopicReplication(TopicPart):
         return self._topic.policies.replication.remotes
 
     @property
-    def is_behind(self) -> bool:
+    def needs_maintenance(self) -> bool:
         """Whether a replicator must be started or stopped, or a cursor deleted."""
         wanted = self._wanted
         return wanted is not None and (bool(self._found) or wanted != frozenset(self.replicators))
@@ -86,17 +86,17 @@ class TopicReplication(TopicPart):
         for replicator in self.replicators.values():
             replicator.ttl_s = policies.expiry.ttl_s
             replicator.limit(policies.replication.limit)
-        if self._is_open and self.is_behind:
-            self._topic.spawn(self._catch_up(), name=f"follow the policies of {self._topic.name}")
+        if self._is_open and self.needs_maintenance:
+            self._topic.spawn(self.maintain(), name=f"follow the policies of {self._topic.name}")
 
     def _one_at_a_time(self) -> asyncio.Lock:
         self._changing = self._changing or asyncio.Lock()
         return self._changing
 
-    async def _catch_up(self) -> None:
+    async def maintain(self) -> None:
         """Start and stop replicators one by one, until they are as the policies say."""
         # Without the lock, which most topics never need; the loop below checks again.
-        if not self.is_behind:
+        if not self.needs_maintenance:
             return
         async with self._one_at_a_time():
             try:
@@ -140,7 +140,7 @@ class TopicReplication(TopicPart):
             await topic.enter_cursor(cursor)
             self._found = {**self._found, remote: cursor}
             # While the cursor was stored, the cluster may have left the policies: the loop of
-            # ``_catch_up`` deletes the cursor then.
+            # ``maintain`` deletes the cursor then.
             if not self._may_change or remote not in (self._wanted or ()):
                 return
         route = Route(topic=topic.name, source=services.cluster, target=remote)
@@ -223,23 +223,6 @@ class TopicReplication(TopicPart):
         for each in self.replicators.values():
             counted = each.messages_out, each.bytes_out, each.expired
             each.meter.tick(now_s, *counted, period_s=period_s)
-
-    # Maintenance
-
-    @classmethod
-    def maintenance_period_s(cls, services: TopicServices) -> float:
-        """How often a change that failed is retried."""
-        around = services.replication
-        return 0.0 if around is None else around.config.retry_limit_s
-
-    @property
-    def needs_maintenance(self) -> bool:
-        """Whether a change has failed."""
-        return self.is_behind
-
-    async def maintain(self) -> None:
-        """Retry the change."""
-        await self._catch_up()
 
     # Ending
 

@@ -62,8 +62,8 @@ class TopicSchemas:
         # schema. A replicator connects without one, and registers each before its first message.
         is_used = (
             bool(publishing.messages_in)
-            or any(not is_replicator(each.name) for each in publishing.producers)
-            or bool(topic.keeps_messages and topic.managed_ledger.chain.total_bytes)
+            or any(not is_replicator(each.name) for each in publishing.producers.by_name.values())
+            or bool(topic.name.is_persistent and topic.managed_ledger.chain.total_bytes)
             or any(
                 not consumer.takes_any_schema
                 for part in parts

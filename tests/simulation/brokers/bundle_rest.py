@@ -58,10 +58,10 @@ async def _changed(broker: Broker, path: str, query: dict[str, list[str]]) -> No
     bundle_name, _, action = path.rpartition("/")
     namespace = NamespaceName.parse(bundle_name.rpartition("/")[0])
     ownership = broker.ownership
-    bundle = (await ownership.ring_of(namespace)).named(bundle_name.rpartition("/")[2])
+    bundle = (await ownership.rings.ring_of(namespace)).named(bundle_name.rpartition("/")[2])
     if bundle is None:
         raise BundleNotSplit(bundle_name, "there is no such bundle")
-    if bundle not in ownership.owned():
+    if bundle not in ownership.owned.generations:
         raise NotOwned(str(bundle))
     if action == "unload":
         await ownership.unload(bundle, query["destinationBroker"][0])

@@ -61,7 +61,9 @@ class Intruder:
     def _owned(self) -> list[Bundle]:
         """By any broker."""
         brokers = [broker for broker, _ in self._cluster.serving()]
-        return sorted((each for broker in brokers for each in broker.ownership.owned()), key=str)
+        return sorted(
+            (each for broker in brokers for each in broker.ownership.owned.generations), key=str
+        )
 
     async def _short(self) -> None:
         await asyncio.sleep(self._chance.random() * SHORT_S_MAX)
@@ -77,7 +79,7 @@ class Intruder:
         """The same, of a bundle that its owner is just about to hand on."""
         host = self._chance.choice(self._cluster.brokers)
         broker = self._cluster.broker(host)
-        owned = [] if broker is None else sorted(broker.ownership.owned(), key=str)
+        owned = [] if broker is None else sorted(broker.ownership.owned.generations, key=str)
         if owned:
             bundle = self._chance.choice(owned)
             unloading = asyncio.ensure_future(
@@ -122,7 +124,7 @@ class Intruder:
     async def _erase_broker(self) -> None:
         """A broker, often the leader, does not seem to live, just when bundles need an owner."""
         brokers = [broker for broker, _ in self._cluster.serving()]
-        leaders = [each for each in brokers if each.brokers.is_leader]
+        leaders = [each for each in brokers if each.brokers.election.is_leader]
         if brokers:
             broker = self._chance.choice(leaders or brokers)
             self._remove(f"/loadbalance/brokers/{broker.address.broker_id}")
@@ -191,7 +193,7 @@ class Intruder:
         """Have a broker cut its bundles of the namespace. Never ends."""
 
         async def cut(broker: Broker) -> None:
-            owned = sorted(broker.ownership.owned(), key=str)
+            owned = sorted(broker.ownership.owned.generations, key=str)
             bundles = [each for each in owned if each.namespace == self._passing]
             if bundles and bundles[0].upper - bundles[0].lower > 1:
                 middle = (bundles[0].lower + bundles[0].upper) // 2

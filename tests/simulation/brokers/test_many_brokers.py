@@ -104,7 +104,7 @@ async def observe(cluster: Cluster, histories: ClientHistories) -> None:
         serving = [
             broker
             for broker, has_session in cluster.serving()
-            if has_session or broker.ownership.is_certain
+            if has_session or broker.ownership.owned.is_certain
         ]
         for topic in TOPICS if share_hashes(serving) else ():
             owners = [
@@ -121,7 +121,7 @@ def share_hashes(brokers: Sequence[Broker]) -> bool:
     owned = sorted(
         (bundle.lower, bundle.upper)
         for broker in brokers
-        for bundle in broker.ownership.owned()
+        for bundle in broker.ownership.owned.generations
         if bundle.namespace == TOPICS[0].namespace
     )
     return any(lower < upper for (_, upper), (lower, _) in pairwise(owned))
@@ -130,7 +130,7 @@ def share_hashes(brokers: Sequence[Broker]) -> bool:
 async def change(broker: Broker, chance: Random) -> None:
     """Split, unload or look up some bundle of this broker's."""
     ownership, topic = broker.ownership, chance.choice(TOPICS)
-    bundle = await ownership.bundle_of(topic)
+    bundle = await ownership.rings.bundle_of(topic)
     what = chance.randrange(8)
     if what > 1:
         await ownership.owner(topic, authoritative=bool(chance.randrange(2)))
@@ -145,7 +145,8 @@ async def split_one(broker: Broker) -> None:
     """Split one of this broker's bundles, whichever it has."""
     namespace = TOPICS[0].namespace
     owned = sorted(
-        (each for each in broker.ownership.owned() if each.namespace == namespace), key=str
+        (each for each in broker.ownership.owned.generations if each.namespace == namespace),
+        key=str,
     )
     if owned:
         cuts = split_boundaries(owned[0], "range_equally_divide", hashes=[], positions=[])

@@ -29,7 +29,7 @@ from tests.simulation.seeds import first_seeds
 from geminga import Client, ClientError, Message
 from geminga_broker.broker import Broker
 from geminga_broker.config import BrokerConfig
-from geminga_broker.errors import BrokerError, TopicReplicated
+from geminga_broker.errors import TopicReplicated
 from geminga_broker.load_manager.config import LoadManagerConfig
 from geminga_broker.ownership.assignment.bundles import Bundle
 from geminga_broker.ownership.assignment.load_report import LoadReportConfig
@@ -126,12 +126,9 @@ class Generations:
     async def observe(self, cluster: Cluster) -> None:
         """Look again and again. Never ends; raises ``InvariantViolated``."""
         while True:
-            known = sorted({bundle for bundle, _ in self.owners}, key=str)
             for broker, _ in cluster.serving():
-                for bundle in dict.fromkeys([*broker.ownership.owned(), *known]):
-                    with suppress(BrokerError):  # it is not this broker's (any more)
-                        generation = broker.ownership.generation(bundle)
-                        self._note(bundle, generation, broker.address.broker_id)
+                for bundle, generation in broker.ownership.owned.generations.items():
+                    self._note(bundle, generation, broker.address.broker_id)
             await asyncio.sleep(LOOK_S)
 
     def _note(self, bundle: Bundle, generation: int, broker_id: str) -> None:
@@ -186,7 +183,7 @@ class Operators:
         )
 
     def _one_of(self, broker: Broker) -> Bundle | None:
-        owned = sorted(broker.ownership.owned(), key=str)
+        owned = sorted(broker.ownership.owned.generations, key=str)
         return self._chance.choice(owned) if owned else None
 
     async def _split(self, algorithm: str, broker: Broker) -> None:
@@ -220,7 +217,7 @@ class Operators:
         """One that is replicated is not deleted, unless by force."""
         if not broker.ownership.owns(topic):
             return
-        loaded = broker.topics.find(topic)
+        loaded = broker.topics.loaded.get(topic)
         is_replicated = loaded is not None and bool(loaded.policies.replication.remotes)
         try:
             await broker.topics.delete(topic, force=False)

@@ -207,7 +207,7 @@ class Writers:
     async def _cut_at(self, host: Host) -> None:
         """Have a broker cut the first bundle that it owns."""
         broker = self._cluster.broker(host)
-        owned = [] if broker is None else [*broker.ownership.owned()]
+        owned = [] if broker is None else [*broker.ownership.owned.generations]
         bundles = [each for each in owned if each.namespace == NAMESPACE]
         if not bundles:
             return
@@ -263,7 +263,7 @@ async def until_followed(cluster: Cluster) -> None:
         for host in cluster.brokers:
             broker = await serving(cluster, host)
             for name in TOPICS:
-                topic = broker.topics.find(name)
+                topic = broker.topics.loaded.get(name)
                 with suppress(GemingaError):  # it cannot be asked for now
                     if topic is None or topic.policies == await broker.policies.of(name):
                         continue

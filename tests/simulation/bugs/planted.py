@@ -35,10 +35,12 @@ from geminga_broker.subscriptions.distribution.draining_hashes import DrainingHa
 from geminga_broker.subscriptions.redelivery_count_store import RedeliveryCountStore
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.producers.deduplication import Deduplication
+from geminga_broker.topics.producers.producer import Producer
 from geminga_broker.topics.producers.producers import Producers
 from geminga_broker.topics.subscriptions.persistent_subscriptions import PersistentSubscriptions
 from geminga_ledger.reading import range_read
 from geminga_ledger.replication.quorum import Acknowledgements, EntrySearch, Quorum, Verdict
+from geminga_protocol.pulsar.enums import AccessMode
 from geminga_protocol.records.topics.cursor import CursorRecord, PositionRecord
 from geminga_protocol.records.topics.delayed_buckets import DelayedIndex
 from geminga_scenarios.storage import Storage
@@ -261,7 +263,13 @@ def hand_keys_over_at_once(patch: pytest.MonkeyPatch) -> None:
 
 def fence_nobody(patch: pytest.MonkeyPatch) -> None:
     """An exclusive producer leaves those before it in the topic."""
-    patch.setattr(Producers, "_fence_all", _do_nothing)
+    honest = Producers._check_access
+
+    def check(producers: Producers, producer: Producer) -> None:
+        if producer.access_mode is not AccessMode.EXCLUSIVE_WITH_FENCING:
+            honest(producers, producer)
+
+    patch.setattr(Producers, "_check_access", check)
 
 
 def deliver_early(patch: pytest.MonkeyPatch) -> None:

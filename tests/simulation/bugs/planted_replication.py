@@ -24,9 +24,8 @@ from geminga_broker.replication.remote_schemas import RemoteSchemas
 from geminga_broker.replication.replicator import Replicator
 from geminga_broker.topics.decisions.sequence_ids import Verdict
 from geminga_broker.topics.decisions.source_positions import SourcePositions
-from geminga_broker.topics.part import Step
 from geminga_broker.topics.producers import publish_gate
-from geminga_broker.topics.producers.producer import Producer
+from geminga_broker.topics.producers.producer import Producer, Step
 from geminga_broker.topics.producers.replicator_producer import ReplicatorProducer
 from geminga_broker.topics.topic_replication import TopicReplication
 from geminga_protocol.pulsar import api_pb2 as api

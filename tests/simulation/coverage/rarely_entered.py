@@ -95,8 +95,8 @@ RARELY: frozenset[str] = frozenset(
         "geminga_broker.delayed.messages:DelayedMessages.delete:raise StorageUnavailable",
         "geminga_broker.delayed.messages:DelayedMessages.recover:except (LedgerError, CoordinationError)",  # noqa: E501
         "geminga_broker.delayed.messages:DelayedMessages.recover:raise StorageUnavailable",
-        "geminga_broker.health:HealthCheck._check:except TimeoutError",
-        "geminga_broker.health:HealthCheck._check:raise StorageUnavailable",
+        "geminga_broker.health:HealthCheck.run:except TimeoutError",
+        "geminga_broker.health:HealthCheck.run:raise StorageUnavailable",
         "geminga_broker.load_manager.history_records:HistoryRecords.read_bundles.read:except (NodeMissing, MalformedRecord)",  # noqa: E501
         "geminga_broker.managed_ledger.log_browser:scan_backlog:except TimeoutError",
         "geminga_broker.managed_ledger.cursors.cursor_store:CursorStore._take_over:except (EntryCorrupt, NoSuchEntry, MalformedRecord)",  # noqa: E501
@@ -150,7 +150,7 @@ RARELY: frozenset[str] = frozenset(
         "geminga_broker.topics.producers.topic_deduplication:TopicDeduplication._catch_up:except GemingaError",  # noqa: E501
         "geminga_broker.topics.topic:Topic._close:except TimeoutError",
         "geminga_broker.topics.topic:Topic._close:except TimeoutError (2)",
-        "geminga_broker.topics.topic_replication:TopicReplication._catch_up:except GemingaError",
+        "geminga_broker.topics.topic_replication:TopicReplication.maintain:except GemingaError",
         "geminga_broker.topics.topic_schemas:TopicSchemas.admit_producer:raise IncompatibleSchema (2)",  # noqa: E501
         "geminga_cluster.clusters:Clusters.get:raise ClusterNotFound",
         "geminga_cluster.namespaces:Namespaces.cut_bundle:except NodeMissing (2)",

@@ -168,12 +168,12 @@ async def unload_topic(broker: Broker, topic: TopicName) -> None:
 
 async def unload_bundle(broker: Broker, topic: TopicName) -> None:
     """Give the bundle that it is in to whichever broker is next."""
-    await broker.ownership.unload(await broker.ownership.bundle_of(topic))
+    await broker.ownership.unload(await broker.ownership.rings.bundle_of(topic))
 
 
 async def split_bundle(broker: Broker, topic: TopicName) -> None:
     """Make two bundles of the one that it is in."""
-    bundle = await broker.ownership.bundle_of(topic)
+    bundle = await broker.ownership.rings.bundle_of(topic)
     cuts = split_boundaries(bundle, "range_equally_divide", hashes=[], positions=[])
     await broker.ownership.split(bundle, cuts)
 

@@ -240,7 +240,7 @@ class Story:
 
         async def unload(broker: Broker) -> None:
             if broker.ownership.owns(COORDINATION):
-                await broker.ownership.unload(await broker.ownership.bundle_of(COORDINATION))
+                await broker.ownership.unload(await broker.ownership.rings.bundle_of(COORDINATION))
 
         cluster = self.workers.cluster
         for host in cluster.brokers:

@@ -116,9 +116,11 @@ class GeoClusters:
         have the topic for certain."""
         for name, cluster in self.clusters.items():
             topics = [
-                broker.topics.find(TOPIC)
+                broker.topics.loaded.get(TOPIC)
                 for broker, has_session in cluster.serving()
-                if has_session and broker.ownership.is_certain and broker.ownership.owns(TOPIC)
+                if has_session
+                and broker.ownership.owned.is_certain
+                and broker.ownership.owns(TOPIC)
             ]
             if not topics:
                 return f"no broker of {name} has the topic"

@@ -351,7 +351,7 @@ def count_the_last_alone_down(patch: pytest.MonkeyPatch) -> None:
         count = polls.count
         honest(polls, poll)
         if poll.ledger_id in polls.waiting:
-            polls._count = count
+            polls.count = count
 
     patch.setattr(LongPolls, "cancel", cancel)
 

@@ -150,7 +150,7 @@ async def take_away(cluster: Cluster) -> None:
         try:
             await set_property(topic.managed_ledger, "written", "again")
         except TopicFenced:
-            if broker.topics.find(TOPIC) is topic:
+            if broker.topics.loaded.get(TOPIC) is topic:
                 await broker.administration.compact_topic(TOPIC)
                 begun.append(broker)
 
@@ -171,7 +171,7 @@ async def begun_at(cluster: Cluster, known: Collection[str]) -> tuple[Host, str]
     while True:
         for host in cluster.brokers:
             broker = cluster.broker(host)
-            topic = None if broker is None else broker.topics.find(TOPIC)
+            topic = None if broker is None else broker.topics.loaded.get(TOPIC)
             for cursor in [] if topic is None else topic.part(TopicCompaction).cursors():
                 ledger_id = cursor.position_properties.get(BEGUN_PROPERTY)
                 if ledger_id is not None and ledger_path(ledger_id) not in known:

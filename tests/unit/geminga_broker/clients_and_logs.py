@@ -274,7 +274,7 @@ async def publish(topic: Topic, *batches: int, age_s: int = 0) -> None:
     """Publish entries of so many messages each (1: none is a batch), as if that long ago, and wait
     until they are durable."""
     producer = producer_of(NotedSession())
-    await topic.connect_producer(producer)
+    await topic.publishing.connect(producer)
     before = topic.managed_ledger.entries_added
     for number, count in enumerate(batches):
         metadata = api.MessageMetadata(

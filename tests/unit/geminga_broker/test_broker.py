@@ -243,7 +243,7 @@ async def test_clients_of_a_namespace_leave_when_it_does_not_name_their_cluster_
     await sites[EAST].broker.namespaces.update(SHOP, lambda _: alone)
     await asyncio.sleep(1)
     assert [each.producer_id for each in client.all_of("close_producer")] == [1]
-    assert not any(topic.name.namespace == SHOP for topic in west.broker.topics.loaded)
+    assert not any(topic.name.namespace == SHOP for topic in west.broker.topics.loaded.values())
 
 
 async def test_what_is_known_is_served_while_the_configuration_store_is_away(

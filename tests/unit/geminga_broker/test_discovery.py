@@ -88,12 +88,12 @@ async def test_who_asks_before_the_broker_is_open_waits(
     asking = asyncio.ensure_future(discovery.partitions(PARTED, create=False))
     await settle()
     assert not asking.done()
-    discovery.open()
+    discovery.is_open.set()
     assert await asking == 3
 
 
 async def test_a_partition_has_no_partitions(discovery: Discovery) -> None:
-    discovery.open()
+    discovery.is_open.set()
     assert await discovery.partitions(PARTED.partition(1), create=True) == 0
     assert await discovery.partitions(VOLATILE, create=True) == 0
 
@@ -101,7 +101,7 @@ async def test_a_partition_has_no_partitions(discovery: Discovery) -> None:
 async def test_a_namespace_that_is_not_there_is_said_for_a_topic_and_is_empty_for_a_list(
     discovery: Discovery,
 ) -> None:
-    discovery.open()
+    discovery.is_open.set()
     with pytest.raises(NamespaceNotFound):
         await discovery.partitions(TopicName.parse("public/nowhere/topic"), create=True)
     nowhere = NamespaceName.parse("nobody/nowhere")
@@ -114,26 +114,28 @@ async def test_non_persistent_topics_are_those_of_this_broker_and_of_every_other
     there: Ownership,
     asked: list[Bundle],
 ) -> None:
-    discovery.open()
+    discovery.is_open.set()
     assert await discovery.non_persistent_topics_of(VOLATILE.namespace) == [VOLATILE]
     assert asked == [], "no other broker owns a bundle"
     await there.owner(ELSEWHERE)
     topics = await discovery.non_persistent_topics_of(VOLATILE.namespace)
     assert topics == [ELSEWHERE, VOLATILE]
-    assert asked == [await there.bundle_of(ELSEWHERE)], "its owner, for its bundle, and no other"
+    assert asked == [await there.rings.bundle_of(ELSEWHERE)], (
+        "its owner, for its bundle, and no other"
+    )
 
 
 async def test_the_owner_of_a_non_persistent_topic_is_asked_whether_it_is_there(
     discovery: Discovery, there: Ownership, unreachable: set[Bundle], settle: Settle
 ) -> None:
-    discovery.open()
+    discovery.is_open.set()
     assert await discovery.partitions(VOLATILE, create=False) == 0
     with pytest.raises(TopicNotFound):  # no broker has its bundle
         await discovery.partitions(ELSEWHERE, create=False)
     await there.owner(ELSEWHERE)
     await settle()
     assert await discovery.partitions(ELSEWHERE, create=False) == 0
-    bundle = await there.bundle_of(ELSEWHERE)
+    bundle = await there.rings.bundle_of(ELSEWHERE)
     beside = [TopicName.parse(f"{ELSEWHERE}-{number}") for number in range(100)]
     missing = next(topic for topic in beside if bundle.covers(topic.hash))
     with pytest.raises(TopicNotFound):
@@ -146,9 +148,9 @@ async def test_the_owner_of_a_non_persistent_topic_is_asked_whether_it_is_there(
 async def test_an_owner_that_does_not_answer_leaves_the_list_unknown(
     discovery: Discovery, there: Ownership, unreachable: set[Bundle]
 ) -> None:
-    discovery.open()
+    discovery.is_open.set()
     await there.owner(ELSEWHERE)
-    unreachable.add(await there.bundle_of(ELSEWHERE))
+    unreachable.add(await there.rings.bundle_of(ELSEWHERE))
     with pytest.raises(ServerUnreachable):
         await discovery.non_persistent_topics_of(VOLATILE.namespace)
     assert len(await discovery.persistent_topics_of(VOLATILE.namespace)) == 3
@@ -178,7 +180,7 @@ async def keep(coordination: Coordination, topic: TopicName) -> None:
 async def test_a_topic_is_told_as_if_it_were_there_where_using_it_makes_it(
     discovery: Discovery, coordination: Coordination
 ) -> None:
-    discovery.open()
+    discovery.is_open.set()
     for rule in (None, BY_DEFAULT):
         if rule is not None:
             await set_rule(coordination, rule)
@@ -193,7 +195,7 @@ async def test_a_topic_is_told_as_if_it_were_there_where_using_it_makes_it(
 async def test_where_the_namespace_forbids_it_no_topic_is_made(
     discovery: Discovery, coordination: Coordination
 ) -> None:
-    discovery.open()
+    discovery.is_open.set()
     await set_rule(coordination, FORBIDDEN)
     assert not await discovery.may_create(PLAIN)
     with pytest.raises(TopicNotFound, match="plain"):
@@ -206,7 +208,7 @@ async def test_where_the_namespace_forbids_it_no_topic_is_made(
 async def test_where_topics_are_partitioned_the_question_makes_them_so(
     discovery: Discovery, coordination: Coordination
 ) -> None:
-    discovery.open()
+    discovery.is_open.set()
     await set_rule(coordination, IN_THREE)
     await keep(coordination, PLAIN)
     assert await discovery.partitions(PLAIN, create=True) == 0, "it is there already"
@@ -222,7 +224,7 @@ async def test_the_brokers_rule_holds_where_a_namespace_has_none(
     discovery: Discovery, coordination: Coordination
 ) -> None:
     discovery.auto_creation = AutoCreationConfig(auto_topic_creation=False)
-    discovery.open()
+    discovery.is_open.set()
     assert not await discovery.may_create(PLAIN)
     system = TopicName.parse("persistent://public/default/__change_events")
     assert await discovery.may_create(system), "brokers need theirs everywhere"
@@ -233,7 +235,7 @@ async def test_the_brokers_rule_holds_where_a_namespace_has_none(
 async def test_a_partition_is_made_only_of_a_topic_that_has_it(
     discovery: Discovery, coordination: Coordination
 ) -> None:
-    discovery.open()
+    discovery.is_open.set()
     assert await discovery.may_create(PARTED.partition(2))
     with pytest.raises(NotAllowed, match="max allowed 3 partitions"):
         await discovery.may_create(PARTED.partition(3))

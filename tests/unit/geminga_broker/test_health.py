@@ -24,11 +24,11 @@ async def test_each_check_publishes_one_message_and_leaves_nobody_connected(
     await asyncio.gather(health.run(), health.run())
     claims.append(health.is_healthy)
     assert claims == [None, True]
-    topic = topics.find(health.topic)
+    topic = topics.loaded.get(health.topic)
     assert topic is not None
     assert topic.publishing.messages_in == 2
     assert not topic.connected_count
-    assert not topic.subscriptions
+    assert not topic.subscribing.subscriptions
     assert str(health.topic) == "persistent://pulsar/here:8080/healthcheck"
     assert len(ledgers.writers) == 1
 
@@ -44,7 +44,7 @@ async def test_bookies_that_do_not_answer_are_blamed_in_time(
         await health.run()
     assert asyncio.get_running_loop().time() - began_s == pytest.approx(CHECK_TIMEOUT_S)
     assert health.is_healthy is False
-    topic = topics.find(health.topic)
+    topic = topics.loaded.get(health.topic)
     assert topic is not None
     assert not topic.connected_count
 

@@ -48,11 +48,16 @@ async def brought(
 ) -> AsyncIterator[list[tuple[NamespaceName, Policies]]]:
     """What the follower brought."""
     brought: list[tuple[NamespaceName, Policies]] = []
+
+    async def refresh(_: NamespaceName) -> None:
+        """No topic has policies of its own."""
+
     async with PolicyFollower(
         namespaces,
         Random(1),
         in_use=lambda: in_use,
         apply=lambda namespace, policies, _: brought.append((namespace, policies)),
+        refresh=refresh,
     ):
         yield brought
 

@@ -34,7 +34,6 @@ from geminga_broker.subscriptions.distribution.key_shared import KeySharedDistri
 from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.backlog import Backlog
 from geminga_broker.topics.producers.producer import Producer
-from geminga_broker.topics.producers.topic_deduplication import TopicDeduplication
 from geminga_broker.topics.subscriptions.non_persistent_subscriptions import (
     NonPersistentSubscriptions,
 )
@@ -78,25 +77,28 @@ def topic_stats(topic: Topic, query: StatsQuery, owner_broker: str) -> TopicStat
     stats["msgInCounter"] = publishing.messages_in
     stats["bytesInCounter"] = publishing.bytes_in
     stats["averageMsgSize"] = _average(throughput_in, rate_in)
-    stats["publishRateLimitedTimes"] = publishing.pauses
+    stats["publishRateLimitedTimes"] = publishing.gate.pauses
     # How often a producer got exclusive access; None before the first time.
     stats["topicEpoch"] = publishing.epoch.current
     stats["topicCreationTimeStamp"] = topic.created_at_ms
     stats["lastPublishTimeStamp"] = publishing.last_publish_ms
     stats["ownerBroker"] = owner_broker
-    stats["waitingPublishers"] = publishing.producers.waiting_count
+    stats["waitingPublishers"] = len(publishing.producers.waiting)
     if not query.exclude_publishers:
         # Replicators of other clusters are shown with the replication.
         stats["publishers"] = [
-            publisher_stats(each) for each in publishing.producers if not is_replicator(each.name)
+            publisher_stats(each)
+            for each in publishing.producers.by_name.values()
+            if not is_replicator(each.name)
         ]
     subscriptions = {
-        name: subscription_stats(each, query) for name, each in topic.subscriptions.items()
+        name: subscription_stats(each, query)
+        for name, each in topic.subscribing.subscriptions.items()
     }
     stats["subscriptions"] = subscriptions
     stats["msgOutCounter"] = sum(each["msgOutCounter"] for each in subscriptions.values())
     stats["bytesOutCounter"] = sum(each["bytesOutCounter"] for each in subscriptions.values())
-    if topic.keeps_messages:
+    if topic.name.is_persistent:
         _add_stored(stats, topic, query)
     else:
         _add_volatile(stats, topic)
@@ -121,13 +123,13 @@ def _add_stored(stats: TopicStats, topic: Topic, query: StatsQuery) -> None:
     stats["msgChunkPublished"] = topic.publishing.has_chunks
     # The quotas, -1 for none; and what was found when the age of the backlog was last checked.
     backlog = topic.part(Backlog)
-    size, age, oldest = backlog.quotas.size, backlog.quotas.age, backlog.oldest
+    size, age, oldest = topic.policies.quotas.size, topic.policies.quotas.age, backlog.oldest
     stats["backlogQuotaLimitSize"] = NONE_S if size is None else size.limit
     stats["backlogQuotaLimitTime"] = NONE_S if age is None else age.limit
     if oldest is not None:
         stats["oldestBacklogMessageAgeSeconds"] = backlog.age_s(oldest)
         stats["oldestBacklogMessageSubscriptionName"] = oldest.subscription
-    deduplication = topic.part(TopicDeduplication).deduplication
+    deduplication = topic.publishing.deduplication
     if deduplication is not None:
         stats["deduplicationStatus"] = deduplication.status.value
     report = topic.part(TopicCompaction).report
@@ -139,7 +141,7 @@ def _add_stored(stats: TopicStats, topic: Topic, query: StatsQuery) -> None:
     }
     for remote, replicator in topic.part(TopicReplication).replicators.items():
         # The other cluster's replicator publishes here as a producer of that name.
-        inbound = topic.publishing.producers.get(replicator.opposite)
+        inbound = topic.publishing.producers.by_name.get(replicator.opposite)
         stats["replication"][remote] = replicator_stats(replicator, inbound)
 
 

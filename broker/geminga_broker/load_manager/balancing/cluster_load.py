@@ -99,21 +99,25 @@ class BrokerLoad:
         self.arrivals.discard(bundle)
 
 
+@dataclass(slots=True, eq=False)
 class ClusterLoad:
     """All living brokers and their bundles. Times are seconds of one clock."""
 
-    def __init__(self) -> None:
-        # By broker id, the living brokers only.
-        self.brokers: dict[str, BrokerLoad] = {}
-        # By bundle: the broker that it was assigned to, as long as it is expected there. In the
-        # order in which that ends, since all are expected equally long.
-        self._destinations: OrderedDict[str, str] = OrderedDict()
-        # The same by broker, by bundle.
-        self._expected: dict[str, dict[str, ExpectedBundle]] = {}
-        # The cost of each bundle that was ever seen, and the broker it was last seen at.
-        self._remembered: dict[str, tuple[float, str]] = {}
-        # When bundles were moved by load, the oldest first.
-        self._moved_s: OrderedDict[str, float] = OrderedDict()
+    # By broker id, the living brokers only.
+    brokers: dict[str, BrokerLoad] = field(default_factory=dict[str, BrokerLoad], init=False)
+    # By bundle: the broker that it was assigned to, as long as it is expected there. In the order
+    # in which that ends, since all are expected equally long.
+    _destinations: OrderedDict[str, str] = field(default_factory=OrderedDict[str, str], init=False)
+    # The same by broker, by bundle.
+    _expected: dict[str, dict[str, ExpectedBundle]] = field(
+        default_factory=dict[str, dict[str, ExpectedBundle]], init=False
+    )
+    # The cost of each bundle that was ever seen, and the broker it was last seen at.
+    _remembered: dict[str, tuple[float, str]] = field(
+        default_factory=dict[str, tuple[float, str]], init=False
+    )
+    # When bundles were moved by load, the oldest first.
+    _moved_s: OrderedDict[str, float] = field(default_factory=OrderedDict[str, float], init=False)
 
     # What brokers report
 
@@ -126,6 +130,7 @@ class ClusterLoad:
             for bundle in self._expected.pop(broker_id, ()):
                 del self._destinations[bundle]
         overdue = self._take_overdue(now_s)
+        # A broker that wrote anew is counted anew in any case.
         for broker_id, report in reports.items():
             if not self.take(broker_id, report) and broker_id in overdue:
                 self._project(broker_id, report)
@@ -155,6 +160,7 @@ class ClusterLoad:
                     load.settling.add(bundle)
             load.bundles[bundle] = cost
             self._remember(bundle, cost, broker_id)
+        # What is on its way here counts here, although the report does not name it yet.
         for bundle, each in expected.items():
             if bundle not in load.bundles:
                 load.bundles[bundle] = each.cost
@@ -198,6 +204,7 @@ class ClusterLoad:
 
     def note_moved(self, bundle: str, now_s: float) -> None:
         """Note that ``bundle`` was moved by load: it stays there for a while (``moved_since``)."""
+        # Taken out first, which keeps the mapping in the order of the times.
         self._moved_s.pop(bundle, None)
         self._moved_s[bundle] = now_s
 
@@ -216,6 +223,7 @@ class ClusterLoad:
         if broker_id is None:
             return
         del self._expected[broker_id][bundle]
+        # Both are counted anew: the one that was to have it, and the one that still reports it.
         for each in {broker_id, self._remembered.get(bundle, _UNKNOWN)[1]} & self.brokers.keys():
             self._project(each, self.brokers[each].report)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from heapq import nlargest
 
 from geminga_broker.load_manager.balancing.cluster_load import cost_of
@@ -29,19 +30,23 @@ BUNDLES_OF_BROKER_MAX = 100
 BUNDLES_KEPT_MAX = 10_000
 
 
+@dataclass(slots=True, eq=False)
 class LoadHistory:
     """The averages of the heaviest bundles, and of the living brokers."""
 
-    def __init__(self) -> None:
-        # By name; those that were sampled last are last.
-        self._bundles: OrderedDict[str, BundleData] = OrderedDict()
-        # By broker id, of the sums over all of its bundles.
-        self._brokers: dict[str, BundleData] = {}
-        # The reports that were counted: a report that is still the same object is not new.
-        self._sampled: dict[str, LocalBrokerData] = {}
-        # Names of bundles whose records are to be written, or deleted.
-        self._changed: set[str] = set()
-        self._dropped: set[str] = set()
+    # By name; those that were sampled last are last.
+    _bundles: OrderedDict[str, BundleData] = field(
+        default_factory=OrderedDict[str, BundleData], init=False
+    )
+    # By broker id, of the sums over all of its bundles.
+    _brokers: dict[str, BundleData] = field(default_factory=dict[str, BundleData], init=False)
+    # The reports that were counted: a report that is still the same object is not new.
+    _sampled: dict[str, LocalBrokerData] = field(
+        default_factory=dict[str, LocalBrokerData], init=False
+    )
+    # Names of bundles whose records are to be written, or deleted.
+    _changed: set[str] = field(default_factory=set[str], init=False)
+    _dropped: set[str] = field(default_factory=set[str], init=False)
 
     def restore(self, bundles: Mapping[str, BundleData]) -> None:
         """Go on from the averages that the leader before stored."""
@@ -98,6 +103,7 @@ class LoadHistory:
     def take_changes(self) -> dict[str, BundleData | None]:
         """The averages of bundles that were sampled since the last call; None for bundles that are
         no longer kept."""
+        # None for the dropped ones, which are not among ``_bundles`` any more.
         changes = {bundle: self._bundles.get(bundle) for bundle in self._changed | self._dropped}
         self._changed, self._dropped = set(), set()
         return changes
@@ -130,6 +136,7 @@ def _with(
     average: MessageAverages, now: BundleStats | LocalBrokerData, samples_max: int
 ) -> MessageAverages:
     """The average with one sample more. Once there are ``samples_max``, older ones fade."""
+    # A moving average from then on: each sample has the weight 1 / samples_max.
     samples = min(average.num_samples + 1, samples_max)
 
     def moved(before: float, value: float) -> float:

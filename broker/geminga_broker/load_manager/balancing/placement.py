@@ -24,7 +24,7 @@ TOLERATED_SHARE = 0.1
 
 @dataclass(slots=True, eq=False)
 class LeastLoaded:
-    """Implements ``Placement`` on ``load``, in which it notes what it has chosen."""
+    """Places bundles by ``load``, in which it notes what it has chosen."""
 
     load: ClusterLoad
     config: LoadManagerConfig
@@ -33,7 +33,7 @@ class LeastLoaded:
     assigned: Counter[str] = field(default_factory=Counter[str], init=False)
 
     def choose(self, bundle: Bundle, loads: Loads) -> str:
-        """As ``Placement.choose``; ``loads`` must not be empty.
+        """The leader's ``Placement``.
 
         Raises ``ServiceNotReady`` where all brokers have been assigned many bundles that they have
         not reported yet: after a restart of all, clients repeat their lookups until they have.

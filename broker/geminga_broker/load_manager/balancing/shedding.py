@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import NamedTuple
 
 from geminga_broker.load_manager.balancing.cluster_load import ClusterLoad
@@ -70,18 +71,6 @@ def plan_moves(
     return plan.moves() if plan.is_beyond(share) else []
 
 
-@dataclass(slots=True)
-class _MovableBundles:
-    """The bundles of one broker that may be moved, by ascending cost."""
-
-    costs: list[float]
-    bundles: list[str]
-
-    def take(self, index: int) -> tuple[float, str]:
-        """Remove the bundle at ``index``; returns its cost and its name."""
-        return self.costs.pop(index), self.bundles.pop(index)
-
-
 class _MovePlan:
     """The loads as they will be after the moves so far."""
 
@@ -95,8 +84,9 @@ class _MovePlan:
         # The moves leave the mean as it is. Loads between the two bounds are equal enough.
         self._mean = load.mean_cost
         self._high, self._low = self._mean * (1 + share), self._mean * (1 - share)
-        # Of the brokers that bundles were taken from so far: a limited number.
-        self._movable: dict[str, _MovableBundles] = {}
+        # The bundles that may be moved, each with its cost in front, by ascending cost: of the
+        # brokers that bundles were taken from so far, which are a limited number.
+        self._movable: dict[str, list[tuple[float, str]]] = {}
         excluded = config.load_balancer_shedding_excluded_namespaces
         self._excluded = tuple(f"{namespace}/" for namespace in excluded)
 
@@ -152,39 +142,35 @@ class _MovePlan:
         above the upper bound, the smallest one. Either costs at most half the difference: the
         target never gets more load than the source keeps."""
         movable = self._movable_of(source)
-        if movable is None or not movable.costs:
+        if not movable:
             return None
         half_gap = (self._costs[source] - self._costs[target]) / 2
         # The most that brings the target no further than the upper bound, nor the source below the
         # lower one.
         fits = min(self._high - self._costs[target], self._costs[source] - self._low)
-        index = bisect_right(movable.costs, min(fits, half_gap)) - 1
+        index = bisect_right(movable, min(fits, half_gap), key=itemgetter(0)) - 1
         if index >= 0:
-            return movable.take(index)
+            return movable.pop(index)
+        smallest_cost, _ = movable[0]
         is_too_much = self._costs[source] > self._high
-        return movable.take(0) if is_too_much and movable.costs[0] <= half_gap else None
+        return movable.pop(0) if is_too_much and smallest_cost <= half_gap else None
 
-    def _movable_of(self, source: str) -> _MovableBundles | None:
+    def _movable_of(self, source: str) -> list[tuple[float, str]] | None:
         """The movable bundles of a broker; None where enough other brokers give bundles already."""
         known = self._movable.get(source)
         sources_max = self._config.load_balancer_shedding_brokers_max
         if known is not None or len(self._movable) >= sources_max:
             return known
         broker = self._load.brokers[source]
-        bundles = sorted(
-            (
-                bundle
-                for bundle in broker.bundles
-                if bundle not in self._fixed
-                # What has not arrived cannot be unloaded yet.
-                and bundle not in broker.arrivals
-                and not bundle.startswith(self._excluded)
-                and not is_brokers_own(bundle)
-            ),
-            key=lambda bundle: (broker.bundles[bundle], bundle),
+        movable = self._movable[source] = sorted(
+            (cost, bundle)
+            for bundle, cost in broker.bundles.items()
+            if bundle not in self._fixed
+            # What has not arrived cannot be unloaded yet.
+            and bundle not in broker.arrivals
+            and not bundle.startswith(self._excluded)
+            and not is_brokers_own(bundle)
         )
-        movable = _MovableBundles([broker.bundles[bundle] for bundle in bundles], bundles)
-        self._movable[source] = movable
         return movable
 
 

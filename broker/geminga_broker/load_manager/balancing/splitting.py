@@ -16,6 +16,7 @@ from geminga_protocol.records.cluster.brokers import BundleStats
 
 def reason_to_split(stats: BundleStats, config: LoadManagerConfig) -> str | None:
     """The limit that a bundle exceeds, by upstream's label of the metric; None for none."""
+    # The first limit that is exceeded names the split in the metrics.
     if stats.topics < 2:
         return None
     if stats.topics > config.load_balancer_bundle_topics_max:

@@ -95,6 +95,8 @@ class Owner:
         """The URL to which HTTP requests that arrived through ``listener`` are redirected: that
         listener's HTTP URL if it has one, else the broker's own. Requests with TLS are redirected
         to HTTPS where the owner serves it."""
+        # Both URLs or none: a listener that serves one of the two protocols is not mixed with the
+        # broker's own address, which clients of the listener may not reach.
         advertised = self.listeners.get(listener)
         plain, secured = self.http_url, self.http_url_tls
         if advertised and (advertised.broker_http_url or advertised.broker_https_url):

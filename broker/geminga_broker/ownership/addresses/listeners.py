@@ -142,6 +142,7 @@ def parse_bind_addresses(entries: Iterable[str], listeners: Listeners) -> tuple[
     listener is not advertised: every lookup that came by it would fail.
     """
     addresses: list[BindAddress] = []
+    # The scheme need not be among those of the listener's URLs.
     for entry in entries:
         address = BindAddress(*_parse("bind_addresses", entry))
         if address.listener not in listeners.urls:

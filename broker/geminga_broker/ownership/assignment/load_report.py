@@ -42,6 +42,8 @@ BYTES_NOISE = 10_000.0
 
 def has_changed(written: LocalBrokerData, now: LocalBrokerData, percent: float = 10.0) -> bool:
     """Whether a figure by which the leader places bundles moved by ``percent`` or more."""
+    # Of counts, rates and bytes the change must exceed both the noise and the share; of CPU and
+    # memory, which are shares themselves, the share alone.
     share = percent / 100
     # Always: the leader waits for a bundle that it has assigned until it sees it in a report.
     if set(written.bundles) != set(now.bundles):

@@ -12,9 +12,8 @@ there is none.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from geminga_broker.ownership.addresses.address import LookupReason, Owner
 from geminga_broker.ownership.assignment.bundles import Bundle, broker_of_namespace
@@ -34,23 +33,17 @@ class BrokersView:
     leader_id: str | None = None
 
 
-class Placement(Protocol):
-    """Chooses a broker for a bundle, on the broker that leads; used once per acquisition."""
-
-    def choose(self, bundle: Bundle, loads: Loads) -> str:
-        """The id of the broker that shall acquire ``bundle``."""
-        ...
+Placement = Callable[[Bundle, Loads], str]
+"""Chooses the broker, by its id, that shall acquire a bundle. Called on the broker that leads, once
+for each acquisition; the loads must not be empty."""
 
 
-class EvenlySpread:
-    """Bundles are spread over the living brokers by hash (rendezvous): whichever broker chooses,
-    the choice is the same, and when a broker comes or goes no other bundle's choice changes."""
-
-    def choose(self, bundle: Bundle, loads: Loads) -> str:
-        """As ``Placement.choose``; ``loads`` must not be empty."""
-        # Not ``hash``, which differs from process to process.
-        name = str(bundle)
-        return max(loads, key=lambda broker_id: zlib.crc32(f"{broker_id} {name}".encode()))
+def evenly_spread(bundle: Bundle, loads: Loads) -> str:
+    """The ``Placement`` by hash (rendezvous): whichever broker chooses, the choice is the same, and
+    when a broker comes or goes no other bundle's choice changes."""
+    # Not ``hash``, which differs from process to process.
+    name = str(bundle)
+    return max(loads, key=lambda broker_id: zlib.crc32(f"{broker_id} {name}".encode()))
 
 
 def place(
@@ -74,6 +67,7 @@ def place(
     only = broker_of_namespace(bundle.namespace)
     if only is not None:
         return only, LookupReason.CHOSEN
+    # Whatever this broker knows: the leader has chosen, and another redirect might go in a circle.
     if authoritative:
         return here, LookupReason.CHOSEN
     # A retired broker takes a bundle only where no other broker lives.
@@ -88,7 +82,7 @@ def place(
         return destination, LookupReason.CHOSEN
     # A broker that is not registered yet may not see the others either: it takes the bundle.
     is_choosing = bool(view.loads) if is_retired else here in view.loads
-    chosen = placement.choose(bundle, view.loads) if is_choosing else here
+    chosen = placement(bundle, view.loads) if is_choosing else here
     return (chosen if chosen in view.loads else here), LookupReason.CHOSEN
 
 

@@ -1,11 +1,8 @@
-"""Where a bundle is cut in two or more: upstream's three algorithms, by their names in REST. Pure.
-
-Each is a function of the bundle, the hashes of its topics, and the positions that were requested.
-"""
+"""Where a bundle is cut: upstream's three algorithms, by their names in REST. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from geminga_broker.ownership.assignment.bundles import Bundle
@@ -14,36 +11,7 @@ from geminga_broker.ownership.errors import BundleNotSplit, UnknownSplitAlgorith
 RANGE_EQUALLY_DIVIDE = "range_equally_divide"
 TOPIC_COUNT_EQUALLY_DIVIDE = "topic_count_equally_divide"
 SPECIFIED_POSITIONS_DIVIDE = "specified_positions_divide"
-
-
-def _middle(bundle: Bundle, hashes: Sequence[int], positions: Sequence[int]) -> list[int]:
-    """In the middle of the range."""
-    del hashes, positions
-    return [bundle.lower + (bundle.upper - bundle.lower) // 2]
-
-
-def _median(bundle: Bundle, hashes: Sequence[int], positions: Sequence[int]) -> list[int]:
-    """Between the two topics at the median, so that both halves have equally many topics."""
-    del bundle, positions
-    ascending = sorted(hashes)
-    # All of one topic's load would stay in one of the halves.
-    if len(ascending) < 2:
-        return []
-    before, behind = ascending[len(ascending) // 2 - 1], ascending[len(ascending) // 2]
-    return [before + (behind - before) // 2 + (behind - before) % 2]
-
-
-def _given(bundle: Bundle, hashes: Sequence[int], positions: Sequence[int]) -> list[int]:
-    """At the requested positions."""
-    del bundle, hashes
-    return sorted(set(positions))
-
-
-_ALGORITHMS: Mapping[str, Callable[[Bundle, Sequence[int], Sequence[int]], list[int]]] = {
-    RANGE_EQUALLY_DIVIDE: _middle,
-    TOPIC_COUNT_EQUALLY_DIVIDE: _median,
-    SPECIFIED_POSITIONS_DIVIDE: _given,
-}
+ALGORITHMS = (RANGE_EQUALLY_DIVIDE, TOPIC_COUNT_EQUALLY_DIVIDE, SPECIFIED_POSITIONS_DIVIDE)
 
 
 def split_boundaries(
@@ -55,10 +23,22 @@ def split_boundaries(
     the bundle are passed over. Raises ``UnknownSplitAlgorithm``; ``BundleNotSplit`` where no
     boundary is left.
     """
-    cut = _ALGORITHMS.get(algorithm)
-    if cut is None:
-        raise UnknownSplitAlgorithm(algorithm, tuple(_ALGORITHMS))
-    inside = [at for at in cut(bundle, hashes, positions) if bundle.lower < at < bundle.upper]
+    cuts: list[int] = []
+    if algorithm == RANGE_EQUALLY_DIVIDE:
+        # In the middle of the range.
+        cuts = [bundle.lower + (bundle.upper - bundle.lower) // 2]
+    elif algorithm == TOPIC_COUNT_EQUALLY_DIVIDE:
+        # Between the two topics at the median, so that both halves have equally many topics. With a
+        # single topic, all of its load would stay in one of the halves.
+        ascending = sorted(hashes)
+        if len(ascending) > 1:
+            before, behind = ascending[len(ascending) // 2 - 1], ascending[len(ascending) // 2]
+            cuts = [before + (behind - before) // 2 + (behind - before) % 2]
+    elif algorithm == SPECIFIED_POSITIONS_DIVIDE:
+        cuts = sorted(set(positions))
+    else:
+        raise UnknownSplitAlgorithm(algorithm, ALGORITHMS)
+    inside = [at for at in cuts if bundle.lower < at < bundle.upper]
     if not inside:
         raise BundleNotSplit(str(bundle), f"{algorithm} finds no boundary in it")
     return inside

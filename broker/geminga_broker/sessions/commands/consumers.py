@@ -124,7 +124,7 @@ class ConsumerCommands(CommandGroup):
             # message.
             schemas = TopicSchemas(topic, context.topics.services.schemas)
             await schemas.admit_consumer(schema_of(command.schema))
-        subscription = await topic.subscribe(request)
+        subscription = await topic.subscribing.subscribe(request)
         # Nothing is awaited from here on: FLOW and ACK find the consumer as soon as the client has
         # the answer, and it gets no message before that.
         self._consumers[command.consumer_id] = (consumer, subscription, resource)

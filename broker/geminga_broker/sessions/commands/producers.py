@@ -232,8 +232,8 @@ class ProducerCommands(CommandGroup):
         schemas = TopicSchemas(topic, context.topics.services.schemas)
         producer.schema_version = await schemas.admit_producer(schema)
         if command.initial_subscription_name:
-            await topic.create_subscription(command.initial_subscription_name, from_earliest=True)
-        await topic.connect_producer(producer)
+            await topic.subscribing.create(command.initial_subscription_name, from_earliest=True)
+        await topic.publishing.connect(producer)
         # Nothing was awaited since the topic let it in: a producer that the topic knows is known
         # here, too, and closed with the connection.
         self._producers[command.producer_id] = producer

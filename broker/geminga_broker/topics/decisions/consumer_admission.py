@@ -7,7 +7,7 @@ often a consumer subscribes. Their order and their words are upstream's
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from geminga_broker.client_session import host_of
@@ -77,16 +77,6 @@ class ConsumerAdmission:
         if self._rate is not None:
             self._rate.limit = policies.rate
 
-    @property
-    def limits_consumers(self) -> bool:
-        """Whether ``check_consumers`` ever refuses a consumer."""
-        policies = self.policies
-        return (
-            policies.consumers_max > 0
-            or policies.consumers_per_subscription_max > 0
-            or policies.consumers_per_host_max > 0
-        )
-
     def check(self, request: SubscribeRequest, now_s: float) -> None:
         """Raise ``NotAllowed`` for a type that is not enabled, and for a consumer that subscribes
         too often."""
@@ -114,15 +104,17 @@ class ConsumerAdmission:
             )
 
     def check_consumers(
-        self, host: str, of_topic: Sequence[Consumer], of_subscription: int
+        self, host: str, consumers: Iterable[Consumer], of_subscription: int
     ) -> None:
         """Raise ``ConsumerBusy`` if one more consumer would exceed a limit: that of the topic with
-        the consumers ``of_topic``, that of its client's ``host``, or that of a subscription with
+        these ``consumers``, that of its client's ``host``, or that of a subscription with
         ``of_subscription`` consumers."""
-        # Limits of 0 and below are off.
-        if 0 < self.policies.consumers_max <= len(of_topic):
+        # Limits of 0 and below are off. Without these two, the consumers of what may be many
+        # subscriptions need not be gathered.
+        topic_max, per_host_max = self.policies.consumers_max, self.policies.consumers_per_host_max
+        of_topic = list(consumers) if topic_max > 0 or per_host_max > 0 else []
+        if 0 < topic_max <= len(of_topic):
             raise ConsumerBusy(TOPIC_FULL)
-        per_host_max = self.policies.consumers_per_host_max
         if per_host_max > 0:
             # Addresses have ports, which differ between connections of a client.
             of_host = sum(host_of(each.session.address) == host for each in of_topic)

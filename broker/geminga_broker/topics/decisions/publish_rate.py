@@ -21,12 +21,9 @@ class PublishRate:
         # Set when other limits have replaced these: connections that are paused by this rate are
         # read again at their next check.
         self.is_over = False
-        self._buckets = TokenBuckets(limits.messages_per_s, limits.bytes_per_s, PERIOD_S, now_s)
-
-    def take(self, messages: int, size_bytes: int, now_s: float) -> None:
-        """Count a published run; the buckets may go below zero."""
-        self._buckets.take(messages, size_bytes, now_s)
+        # What is published is taken out of them; they may go below zero.
+        self.buckets = TokenBuckets(limits.messages_per_s, limits.bytes_per_s, PERIOD_S, now_s)
 
     def wait_s(self, now_s: float) -> float:
         """How many seconds the connections must not be read; 0 if they may be read now."""
-        return 0.0 if self.is_over else self._buckets.wait_s(now_s, until=0)
+        return 0.0 if self.is_over else self.buckets.wait_s(now_s, until=0)

@@ -9,6 +9,7 @@ number is a repeat cannot be decided yet.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 
 from geminga_broker.managed_ledger.writing.append_request import AppendRequest, payload_of
@@ -33,18 +34,18 @@ class Verdict(Enum):
     """A message of its number is pending, and may be stored or lost."""
 
 
+@dataclass(slots=True, eq=False)
 class SequenceIds:
     """The highest numbers of each producer: sent, and stored.
 
     Producers that are not connected are kept until ``forget_idle``.
     """
 
-    def __init__(self) -> None:
-        # By producer name. ``_taken`` is ahead of ``_stored`` while messages are pending.
-        self._taken: dict[str, int] = {}
-        self._stored: dict[str, int] = {}
-        # Since when producers are not connected, in seconds of the monotonic clock.
-        self._idle_since_s: dict[str, float] = {}
+    # By producer name. ``_taken`` is ahead of ``_stored`` while messages are pending.
+    _taken: dict[str, int] = field(default_factory=dict[str, int], init=False)
+    _stored: dict[str, int] = field(default_factory=dict[str, int], init=False)
+    # Since when producers are not connected, in seconds of the monotonic clock.
+    _idle_since_s: dict[str, float] = field(default_factory=dict[str, float], init=False)
 
     def last_of(self, name: str) -> int:
         """The last number that this producer has sent; -1 for an unknown producer."""

@@ -9,6 +9,7 @@ entries themselves.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from geminga_broker.topics.decisions.sequence_ids import Verdict
 from geminga_protocol.pulsar.api_pb2 import MessageMetadata
@@ -26,16 +27,18 @@ ENTRY_SUFFIX = "_EID"
 NO_POSITION: SourcePosition = (-1, -1)
 
 
+@dataclass(slots=True, eq=False)
 class SourcePositions:
     """The highest positions of each replicator: sent, and stored.
 
     They are never forgotten: a cluster may be unreachable for long, and there are few clusters.
     """
 
-    def __init__(self) -> None:
-        # By producer name. ``_taken`` is ahead of ``_stored`` while entries are pending.
-        self._taken: dict[str, SourcePosition] = {}
-        self._stored: dict[str, SourcePosition] = {}
+    # By producer name. ``_taken`` is ahead of ``_stored`` while entries are pending.
+    _taken: dict[str, SourcePosition] = field(default_factory=dict[str, SourcePosition], init=False)
+    _stored: dict[str, SourcePosition] = field(
+        default_factory=dict[str, SourcePosition], init=False
+    )
 
     def judge(self, name: str, position: SourcePosition) -> Verdict:
         """Whether an entry of this replicator, with this position, is a repeat."""

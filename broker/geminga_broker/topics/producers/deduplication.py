@@ -36,8 +36,7 @@ from geminga_broker.topics.decisions.sequence_ids import (
     number_of_stored,
 )
 from geminga_broker.topics.decisions.source_positions import SourcePositions
-from geminga_broker.topics.part import Step
-from geminga_broker.topics.producers.producer import Producer
+from geminga_broker.topics.producers.producer import Producer, Step
 from geminga_broker.topics.producers.replicator_producer import ReplicatorProducer
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar.messages.payload import parse_metadata
@@ -87,7 +86,7 @@ class Deduplication:
         self._cluster = cluster
         self._enter = enter
         # What is known of clients' producers, and of replicators.
-        self._numbers = SequenceIds()
+        self.numbers = SequenceIds()
         self._positions = SourcePositions()
         # A snapshot is due after so many entries, and after some time if there were any.
         self._entries_since_snapshot = 0
@@ -127,9 +126,9 @@ class Deduplication:
                     await self._enter(cursor)
                     self.cursor = cursor
                 # Begin with empty tables: an attempt that failed may have filled them in part.
-                self._numbers, self._positions = SequenceIds(), SourcePositions()
+                self.numbers, self._positions = SequenceIds(), SourcePositions()
                 numbers = self._positions.restore(cursor.position_properties)
-                self._numbers.restore(numbers, self._clock.monotonic())
+                self.numbers.restore(numbers, self._clock.monotonic())
                 replayed = await self._replay(cursor.mark_delete)
                 # No await since the last entry was read: no entry was appended unseen.
                 self.status = DeduplicationStatus.ENABLED
@@ -154,7 +153,7 @@ class Deduplication:
                 if not self._positions.found_stored(metadata, self._cluster):
                     number = number_of_stored(metadata)
                     if number is not None:
-                        self._numbers.restore(dict([number]), now_s)
+                        self.numbers.restore(dict([number]), now_s)
             count += len(run)
         return count
 
@@ -169,7 +168,7 @@ class Deduplication:
                     await delete_cursor(cursor)
             finally:
                 self.status = DeduplicationStatus.DISABLED
-                self._numbers, self._positions = SequenceIds(), SourcePositions()
+                self.numbers, self._positions = SequenceIds(), SourcePositions()
                 # Producers that wait in ``settled`` have nothing to wait for any more.
                 self._wake()
 
@@ -190,16 +189,12 @@ class Deduplication:
     def connected(self, producer: Producer) -> None:
         """Keep what is known of ``producer`` as long as it is connected."""
         if producer.is_numbering:
-            self._numbers.connected(producer.name)
+            self.numbers.connected(producer.name)
 
     def disconnected(self, producer: Producer) -> None:
         """Let ``sweep`` forget ``producer`` if it stays away."""
         if self.is_enabled and producer.is_numbering:
-            self._numbers.disconnected(producer.name, self._clock.monotonic())
-
-    def last_sequence_id(self, name: str) -> int:
-        """The last number that this producer sent; -1 if none is known."""
-        return self._numbers.last_of(name)
+            self.numbers.disconnected(producer.name, self._clock.monotonic())
 
     async def settled(self, name: str) -> None:
         """Return when no message of this producer is pending, or when deduplication ends.
@@ -209,7 +204,7 @@ class Deduplication:
         """
         # Checked again after each wait: more messages may have been sent meanwhile.
         while self.is_enabled and not self._is_closed:
-            numbers, positions = self._numbers, self._positions
+            numbers, positions = self.numbers, self._positions
             if not (numbers.has_pending(name) or positions.has_pending(name)):
                 return
             woken = asyncio.get_running_loop().create_future()
@@ -234,18 +229,18 @@ class Deduplication:
         name, is_chunking = producer.name, producer.is_chunking
         if not is_chunking:
             # HOT: the usual run is all new and goes on as one.
-            last = self._numbers.all_new(name, requests)
+            last = self.numbers.all_new(name, requests)
             if last is not None:
                 # First handed on: if the log refuses the run, none of it counts as taken.
                 self.following(producer, requests)
-                self._numbers.taken(name, last)
+                self.numbers.taken(name, last)
                 return
         for request in one_by_one(requests):
             # All chunks of a message have its number: only the last one is judged and counted.
             counts = not is_chunking or completes_message(payload_of(request))
             verdict = Verdict.NEW
             if counts:
-                verdict = self._numbers.judge(name, sequence_id_of(request))
+                verdict = self.numbers.judge(name, sequence_id_of(request))
             if verdict is Verdict.STORED:
                 producer.confirm_repeat(request)
             elif verdict is Verdict.UNKNOWN:
@@ -258,7 +253,7 @@ class Deduplication:
                     producer.fail(request, error)
                     continue
                 if counts:
-                    self._numbers.taken(name, highest_of(request))
+                    self.numbers.taken(name, highest_of(request))
 
     def _take_replicated(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
         """``take`` for a replicator, by source positions, which its requests have in the place of
@@ -292,7 +287,7 @@ class Deduplication:
         # Runs of one publisher: a batch has the entries in the order of the log.
         for publisher, run in groupby(batch, key=publisher_of):
             if publisher.is_numbering:
-                self._numbers.stored(publisher.name, run, is_chunking=publisher.is_chunking)
+                self.numbers.stored(publisher.name, run, is_chunking=publisher.is_chunking)
             elif isinstance(publisher, ReplicatorProducer) and publisher.is_positioned:
                 *_, newest = run
                 self._positions.stored(publisher.name, newest[3:])
@@ -311,7 +306,7 @@ class Deduplication:
         self._snapshot_at_s = self._clock.monotonic()
         producers_max = self._config.deduplication_producers_max
         self.cursor.position_properties = {
-            **self._numbers.snapshot(producers_max),
+            **self.numbers.snapshot(producers_max),
             **self._positions.snapshot(),
         }
         # Properties before position: the cursor writes both together.
@@ -327,7 +322,7 @@ class Deduplication:
         is_due = 0 < snapshot_interval_s <= now_s - self._snapshot_at_s
         if is_due and self._entries_since_snapshot:
             self._take_snapshot(self._log.chain.last_confirmed)
-        if self._numbers.forget_idle(now_s - self._config.deduplication_producer_idle_s):
+        if self.numbers.forget_idle(now_s - self._config.deduplication_producer_idle_s):
             # The stored snapshot still has the forgotten ones: replace it.
             self._take_snapshot(self._log.chain.last_confirmed)
 

@@ -7,21 +7,22 @@ one of the topic's producers: an exclusive producer does not exclude it, nor the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import count
 
 from geminga_broker.errors import BrokerError, StorageUnavailable
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.managed_ledger.writing.append_request import AppendRequest, sequence_id_of
+from geminga_broker.topics.part import OwningTopic
 
 # Messages that may be pending: while bookies do not answer, they must not fill the broker's memory.
 PENDING_MAX = 1000
 
 
+@dataclass(slots=True, eq=False)
 class InternalPublisher:
-    """The broker as a publisher to one topic, whose ``append`` takes requests to the log."""
-
-    __slots__ = ("_append", "_numbers", "_pending")
+    """The broker as a publisher to one topic."""
 
     # What a ``Publisher`` shows of itself. Its messages have no sequence ids to deduplicate by.
     name = "broker"
@@ -29,12 +30,14 @@ class InternalPublisher:
     is_numbering = False
     entries_taken = 0
 
-    def __init__(self, append: Callable[[Sequence[AppendRequest]], None]) -> None:
-        # Raises what the log raises; then it took nothing.
-        self._append = append
-        self._numbers = count()
-        # By the number of a message: the caller that waits for it, and its size in bytes.
-        self._pending: dict[int, tuple[asyncio.Future[Position], int]] = {}
+    topic: OwningTopic
+    # Takes requests to the log. Raises what the log raises; then it took nothing.
+    append: Callable[[Sequence[AppendRequest]], None]
+    _numbers: Iterator[int] = field(default_factory=count, init=False)
+    # By the number of a message: the caller that waits for it, and its size in bytes.
+    _pending: dict[int, tuple[asyncio.Future[Position], int]] = field(
+        default_factory=dict[int, tuple[asyncio.Future[Position], int]], init=False
+    )
 
     async def publish(self, payload: bytes, messages: int = 1) -> Position:
         """Append ``payload``, which holds ``messages`` messages, and return its position once it is
@@ -51,7 +54,9 @@ class InternalPublisher:
         stored: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
         self._pending[number] = stored, len(payload)
         try:
-            self._append([(payload, messages, self, number, 0)])
+            # A topic that closes has failed its pending requests: it would never answer this one.
+            self.topic.check_open()
+            self.append([(payload, messages, self, number, 0)])
         except BaseException:
             # The log did not take it, and so will never confirm it.
             del self._pending[number]
@@ -74,15 +79,16 @@ class InternalPublisher:
 
     def fail(self, request: AppendRequest, error: BrokerError) -> None:
         """Raise ``error`` for the caller that waits for this message."""
-        self._fail(sequence_id_of(request), error)
+        # Forgotten at once: a later confirmation of this number finds no caller.
+        stored, _ = self._pending.pop(sequence_id_of(request))
+        if not stored.done():
+            stored.set_exception(error)
 
     def fail_all(self, error: BrokerError) -> None:
         """Raise ``error`` for all callers that wait. Their messages may still become durable."""
-        for number in list(self._pending):
-            self._fail(number, error)
-
-    def _fail(self, number: int, error: BrokerError) -> None:
-        # Forgotten at once: a later confirmation of this number finds no caller.
-        stored, _ = self._pending.pop(number)
-        if not stored.done():
-            stored.set_exception(error)
+        waiting = list(self._pending.values())
+        # Forgotten, as in ``fail``.
+        self._pending.clear()
+        for stored, _ in waiting:
+            if not stored.done():
+                stored.set_exception(error)

@@ -218,3 +218,8 @@ class Producer:
         waiting, self._drained = self._drained, None
         if waiting is not None and not waiting.done():
             waiting.set_result(None)
+
+
+Step = Callable[[Producer, Sequence[AppendRequest]], None]
+"""One step of messages on their way to the log: it takes a run of one producer, and hands on to the
+next step what it does not answer itself. Raises ``BrokerError`` if it takes nothing of the run."""

@@ -7,7 +7,6 @@ access are let in first come, first served, each when the last connected produce
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from typing import Protocol
 from weakref import proxy
@@ -28,35 +27,20 @@ class ProducersOwner(Protocol):
 
 
 class Producers:
-    """The producers of ``topic`` by name. The registry is empty only if none waits either."""
+    """The producers of ``topic``. None waits for exclusive access unless one is connected."""
 
-    __slots__ = ("_by_name", "_exclusive", "_owner", "_topic", "_waiting")
+    __slots__ = ("_exclusive", "_owner", "_topic", "by_name", "waiting")
 
     def __init__(self, topic: str, owner: ProducersOwner) -> None:
         self._topic = topic
         # Weak: the topic owns this registry, and a closed topic shall be freed at once.
         self._owner: ProducersOwner = proxy(owner)
-        self._by_name: dict[str, Producer] = {}
+        # The connected producers. Callers that remove some of them iterate over a copy.
+        self.by_name: dict[str, Producer] = {}
         # The connected producer with any access mode but Shared: then it is the only one.
         self._exclusive: Producer | None = None
         # Producers that wait for exclusive access, in the order of arrival.
-        self._waiting: dict[Producer, None] = {}
-
-    def __iter__(self) -> Iterator[Producer]:
-        # A copy: callers remove producers while they iterate.
-        return iter(list(self._by_name.values()))
-
-    def __len__(self) -> int:
-        return len(self._by_name)
-
-    @property
-    def waiting_count(self) -> int:
-        """How many producers wait for exclusive access."""
-        return len(self._waiting)
-
-    def get(self, name: str) -> Producer | None:
-        """The connected producer of this name."""
-        return self._by_name.get(name)
+        self.waiting: dict[Producer, None] = {}
 
     # Connecting
 
@@ -64,7 +48,7 @@ class Producers:
         """Ping the client of a connected producer with the same name, and note if it is gone."""
         # Only if the answer matters: a ping takes a round trip, or a timeout. A producer that
         # fences the others does not ask.
-        present = self._by_name.get(producer.name)
+        present = self.by_name.get(producer.name)
         if (
             present is not None
             and producer.access_mode is not AccessMode.EXCLUSIVE_WITH_FENCING
@@ -78,15 +62,15 @@ class Producers:
         # The exclusive producer that reconnects is not its own rival.
         is_own = holder is not None and holder.name == producer.name and producer.replaces(holder)
         if not is_own:
-            if producer.access_mode is AccessMode.WAIT_FOR_EXCLUSIVE and self._by_name:
+            if producer.access_mode is AccessMode.WAIT_FOR_EXCLUSIVE and self.by_name:
                 producer.is_waiting = True
-                self._waiting[producer] = None
+                self.waiting[producer] = None
                 producer.disconnect = partial(self.remove, producer)
                 return
             self._check_access(producer)
         # Close the earlier connection of the same producer. Its session is told unless the client
         # opened the same id again, which by itself ends the earlier producer there.
-        present = self._by_name.get(producer.name)
+        present = self.by_name.get(producer.name)
         if present is not None:
             if not producer.replaces(present):
                 raise ProducerBusy(
@@ -101,10 +85,11 @@ class Producers:
         producer.disconnect = partial(self.remove, producer)
 
     def _check_access(self, producer: Producer) -> None:
-        """Raise if another producer's access mode, or this one's, forbids both at once."""
+        """Raise if another producer's access mode, or this one's, forbids both at once. Close the
+        others for a producer that fences them."""
         holder = self._exclusive
         # A waiting producer counts as the exclusive one that is to come.
-        is_taken = holder is not None or bool(self._waiting)
+        is_taken = holder is not None or bool(self.waiting)
         if holder is None:
             reason = "Topic has producers that wait to be the exclusive one"
         else:
@@ -116,55 +101,46 @@ class Producers:
             case AccessMode.EXCLUSIVE:
                 if is_taken:
                     raise ProducerFenced(reason)
-                if self._by_name:
+                if self.by_name:
                     raise ProducerFenced("Topic has existing shared producers")
             case AccessMode.EXCLUSIVE_WITH_FENCING:
-                self._fence_all()
+                # It takes the topic by force.
+                self.remove_all(ProducerFenced("Fenced out"))
             case AccessMode.WAIT_FOR_EXCLUSIVE:
                 return  # no producer is connected, or it would wait
 
     def _let_in(self, producer: Producer) -> None:
-        self._by_name[producer.name] = producer
+        self.by_name[producer.name] = producer
         if producer.access_mode is not AccessMode.SHARED:
             self._exclusive = producer
 
     # Leaving
 
-    def _fence_all(self) -> None:
-        """Close every other producer: the next one takes the topic by force."""
-        self._refuse_waiting(ProducerFenced("Fenced out"))
-        for other in self:
-            self._take_out(other)
-            other.on_closed(other)
-
     def remove(self, producer: Producer) -> None:
         """Forget ``producer``. Its pending messages are stored, but it gets no more receipts."""
         self._take_out(producer)
-        if self._waiting and not self._by_name:
+        if self.waiting and not self.by_name:
             # At most one: it has the topic alone, so that the others go on waiting.
-            following = next(iter(self._waiting))
-            del self._waiting[following]
+            following = next(iter(self.waiting))
+            del self.waiting[following]
             self._let_in(following)
             self._owner.producer_promoted(following)
 
     def remove_all(self, refusal: BrokerError) -> None:
         """Close all producers; those that wait are refused for ``refusal``."""
-        # The waiting ones first, so that none of them is promoted when the last other one goes.
-        self._refuse_waiting(refusal)
-        for producer in self:
-            self._take_out(producer)
-            producer.on_closed(producer)
-
-    def _refuse_waiting(self, refusal: BrokerError) -> None:
-        # Emptied before any client is told: from here on none of them can be promoted.
-        waiting, self._waiting = self._waiting, {}
+        # The waiting ones first, so that none of them is promoted when the last other one goes; and
+        # none is left when the first client is told.
+        waiting, self.waiting = self.waiting, {}
         for producer in waiting:
             producer.is_closed = True
             producer.settle(refusal)
+        for producer in list(self.by_name.values()):
+            self._take_out(producer)
+            producer.on_closed(producer)
 
     def _take_out(self, producer: Producer) -> None:
         # It may not have been let in yet.
-        self._waiting.pop(producer, None)
+        self.waiting.pop(producer, None)
         # Both may refer to the topic: without them, the producer is freed at once.
         producer.disconnect = lambda: None
         producer.append_all = not_connected
@@ -174,8 +150,8 @@ class Producers:
             # Its pending bytes no longer count for the back-pressure of the session.
             producer.session.confirmed(producer.bytes_in - producer.bytes_confirmed)
         # A producer of the same name may have replaced it already.
-        if self._by_name.get(producer.name) is producer:
-            del self._by_name[producer.name]
+        if self.by_name.get(producer.name) is producer:
+            del self.by_name[producer.name]
             self._owner.producer_left(producer)
         if self._exclusive is producer:
             self._exclusive = None

@@ -7,6 +7,7 @@ on, and the producers get other steps when the policies change.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from geminga_broker.client_session import host_of
 from geminga_broker.delayed.schedule.deliver_at import is_delayed_longer
@@ -20,57 +21,46 @@ from geminga_broker.managed_ledger.writing.append_request import (
 )
 from geminga_broker.policies.publish import PUBLISH_FREELY, PublishPolicies
 from geminga_broker.topics.decisions.publish_rate import PublishRate
-from geminga_broker.topics.part import Step, TopicPart
-from geminga_broker.topics.producers.producer import Producer
+from geminga_broker.topics.producers.producer import Producer, Step
 from geminga_broker.topics.producers.producers import Producers
 from geminga_runtime.clock import Clock
 
 
+@dataclass(slots=True, eq=False)
 class PublishGate:
-    """The gate of topic ``name`` with its ``producers``.
+    """The gate of one topic. ``apply`` is called first, and whenever the policies change;
+    ``step_before`` after that."""
 
-    ``broker_rate`` counts what is published to all topics of the broker. ``apply`` is called first,
-    and whenever the policies change; ``step_before`` after that.
-    """
+    # The topic's name, for error texts.
+    name: str
+    producers: Producers
+    clock: Clock
+    # Counts what is published to all topics of the broker; None without such a limit.
+    broker_rate: PublishRate | None
+    policies: PublishPolicies = field(default=PUBLISH_FREELY, init=False)
+    # For how long the delivery of a message may be delayed; 0: for any time.
+    delay_max_ms: int = field(default=0, init=False)
+    # How often reading from a connection was paused, since the topic was loaded.
+    pauses: int = field(default=0, init=False)
+    # The topic's own rate, and all rates that are on.
+    _rate: PublishRate | None = field(default=None, init=False)
+    _rates: tuple[PublishRate, ...] = field(default=(), init=False)
+    # What follows the gate's steps. Each is set when its step is put in.
+    _behind_rate: Step = field(init=False)
+    _behind_encryption: Step = field(init=False)
+    _behind_delay: Step = field(init=False)
 
-    __slots__ = (
-        "_behind_encryption",
-        "_behind_rate",
-        "_broker_rate",
-        "_clock",
-        "_name",
-        "_producers",
-        "_rate",
-        "_rates",
-        "pauses",
-        "policies",
-    )
-
-    def __init__(
-        self, name: str, producers: Producers, clock: Clock, broker_rate: PublishRate | None
-    ) -> None:
-        self.policies = PUBLISH_FREELY
-        # How often reading from a connection was paused, since the topic was loaded.
-        self.pauses = 0
-        # The topic's name, for error texts.
-        self._name = name
-        self._producers = producers
-        self._clock = clock
-        self._broker_rate = broker_rate
-        # The topic's own rate, and all rates that are on.
-        self._rate: PublishRate | None = None
-        self._rates: tuple[PublishRate, ...] = ()
-
-    def apply(self, policies: PublishPolicies) -> None:
-        """Follow ``policies`` from now on."""
+    def apply(self, policies: PublishPolicies, delay_max_ms: int = 0) -> None:
+        """Follow ``policies``, and this limit on delays, from now on."""
         self.policies = policies
+        self.delay_max_ms = delay_max_ms
         # A rate whose limits are the same goes on: a new one would begin with all its tokens.
         if self._rate is None or self._rate.limits != policies.limits:
             if self._rate is not None:
                 # Connections that it paused hold it until they check it again.
                 self._rate.is_over = True
             is_limited = not policies.limits.is_unlimited
-            now_s = self._clock.monotonic()
+            now_s = self.clock.monotonic()
             self._rate = PublishRate(policies.limits, now_s) if is_limited else None
 
     # Producers
@@ -79,38 +69,42 @@ class PublishGate:
         """Raise ``InvalidRequest`` or ``ProducerBusy`` if ``producer`` may not be let in."""
         policies = self.policies
         if policies.requires_encryption and not producer.is_encrypting:
-            raise InvalidRequest(f"Encryption is required in {self._name}")
+            raise InvalidRequest(f"Encryption is required in {self.name}")
         # A producer that reconnects does not count twice.
-        present = self._producers.get(producer.name)
+        present = self.producers.by_name.get(producer.name)
         if present is not None and producer.replaces(present):
             return
-        if 0 < policies.producers_max <= len(self._producers):
-            raise ProducerBusy(f"Topic '{self._name}' reached max producers limit")
+        if 0 < policies.producers_max <= len(self.producers.by_name):
+            raise ProducerBusy(f"Topic '{self.name}' reached max producers limit")
         if policies.producers_per_host_max > 0:
             host = host_of(producer.session.address)
-            of_host = sum(host_of(each.session.address) == host for each in self._producers)
+            of_host = sum(
+                host_of(each.session.address) == host for each in self.producers.by_name.values()
+            )
             if of_host >= policies.producers_per_host_max:
-                raise ProducerBusy(f"Topic '{self._name}' reached max same address producers limit")
+                raise ProducerBusy(f"Topic '{self.name}' reached max same address producers limit")
 
     def disconnect_disallowed(self) -> None:
         """Disconnect producers that the policies do not allow any more. They reconnect, and
         ``check`` refuses them with the reason."""
         if self.policies.requires_encryption:
-            for producer in self._producers:
+            for producer in list(self.producers.by_name.values()):
                 if not producer.is_encrypting:
                     # First removed, then told: a client that reconnects at once must find room.
-                    self._producers.remove(producer)
+                    self.producers.remove(producer)
                     producer.on_closed(producer)
 
     # Steps
 
     def step_before(self, following: Step) -> Step:
         """The gate's first step that is on; the last of them hands on to ``following``."""
-        # Composed from the end: counting comes before encryption, so that refused messages count.
+        # Composed from the end: counting comes before the others, so that refused messages count.
         first = following
+        if self.delay_max_ms:
+            self._behind_delay, first = first, self._take_in_time
         if self.policies.requires_encryption:
             self._behind_encryption, first = first, self._take_encrypted
-        rates = (self._rate, self._broker_rate)
+        rates = (self._rate, self.broker_rate)
         self._rates = tuple(each for each in rates if each is not None)
         if self._rates:
             self._behind_rate, first = first, self._take_counted
@@ -119,7 +113,7 @@ class PublishGate:
     def release(self) -> None:
         """Drop the following steps, which lead back to this gate: the topic is closed, and has no
         producers any more."""
-        self._behind_rate = self._behind_encryption = lambda _, __: None
+        self._behind_rate = self._behind_encryption = self._behind_delay = lambda _, __: None
 
     def _take_counted(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
         """Count what is published, and pause reading from the connection while that is too much."""
@@ -127,10 +121,10 @@ class PublishGate:
         self._behind_rate(producer, requests)
         messages = sum(count or 1 for count in map(messages_of, requests))
         size_bytes = sum(map(len, map(payload_of, requests)))
-        now_s = self._clock.monotonic()
+        now_s = self.clock.monotonic()
         # Each rate that is exceeded pauses the session, which goes on when all of them allow it.
         for rate in self._rates:
-            rate.take(messages, size_bytes, now_s)
+            rate.buckets.take(messages, size_bytes, now_s)
             if rate.wait_s(now_s) > 0:
                 self.pauses += 1
                 producer.session.throttle(rate.wait_s)
@@ -143,36 +137,16 @@ class PublishGate:
 
         _take_allowed(self._behind_encryption, producer, requests, why_refused)
 
-
-class DelayLimit(TopicPart):
-    """Refuses messages whose delivery is delayed for longer than a topic's policies allow."""
-
-    __slots__ = ("_following",)
-
-    _following: Step
-
-    @property
-    def _limit_ms(self) -> int:
-        delayed = self._topic.policies.delayed
-        return delayed.delay_max_ms if delayed.enabled else 0
-
-    def step_before(self, following: Step) -> Step:
-        """While there is a limit, only messages within it go on to ``following``."""
-        # Decided here for all messages: when the policies change, the steps are composed again.
-        if not self._limit_ms:
-            return following
-        self._following = following
-        return self._take
-
-    def _take(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
-        limit_ms = self._limit_ms
+    def _take_in_time(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
+        """Refuse messages whose delivery is delayed for longer than is allowed."""
+        limit_ms = self.delay_max_ms
 
         def why_refused(payload: bytes) -> BrokerError | None:
             if not is_delayed_longer(payload, limit_ms):
                 return None
             return NotAllowed(f"Exceeds max allowed delivery delay of {limit_ms} milliseconds")
 
-        _take_allowed(self._following, producer, requests, why_refused)
+        _take_allowed(self._behind_delay, producer, requests, why_refused)
 
 
 def _take_allowed(

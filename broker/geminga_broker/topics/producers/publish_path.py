@@ -1,8 +1,8 @@
 """The path of messages from a topic's producers to its log, and of receipts back to them.
 
 Everything on this path is synchronous and works on runs of messages. What policies require of
-messages is done by steps before the log, which the topic's parts provide. Each producer holds the
-first step that is on, and gets another one when the policies change, so that a step that is off
+messages is done by steps before the log: those of the gate, then deduplication. Each producer holds
+the first step that is on, and gets another one when the policies change, so that a step that is off
 costs nothing.
 """
 
@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from geminga_broker.errors import BrokerError, TopicFenced, TopicTerminated
-from geminga_broker.managed_ledger.positions import Entry
-from geminga_broker.managed_ledger.records.properties import set_property
+from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.managed_ledger.writing.append_request import (
     AppendRequest,
     Publisher,
@@ -24,16 +23,14 @@ from geminga_broker.managed_ledger.writing.write_latency import WriteLatency
 from geminga_broker.policies.effective import EffectivePolicies
 from geminga_broker.subscriptions.non_persistent_subscription import NOWHERE
 from geminga_broker.topics.decisions.sequence_ids import NO_SEQUENCE_ID
-from geminga_broker.topics.part import OwningTopic, Step, TopicPart, TopicServices
+from geminga_broker.topics.part import OwningTopic, TopicPart, TopicServices
+from geminga_broker.topics.producers.deduplication import Deduplication
 from geminga_broker.topics.producers.internal_publisher import InternalPublisher
-from geminga_broker.topics.producers.producer import Producer
+from geminga_broker.topics.producers.producer import Producer, Step
 from geminga_broker.topics.producers.producers import Producers
 from geminga_broker.topics.producers.publish_gate import PublishGate
 from geminga_broker.topics.producers.replicator_producer import ReplicatorProducer, take_positions
-from geminga_broker.topics.producers.topic_epoch import TopicEpoch
-
-# The property of the log in which upstream stores the topic's epoch.
-EPOCH_PROPERTY = "pulsar.topic.epoch"
+from geminga_broker.topics.producers.topic_epoch import EPOCH_PROPERTY, TopicEpoch
 
 
 class PublishPath(TopicPart):
@@ -43,12 +40,13 @@ class PublishPath(TopicPart):
         "__weakref__",
         "_clock",
         "_durations",
-        "_gate",
         "_had_chunks",
         "_internal",
         "_log",
         "bytes_in",
+        "deduplication",
         "epoch",
+        "gate",
         "last_publish_ms",
         "messages_in",
         "producers",
@@ -59,15 +57,19 @@ class PublishPath(TopicPart):
         super().__init__(topic, services)
         name = str(topic.name)
         self.producers = Producers(name, self)
-        self.epoch = TopicEpoch(self.producers, self)
         # Durable messages and their bytes, and when the last ones became durable (Unix time).
         self.messages_in = 0
         self.bytes_in = 0
         self.last_publish_ms = 0
         # Made with the first message: a broker may hold very many idle topics.
         self.write_latency: WriteLatency | None = None
-        self._gate = PublishGate(name, self.producers, services.clock, services.broker_rate)
-        self._log = topic.managed_ledger if topic.keeps_messages else None
+        # The steps of limits on publishing, of encryption, and of the limit on delays.
+        self.gate = PublishGate(name, self.producers, services.clock, services.broker_rate)
+        # Set by ``TopicDeduplication`` while deduplication is on, or is being turned on or off.
+        self.deduplication: Deduplication | None = None
+        # None for a topic that keeps no messages.
+        self._log = topic.managed_ledger if topic.name.is_persistent else None
+        self.epoch = TopicEpoch(self.producers, self._log)
         self._clock = services.clock
         # The broker's histogram of write latencies, shared by all topics.
         self._durations = services.publish_durations
@@ -89,25 +91,30 @@ class PublishPath(TopicPart):
 
     def apply(self, policies: EffectivePolicies) -> None:
         """Compose the steps: all other parts follow ``policies`` by now."""
-        self._gate.apply(policies.publishing)
+        delayed = policies.delayed
+        # Topics without a log delay no message, and refuse none for its delay.
+        is_limited = delayed.enabled and self._log is not None
+        self.gate.apply(policies.publishing, delayed.delay_max_ms if is_limited else 0)
         self.rearrange()
-        self._gate.disconnect_disallowed()
-
-    def step_before(self, following: Step) -> Step:
-        """The steps of the gate, which are the first of all steps: rate limits, encryption."""
-        return self._gate.step_before(following)
+        self.gate.disconnect_disallowed()
 
     def rearrange(self) -> None:
         """Give each producer the first step that is on now."""
-        for producer in self.producers:
+        for producer in self.producers.by_name.values():
             self._lead_in(producer)
 
     def _lead_in(self, producer: Producer) -> None:
         """Let ``producer`` publish through the steps that are on now."""
-        # Composed from the log backwards: the first part's step becomes the first one.
+        # Composed from the log backwards. While deduplication is being turned on or off, messages
+        # pass it by: it could not judge them.
         first: Step = self._append
-        for part in reversed(self._topic.parts):
-            first = part.step_before(first)
+        deduplication, policies = self.deduplication, self._topic.policies.publishing
+        if deduplication is not None and deduplication.is_enabled and policies.deduplicates:
+            deduplication.following = first
+            first = deduplication.take
+        # Rate limits, encryption and the limit on delays come first: what they refuse was not taken
+        # by deduplication, and is new when it comes again.
+        first = self.gate.step_before(first)
         if isinstance(producer, ReplicatorProducer) and producer.is_positioned:
             # All other steps, deduplication among them, see source positions as sequence ids.
             producer.append_all = partial(take_positions, first, producer)
@@ -152,6 +159,8 @@ class PublishPath(TopicPart):
         self.last_publish_ms = self._clock.wall_ms()
         if self.write_latency is not None:
             self.write_latency.confirmed(len(entries), self._clock.monotonic())
+        if self.deduplication is not None:
+            self.deduplication.stored(Position(ledger_id, entries[-1][0]), batch)
 
     def _confirm_mixed(
         self, ledger_id: int, entries: Sequence[Entry], batch: Sequence[AppendRequest]
@@ -190,55 +199,49 @@ class PublishPath(TopicPart):
         self._topic.check_open()
         if self._log is not None and self._log.termination.at is not None:
             raise TopicTerminated
-        self._gate.check(producer)
+        self.gate.check(producer)
         self.epoch.check(producer)
         self.producers.add(producer)
         # Asked when the client is answered, which is after pending messages have settled.
         producer.last_sequence_id = partial(self._last_sequence_id, producer.name)
         if not producer.is_waiting:
             self._welcome(producer)
-            await self.epoch.admit(producer)
+            await self.epoch.admit(producer, self.settle)
 
     def producer_promoted(self, producer: Producer) -> None:
         """``producer``, which waited, is the exclusive one now."""
         # In the background: its pending messages may have to be awaited, and an epoch be stored.
         self._welcome(producer)
-        self._topic.spawn(self.epoch.promote(producer), name=f"let in {producer.name}")
+        promoting = self.epoch.promote(producer, self.settle)
+        self._topic.spawn(promoting, name=f"let in {producer.name}")
 
     def _welcome(self, producer: Producer) -> None:
-        """Connect ``producer``, which was let in, with the steps and the other parts."""
+        """Connect ``producer``, which was let in, with the steps and with deduplication."""
         self._lead_in(producer)
         producer.has_stamps = self._log is not None and self._log.stamps is not None
-        for part in self._topic.parts:
-            part.producer_connected(producer)
+        if self.deduplication is not None:
+            self.deduplication.connected(producer)
 
     def _last_sequence_id(self, producer_name: str) -> int:
-        kept = (part.last_sequence_id(producer_name) for part in self._topic.parts)
-        return next((number for number in kept if number is not None), NO_SEQUENCE_ID)
+        if self.deduplication is None:
+            return NO_SEQUENCE_ID
+        return self.deduplication.numbers.last_of(producer_name)
 
     async def settle(self, producer_name: str) -> None:
-        """Return when no message published under that name is pending any more."""
-        for part in self._topic.parts:
-            await part.settled(producer_name)
+        """Return when no message published under that name is pending any more, so that the last
+        sequence id of the name is that of a durable message. Raises ``TopicFenced``."""
+        if self.deduplication is not None:
+            await self.deduplication.settled(producer_name)
         self._topic.check_open()
 
-    async def store_epoch(self, epoch: int) -> None:
-        """Store a new epoch with the log. Without a log, the epoch lives as long as the topic."""
-        if self._log is not None:
-            await set_property(self._log, EPOCH_PROPERTY, str(epoch))
-
     def producer_left(self, producer: Producer) -> None:
-        """Tell all parts that ``producer``, which could publish, has left."""
+        """``producer``, which could publish, has left the topic."""
         # Its own counter goes with it.
         self._had_chunks = self._had_chunks or producer.chunks_in > 0
-        self._topic.note_use()
-        for part in self._topic.parts:
-            part.producer_disconnected(producer)
-
-    @property
-    def connected_count(self) -> int:
-        """How many producers are connected."""
-        return len(self.producers)
+        self._topic.last_used_s = self._clock.monotonic()
+        # Its numbers are kept for a while, in case it reconnects.
+        if self.deduplication is not None:
+            self.deduplication.disconnected(producer)
 
     def disconnect(self) -> None:
         """Disconnect all producers; they look the topic up again."""
@@ -248,20 +251,16 @@ class PublishPath(TopicPart):
     def internal(self) -> InternalPublisher:
         """The publisher of the broker's own messages, made on first use."""
         if self._internal is None:
-            self._internal = InternalPublisher(self._append_own)
+            self._internal = InternalPublisher(self._topic, self.append)
         return self._internal
-
-    def _append_own(self, requests: Sequence[AppendRequest]) -> None:
-        # A topic that closes has failed its pending requests already: it would never answer more.
-        self._topic.check_open()
-        self.append(requests)
 
     def refuse_all(self, reason: BrokerError) -> None:
         """Disconnect all producers; those that wait to be exclusive are refused for ``reason``."""
         # Callers inside the broker wait for their messages as clients do.
         if self._internal is not None:
             self._internal.fail_all(reason)
-        if self.producers:
+        # Without a connected producer none waits either.
+        if self.producers.by_name:
             self.producers.remove_all(reason)
 
     # Counting
@@ -269,16 +268,11 @@ class PublishPath(TopicPart):
     @property
     def has_chunks(self) -> bool:
         """Whether a message was published in chunks, since the topic was loaded."""
-        return self._had_chunks or any(each.chunks_in for each in self.producers)
-
-    @property
-    def pauses(self) -> int:
-        """How often the rate limits paused reading from a client."""
-        return self._gate.pauses
+        return self._had_chunks or any(each.chunks_in for each in self.producers.by_name.values())
 
     def tick(self, now_s: float, period_s: float) -> None:
         """Compute the producers' rates and the write latencies."""
-        for producer in self.producers:
+        for producer in self.producers.by_name.values():
             producer.meter.tick(
                 now_s,
                 producer.messages_in,
@@ -290,6 +284,8 @@ class PublishPath(TopicPart):
             self.write_latency.renew()
 
     def release(self) -> None:
-        """Drop the gate's steps and the internal publisher, which refer to this part."""
-        self._gate.release()
+        """Drop the gate's steps and the internal publisher, which refer to this part, and the
+        deduplication, whose cursor refers to the topic."""
+        self.gate.release()
         self._internal = None
+        self.deduplication = None

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 
 from geminga_broker.errors import BrokerError, NotAllowed, StorageUnavailable
 from geminga_broker.managed_ledger.writing.append_request import AppendRequest, one_by_one
-from geminga_broker.topics.part import Step
-from geminga_broker.topics.producers.producer import Producer
+from geminga_broker.topics.producers.producer import Producer, Step
 from geminga_protocol.errors import WireError
 from geminga_protocol.pulsar.messages.payload import parse_metadata
 from geminga_protocol.pulsar.messages.replication import source_position

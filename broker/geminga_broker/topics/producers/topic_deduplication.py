@@ -6,15 +6,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from typing import ClassVar
 
 from geminga_broker.managed_ledger.cursors.cursor import Cursor
-from geminga_broker.managed_ledger.positions import Entry, Position
-from geminga_broker.managed_ledger.writing.append_request import AppendRequest
 from geminga_broker.policies.effective import EffectivePolicies
-from geminga_broker.topics.part import OwningTopic, Step, TopicPart, TopicServices
+from geminga_broker.topics.part import OwningTopic, TopicPart, TopicServices
 from geminga_broker.topics.producers.deduplication import CURSOR_NAME, Deduplication, delete_cursor
-from geminga_broker.topics.producers.producer import Producer
 from geminga_broker.topics.producers.publish_path import PublishPath
 from geminga_runtime.errors import GemingaError
 
@@ -22,14 +19,17 @@ log = logging.getLogger(__name__)
 
 
 class TopicDeduplication(TopicPart):
-    """Deduplicates messages while the topic's policies ask for it."""
+    """Turns deduplication on and off as the topic's policies say, and has it maintained.
 
-    __slots__ = ("_found", "_is_open", "_services", "deduplication")
+    It sets ``PublishPath.deduplication``, which the path of the messages uses.
+    """
+
+    __slots__ = ("_found", "_is_open", "_services")
+
+    own_cursor: ClassVar[str | None] = CURSOR_NAME
 
     def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
         super().__init__(topic, services)
-        # Exists while deduplication is on, and while it is being turned on or off.
-        self.deduplication: Deduplication | None = None
         self._services = services
         # The stored cursor, from ``adopt`` to ``opened``.
         self._found: Cursor | None = None
@@ -37,10 +37,6 @@ class TopicDeduplication(TopicPart):
         self._is_open = False
 
     # Turning it on and off
-
-    def claims(self, cursor_name: str) -> bool:
-        """Claim the cursor ``pulsar.dedup``."""
-        return cursor_name == CURSOR_NAME
 
     async def adopt(self, cursor: Cursor) -> None:
         """Keep the cursor until ``opened``, when the policies decide what becomes of it."""
@@ -64,7 +60,7 @@ class TopicDeduplication(TopicPart):
     @property
     def is_behind(self) -> bool:
         """Whether deduplication is off though the policies want it on, or the reverse."""
-        present = self.deduplication
+        present = self._topic.part(PublishPath).deduplication
         return self._is_wanted is not (present is not None and present.is_enabled)
 
     def apply(self, policies: EffectivePolicies) -> None:
@@ -75,17 +71,18 @@ class TopicDeduplication(TopicPart):
 
     async def _catch_up(self) -> None:
         """Turn deduplication on or off. After an error the next maintenance tries again."""
+        publishing = self._topic.part(PublishPath)
         try:
             # The policies may change back while a step is awaited.
             while self.is_behind:
-                present = self.deduplication
+                present = publishing.deduplication
                 if self._is_wanted:
                     await self._begin(None if present is None else present.cursor)
                 elif present is not None:
                     # First the producers: from now on they append past this step.
-                    self._topic.part(PublishPath).rearrange()
+                    publishing.rearrange()
                     await present.disable()
-                    self.deduplication = None
+                    publishing.deduplication = None
         except GemingaError as error:
             log.warning(
                 "deduplication not changed",
@@ -94,9 +91,11 @@ class TopicDeduplication(TopicPart):
 
     async def _begin(self, cursor: Cursor | None) -> None:
         topic, services = self._topic, self._services
+        publishing = topic.part(PublishPath)
+        deduplication = publishing.deduplication
         # One that failed to be turned on is kept: its cursor is open, and is used again.
-        if self.deduplication is None:
-            self.deduplication = Deduplication(
+        if deduplication is None:
+            deduplication = publishing.deduplication = Deduplication(
                 topic.managed_ledger,
                 services.factory,
                 services.clock,
@@ -104,92 +103,47 @@ class TopicDeduplication(TopicPart):
                 cluster=services.cluster,
                 enter=topic.enter_cursor,
             )
-        await self.deduplication.enable(cursor)
-        publishing = topic.part(PublishPath)
+        await deduplication.enable(cursor)
         # Producers that connected before: their numbers must not be forgotten as idle.
-        for producer in publishing.producers:
-            self.deduplication.connected(producer)
+        for producer in publishing.producers.by_name.values():
+            deduplication.connected(producer)
         # Last: from now on the producers' messages pass this step.
         publishing.rearrange()
 
     def cursors(self) -> list[Cursor]:
         """The cursor that keeps the snapshots, if deduplication is on."""
-        present = self.deduplication
+        present = self._topic.part(PublishPath).deduplication
         return [] if present is None or present.cursor is None else [present.cursor]
 
-    # Publishing
-
-    def step_before(self, following: Step) -> Step:
-        """While deduplication is on, only new messages go on to ``following``."""
-        # While it is being turned on or off, messages pass it by: it could not judge them.
-        present = self.deduplication
-        if present is None or not present.is_enabled or not self._is_wanted:
-            return following
-        present.following = following
-        return present.take
-
-    def producer_connected(self, producer: Producer) -> None:
-        """Keep the sequence ids of a producer while it is connected."""
-        if self.deduplication is not None:
-            self.deduplication.connected(producer)
-
-    def producer_disconnected(self, producer: Producer) -> None:
-        """Keep the sequence ids for a while, in case the producer reconnects."""
-        if self.deduplication is not None:
-            self.deduplication.disconnected(producer)
-
-    def last_sequence_id(self, producer_name: str) -> int | None:
-        """The last sequence id under that name; None while deduplication is off."""
-        present = self.deduplication
-        return None if present is None else present.last_sequence_id(producer_name)
-
-    async def settled(self, producer_name: str) -> None:
-        """Return when ``last_sequence_id`` is that of a durable message."""
-        if self.deduplication is not None:
-            await self.deduplication.settled(producer_name)
-
-    def run_appended(
-        self, ledger_id: int, entries: Sequence[Entry], batch: Sequence[AppendRequest]
-    ) -> None:
-        """Confirm repeats of these messages from now on."""
-        if self.deduplication is not None:
-            self.deduplication.stored(Position(ledger_id, entries[-1][0]), batch)
-
     # Maintenance
-
-    @classmethod
-    def maintenance_period_s(cls, services: TopicServices) -> float:
-        """How often the part checks whether a snapshot is due."""
-        return services.config.publishing.deduplication_check_s
 
     @property
     def needs_maintenance(self) -> bool:
         """Whether deduplication is on, or should be."""
-        return self.deduplication is not None or self.is_behind
+        return self._topic.part(PublishPath).deduplication is not None or self.is_behind
 
     async def maintain(self) -> None:
         """Take a snapshot that is due, forget producers that are long gone, and retry a failed
         change."""
         # ``apply`` changes something only if an earlier attempt has failed.
         policies = self._topic.policies
-        if self.deduplication is not None:
-            self.deduplication.sweep(policies.publishing.snapshot_interval_s)
+        deduplication = self._topic.part(PublishPath).deduplication
+        if deduplication is not None:
+            deduplication.sweep(policies.publishing.snapshot_interval_s)
         self.apply(policies)
 
     # Ending
 
     async def close(self) -> None:
         """Store a last snapshot."""
-        if self.deduplication is not None:
-            await self.deduplication.close()
-
-    def release(self) -> None:
-        """Drop the cursor, which refers to the topic."""
-        self.deduplication = None
+        deduplication = self._topic.part(PublishPath).deduplication
+        if deduplication is not None:
+            await deduplication.close()
 
     async def delete(self) -> None:
         """Delete the cursor."""
-        if self.deduplication is not None:
-            await self.deduplication.disable()
+        publishing = self._topic.part(PublishPath)
+        if publishing.deduplication is not None:
+            await publishing.deduplication.disable()
             # ``close`` follows, and finds no cursor to store a snapshot with.
-            self.deduplication = None
+            publishing.deduplication = None

@@ -8,43 +8,37 @@ the broker was restarted in between.
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
-from weakref import proxy
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
 from geminga_broker.errors import BrokerError, ProducerFenced
+from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
+from geminga_broker.managed_ledger.records.properties import set_property
 from geminga_broker.topics.producers.producer import Producer
 from geminga_broker.topics.producers.producers import Producers
 from geminga_protocol.pulsar.enums import AccessMode
 
 NO_EPOCH = -1
+# The property of the log in which upstream stores the topic's epoch.
+EPOCH_PROPERTY = "pulsar.topic.epoch"
+
+Settle = Callable[[str], Awaitable[None]]
+"""Returns when no message that was sent under this producer name is pending any more. Raises
+``BrokerError``."""
 
 
-class EpochTopic(Protocol):
-    """What the epoch asks of its topic. Both methods raise ``BrokerError``."""
-
-    async def store_epoch(self, epoch: int) -> None:
-        """Make a new epoch durable."""
-        ...
-
-    async def settle(self, producer_name: str) -> None:
-        """Return when no message that was sent under this name is pending any more."""
-        ...
-
-
+@dataclass(slots=True, eq=False)
 class TopicEpoch:
-    """The epoch of ``topic`` with its ``producers``."""
+    """The epoch of a topic with these producers."""
 
-    __slots__ = ("_producers", "_storing", "_topic", "current")
-
-    def __init__(self, producers: Producers, topic: EpochTopic) -> None:
-        # None until the topic had an exclusive producer.
-        self.current: int | None = None
-        self._producers = producers
-        # Weak: the topic owns this.
-        self._topic: EpochTopic = proxy(topic)
-        # Held while an epoch is stored, so that epochs are stored in the order in which they are
-        # given. Made with the first one: most topics never have an exclusive producer.
-        self._storing: asyncio.Lock | None = None
+    _producers: Producers
+    # Keeps the epoch. None for a topic without a log, whose epoch lives as long as the topic.
+    _managed_ledger: ManagedLedger | None
+    # None until the topic had an exclusive producer.
+    current: int | None = field(default=None, init=False)
+    # Held while an epoch is stored, so that epochs are stored in the order in which they are given.
+    # Made with the first one: most topics never have an exclusive producer.
+    _storing: asyncio.Lock | None = field(default=None, init=False)
 
     def check(self, producer: Producer) -> None:
         """Raise ``ProducerFenced`` if another was the exclusive producer since ``producer`` was."""
@@ -56,33 +50,33 @@ class TopicEpoch:
                 f"Topic epoch has already moved. Current epoch: {current}, Producer epoch: {held}"
             )
 
-    async def admit(self, producer: Producer) -> None:
+    async def admit(self, producer: Producer, settle: Settle) -> None:
         """Give ``producer``, which was added and does not wait, its epoch.
 
         Raises ``BrokerError`` if it gets none; then it is removed again.
         """
         # Also if the client's request is cancelled: a producer without an epoch must not stay.
         try:
-            await self._claim(producer)
+            await self._claim(producer, settle)
         except BaseException:
             self._producers.remove(producer)
             raise
 
-    async def promote(self, producer: Producer) -> None:
+    async def promote(self, producer: Producer, settle: Settle) -> None:
         """Give ``producer``, which waited and whose turn has come, its epoch, and settle it."""
         refusal: BrokerError | None = None
         try:
-            await self._claim(producer)
+            await self._claim(producer, settle)
         except BrokerError as error:
             refusal = error
             # Removing it promotes the next producer that waits.
             self._producers.remove(producer)
         producer.settle(refusal)
 
-    async def _claim(self, producer: Producer) -> None:
+    async def _claim(self, producer: Producer, settle: Settle) -> None:
         """Wait for pending messages of its name, and give ``producer`` its epoch. Raises
         ``ProducerFenced``, also if it was closed meanwhile."""
-        await self._topic.settle(producer.name)
+        await settle(producer.name)
         epoch = self.current
         if producer.access_mode is not AccessMode.SHARED:
             if self._storing is None:
@@ -95,7 +89,8 @@ class TopicEpoch:
                 epoch = current + 1 if held is None else held
                 if epoch != self.current:
                     # Durable before it is given: a later owner must never give it once more.
-                    await self._topic.store_epoch(epoch)
+                    if self._managed_ledger is not None:
+                        await set_property(self._managed_ledger, EPOCH_PROPERTY, str(epoch))
                     self.current = epoch
         # A producer that takes the topic by force may have come during one of the waits above.
         if producer.is_closed:

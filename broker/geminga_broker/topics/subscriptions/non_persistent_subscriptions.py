@@ -69,7 +69,3 @@ class NonPersistentSubscriptions(SubscriptionRegistry[NonPersistentSubscription]
         # Another one may have its name by now.
         if self.subscriptions.get(subscription.name) is subscription:
             del self.subscriptions[subscription.name]
-
-    def release(self) -> None:
-        """Drop the subscriptions, which refer to this part."""
-        self.subscriptions.clear()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from geminga_broker.errors import ConsumerBusy, SubscriptionNotFound, TopicFenced
+from geminga_broker.errors import ConsumerBusy, NotAllowed, SubscriptionNotFound, TopicFenced
 from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.ledger_chain.chain import LedgerChain
 from geminga_broker.managed_ledger.positions import EARLIEST, LATEST, Entry, Position
@@ -27,7 +27,6 @@ from geminga_broker.topics.subscriptions.dispatch_limiters import DispatchLimite
 from geminga_broker.topics.subscriptions.subscription_registry import SubscriptionRegistry
 from geminga_broker.topics.topic_compaction import (
     TopicCompaction,
-    check_read_compacted,
     check_subscription,
 )
 from geminga_server.metrics import Meter
@@ -139,11 +138,6 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
             subscription.skip_acknowledged()
             subscription.entries_available()
 
-    def terminated(self) -> None:
-        """Tell the consumers of subscriptions without a backlog that they have everything."""
-        for subscription in self.subscriptions.values():
-            subscription.membership.tell_end()
-
     def is_used(self, rule: Inactivity) -> bool:
         """Whether a subscription exists, or is being created or deleted. If the rule deletes topics
         with subscriptions, only a backlog keeps the topic."""
@@ -177,8 +171,9 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
         """
         request.check()
         check_subscription(request.subscription)
-        if request.reads_compacted:
-            check_read_compacted(request.type)
+        # Not for types of which several consumers share the messages.
+        if request.reads_compacted and request.type.tracks_entries:
+            raise NotAllowed("readCompacted only allowed on failover or exclusive subscriptions")
         check_name(request.subscription, is_reserved=self._topic.claims(request.subscription))
         self._admission.check(request, self._clock.monotonic())
         while True:
@@ -334,7 +329,7 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
         del self.subscriptions[subscription.name]
         if self._dispatch_limiters is not None:
             self._dispatch_limiters.forget(subscription)
-        self._topic.note_use()
+        self._topic.last_used_s = self._clock.monotonic()
 
     async def delete_subscription(
         self, subscription: Subscription, consumer: Consumer | None = None, *, force: bool = False
@@ -366,10 +361,6 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
                     self._dispatch_limiters.forget(each)
                 self._dispatch_limiters.close()
             await asyncio.gather(*(each.close() for each in self.subscriptions.values()))
-
-    def release(self) -> None:
-        """Drop the subscriptions, which refer to this part."""
-        self.subscriptions.clear()
 
     async def delete(self) -> None:
         """Delete the cursors of all subscriptions; no client is connected any more."""

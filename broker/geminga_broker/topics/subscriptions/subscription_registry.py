@@ -40,10 +40,8 @@ class SubscriptionRegistry(TopicPart, Generic[SubscriptionT]):
     def _check_consumers(self, request: SubscribeRequest, of_subscription: int) -> None:
         """Raise ``ConsumerBusy`` if the topic, or its subscription with ``of_subscription``
         consumers, may not have one more."""
-        # Without limits, the consumers of many subscriptions need not be gathered.
-        if self._admission.limits_consumers:
-            of_topic = [each for other in self.subscriptions.values() for each in other.consumers]
-            self._admission.check_consumers(request.consumer.host, of_topic, of_subscription)
+        of_topic = (each for other in self.subscriptions.values() for each in other.consumers)
+        self._admission.check_consumers(request.consumer.host, of_topic, of_subscription)
 
     @property
     def connected_count(self) -> int:
@@ -68,3 +66,7 @@ class SubscriptionRegistry(TopicPart, Generic[SubscriptionT]):
                     consumer.messages_acknowledged,
                     period_s=period_s,
                 )
+
+    def release(self) -> None:
+        """Drop the subscriptions, which refer to this part."""
+        self.subscriptions.clear()

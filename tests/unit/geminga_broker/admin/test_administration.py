@@ -111,9 +111,9 @@ async def storing_client(
 async def with_backlog(topics: TopicDirectory, name: str, *ages_s: int) -> Topic:
     """A topic with a subscription that has left messages of these ages."""
     topic = await topics.get(TopicName.parse(f"persistent://t/n/{name}"), create=True)
-    await topic.create_subscription("slow")
+    await topic.subscribing.create("slow")
     producer = producer_of(NotedSession())
-    await topic.connect_producer(producer)
+    await topic.publishing.connect(producer)
     now_ms = SimulatedClock().wall_ms()
     for age_s in ages_s:
         metadata = api.MessageMetadata(

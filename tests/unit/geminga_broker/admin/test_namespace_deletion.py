@@ -75,7 +75,7 @@ async def test_a_namespace_goes_with_everything_in_it(
     assert (await forcing.delete(f"{NS}?force=true")).status_code == 204
     assert await left(coordination) == []
     assert broker.volatile == set()
-    assert services.ownership.owned() == []
+    assert list(services.ownership.owned.generations) == []
     assert (await forcing.delete(f"{NS}?force=true")).status_code == 404
     assert (await forcing.put(NS)).status_code == 204
     assert (await forcing.get(f"{NS}/topics?mode=ALL")).json() == []
@@ -201,7 +201,7 @@ async def test_topics_of_another_broker_go_too(
     answer = await forcing.delete(f"{NS}?force=true")
     assert (answer.status_code, answer.text) == (204, "")
     assert await left(coordination) == []
-    assert rival.owned() == []
+    assert list(rival.owned.generations) == []
 
 
 @pytest.mark.usefixtures("full")

@@ -130,7 +130,7 @@ async def loaded(topics: TopicDirectory, name: TopicName = NAME) -> Topic:
 
 async def publish(topic: Topic, *payloads: bytes) -> None:
     producer = producer_of(NotedSession(), f"p{topic.publishing.messages_in}")
-    await topic.connect_producer(producer)
+    await topic.publishing.connect(producer)
     for number, payload in enumerate(payloads):
         producer.append_all([(payload, 1, producer, number, 0)])
         await asyncio.sleep(0.1)

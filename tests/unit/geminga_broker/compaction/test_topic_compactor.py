@@ -140,7 +140,7 @@ async def test_what_is_published_while_a_topic_is_compacted_is_read_from_the_log
         topic = await loaded(topics)
         await publish(topic, single("a", b"1"), single("a", b"2"), single("b", b"1"))
         producer = producer_of(NotedSession(), "meanwhile")
-        await topic.connect_producer(producer)
+        await topic.publishing.connect(producer)
         await topic.part(TopicCompaction).trigger()
         meanwhile: list[Keyed] = []
         while topic.part(TopicCompaction).is_running:

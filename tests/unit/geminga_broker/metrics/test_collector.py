@@ -58,7 +58,7 @@ async def test_bundles_are_shown_where_that_is_asked_for(broker: Broker) -> None
         await broker.topics.create(name, {})
         await broker.metrics.renew()
         shown = {each.name: each.topics for each in broker.metrics.snapshot().bundles}
-        bundle = str(broker.ownership.last_bundle_of(name))
+        bundle = str(broker.ownership.rings.last_bundle_of(name))
         assert shown == ({bundle: 1} if broker.config is SHOWING else {})
 
 
@@ -72,7 +72,7 @@ async def test_a_load_report_tells_of_the_heaviest_bundles_so_that_it_can_be_wri
             await broker.ownership.owner(name)
             await broker.topics.create(name, {})
         await broker.metrics.renew()
-        all_bundles = Counter(str(broker.ownership.last_bundle_of(name)) for name in names)
+        all_bundles = Counter(str(broker.ownership.rings.last_bundle_of(name)) for name in names)
         report = broker.metrics.load()
         told = sorted((each.topics for each in report.last_stats.values()), reverse=True)
         assert told == [count for _, count in all_bundles.most_common(2)]

@@ -47,7 +47,7 @@ def broker(
 
 def leads(candidate: Brokers) -> bool:
     """Ask anew: type checkers take a property for a constant."""
-    return candidate.is_leader
+    return bool(candidate.election.is_leader)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ async def rival(brokers: Brokers, session: Session) -> AsyncIterator[Brokers]:
 
 
 async def test_a_broker_is_registered_as_pulsar_records_it(brokers: Brokers, tree: Tree) -> None:
-    assert await brokers.active() == [HERE.broker_id]
+    assert await brokers.living.ids() == [HERE.broker_id]
     record = json.loads(tree()[PATH])
     assert record["webServiceUrl"] == HERE.http_url
     assert record["pulsarServiceUrl"] == HERE.broker_url
@@ -77,7 +77,7 @@ async def test_a_broker_is_registered_as_pulsar_records_it(brokers: Brokers, tre
 
 async def test_a_single_broker_leads(brokers: Brokers, tree: Tree) -> None:
     assert leads(brokers)
-    leader = await brokers.leader()
+    leader = await brokers.election.leader()
     assert leader is not None
     assert (leader.broker_id, leader.service_url) == (HERE.broker_id, HERE.http_url)
     # tests/golden/records/zookeeper.jsonl has this very node of a real broker.
@@ -89,19 +89,19 @@ async def test_a_single_broker_leads(brokers: Brokers, tree: Tree) -> None:
 async def test_one_of_two_leads_and_both_know(brokers: Brokers, rival: Brokers) -> None:
     assert leads(brokers)
     assert not leads(rival)
-    assert await rival.active() == sorted([HERE.broker_id, THERE.broker_id])
-    assert await rival.leader() == await brokers.leader()
+    assert await rival.living.ids() == sorted([HERE.broker_id, THERE.broker_id])
+    assert await rival.election.leader() == await brokers.election.leader()
 
 
 async def test_a_broker_that_comes_later_is_seen(
     brokers: Brokers, session: Session, settle: Settle
 ) -> None:
-    assert await brokers.active() == [HERE.broker_id]
+    assert await brokers.living.ids() == [HERE.broker_id]
     async with broker(session("rival"), THERE):
         await settle()
-        assert await brokers.active() == sorted([HERE.broker_id, THERE.broker_id])
+        assert await brokers.living.ids() == sorted([HERE.broker_id, THERE.broker_id])
     await settle()
-    assert await brokers.active() == [HERE.broker_id]
+    assert await brokers.living.ids() == [HERE.broker_id]
 
 
 async def test_a_dead_leader_is_replaced(
@@ -111,7 +111,7 @@ async def test_a_dead_leader_is_replaced(
     await settle()
     assert not leads(brokers)
     assert leads(rival)
-    assert await rival.active() == [THERE.broker_id]
+    assert await rival.living.ids() == [THERE.broker_id]
 
 
 async def test_who_led_before_follows_after_its_return(
@@ -123,7 +123,7 @@ async def test_who_led_before_follows_after_its_return(
     await settle()
     assert not leads(brokers)
     assert leads(rival)
-    assert await rival.active() == sorted([HERE.broker_id, THERE.broker_id])
+    assert await rival.living.ids() == sorted([HERE.broker_id, THERE.broker_id])
 
 
 async def test_a_broker_alone_returns_as_the_leader(
@@ -134,7 +134,7 @@ async def test_a_broker_alone_returns_as_the_leader(
     await reconnect("broker")
     await settle()
     assert leads(brokers)
-    assert await brokers.active() == [HERE.broker_id]
+    assert await brokers.living.ids() == [HERE.broker_id]
 
 
 async def test_a_leader_that_closes_is_replaced_and_stays_away(
@@ -168,7 +168,7 @@ async def test_what_a_kill_left_under_other_ports_is_taken_away(
     kill("killed")
     async with broker(coordination, HERE, former=(THERE.broker_id,)) as again:
         assert leads(again)
-        assert await again.active() == [HERE.broker_id]
+        assert await again.living.ids() == [HERE.broker_id]
 
 
 async def test_load_is_written_again_when_it_changed(

@@ -57,22 +57,24 @@ async def test_the_leader_chooses_and_the_chosen_broker_acquires_on_authority(
     here, there = session("here"), session("there")
     view, placement = view_with(leader=HERE), Always(THERE)
     async with (
-        Ownership(here, Namespaces(here), HERE, placement=placement, view_brokers=view) as leading,
         Ownership(
-            there, Namespaces(there), THERE, placement=placement, view_brokers=view
+            here, Namespaces(here), HERE, placement=placement.choose, view_brokers=view
+        ) as leading,
+        Ownership(
+            there, Namespaces(there), THERE, placement=placement.choose, view_brokers=view
         ) as following,
     ):
         asked = await following.owner(ORDERS)
         assert (asked.broker_url, asked.reason) == (HERE.broker_url, LookupReason.DECIDES)
         chosen = await leading.owner(ORDERS)
         assert (chosen.broker_url, chosen.reason) == (THERE.broker_url, LookupReason.CHOSEN)
-        assert following.owned() == leading.owned() == []
+        assert list(following.owned.generations) == list(leading.owned.generations) == []
         assert (await following.owner(ORDERS, authoritative=True)).is_self
         owner = await leading.owner(ORDERS)
         assert (owner.broker_url, owner.reason) == (THERE.broker_url, LookupReason.OWNS)
         placement.address = HERE
         assert (await following.owner(ORDERS)).is_self  # an owned bundle is not placed again
-        await following.unload(await following.bundle_of(ORDERS))
+        await following.unload(await following.rings.bundle_of(ORDERS))
         assert (await following.owner(ORDERS)).reason is LookupReason.DECIDES
         assert (await leading.owner(ORDERS)).is_self
 
@@ -80,7 +82,7 @@ async def test_the_leader_chooses_and_the_chosen_broker_acquires_on_authority(
 async def test_a_bundle_whose_acquisition_was_not_answered_is_not_placed_elsewhere(
     ownership: Ownership, session: Session
 ) -> None:
-    bundle = await ownership.bundle_of(ORDERS)
+    bundle = await ownership.rings.bundle_of(ORDERS)
     connection, view = InterceptedSession(session("here")), view_with(leader=THERE)
     async with Ownership(connection, Namespaces(connection), HERE, view_brokers=view) as following:
         connection.lose("create", bundle.path, is_done=True)
@@ -128,16 +130,16 @@ async def test_a_bundle_is_handed_on_before_its_clients_are_told(
 
     view = view_with(leader=HERE)
     async with Ownership(here, Namespaces(here), HERE, view_brokers=view, assign=assign) as moving:
-        moving.on_release(note)
+        moving.owned.on_release.append(note)
         await moving.owner(ORDERS)
-        bundle = await moving.bundle_of(ORDERS)
+        bundle = await moving.rings.bundle_of(ORDERS)
         await moving.unload(bundle, THERE.broker_id)
         (successor,) = successors
         next_owner = successor.result()
         assert next_owner is not None
         assert next_owner.broker_url == THERE.broker_url
         assert asked == [f"{THERE.http_url} True"]
-        assert rival.owned() == [bundle]
+        assert list(rival.owned.generations) == [bundle]
 
 
 async def test_a_hand_over_that_fails_leaves_the_bundle_to_any_broker(
@@ -154,9 +156,9 @@ async def test_a_hand_over_that_fails_leaves_the_bundle_to_any_broker(
 
     view = view_with(leader=HERE)
     async with Ownership(here, Namespaces(here), HERE, view_brokers=view, assign=refuse) as moving:
-        moving.on_release(note)
+        moving.owned.on_release.append(note)
         await moving.owner(ORDERS)
-        await moving.unload(await moving.bundle_of(ORDERS), THERE.broker_id)
+        await moving.unload(await moving.rings.bundle_of(ORDERS), THERE.broker_id)
         assert [each.result() for each in successors] == [None]
         assert (await moving.owner(ORDERS)).is_self
 
@@ -179,10 +181,9 @@ async def test_a_broker_that_ends_hands_its_bundles_on_to_those_that_live(
         del bundle
         successors.append(successor)
 
-    class FirstOfAll:
-        def choose(self, bundle: Bundle, loads: Loads) -> str:
-            del bundle
-            return next(iter(loads))  # this broker, if it were among them
+    def first_of_all(bundle: Bundle, loads: Loads) -> str:
+        del bundle
+        return next(iter(loads))  # this broker, if it were among them
 
     async with (
         Ownership(there, Namespaces(there), THERE, view_brokers=view) as remaining,
@@ -190,18 +191,18 @@ async def test_a_broker_that_ends_hands_its_bundles_on_to_those_that_live(
             here,
             Namespaces(here),
             HERE,
-            placement=FirstOfAll(),
+            placement=first_of_all,
             view_brokers=view,
             assign=assign,
         ) as ending,
     ):
-        ending.on_release(release)
-        bundles = (await ending.ring_of(ORDERS.namespace)).bundles
+        ending.owned.on_release.append(release)
+        bundles = (await ending.rings.ring_of(ORDERS.namespace)).bundles
         for bundle in bundles:
             await ending.owner_of(bundle, authoritative=True)
         await ending.retire(1.0)
-        assert ending.owned() == []
-        assert set(remaining.owned()) == set(bundles)
+        assert list(ending.owned.generations) == []
+        assert set(remaining.owned.generations) == set(bundles)
         reason = LookupReason.DECIDES if leader is THERE else LookupReason.CHOSEN
         assert asked == [(THERE.http_url, reason)] * len(bundles)
         told = [successor.result() for successor in successors]
@@ -214,14 +215,14 @@ async def test_a_broker_that_ends_acquires_nothing_and_sends_clients_on(
     del ownership  # only for the namespace
     here, view = session("here"), view_with(leader=None)
     async with Ownership(
-        here, Namespaces(here), HERE, placement=Always(THERE), view_brokers=view
+        here, Namespaces(here), HERE, placement=Always(THERE).choose, view_brokers=view
     ) as ending:
         await ending.retire(1.0)
         owner = await ending.owner(ORDERS)
         assert (owner.broker_url, owner.reason) == (THERE.broker_url, LookupReason.CHOSEN)
         with pytest.raises(ServiceNotReady, match="ends"):
             await ending.owner(ORDERS, authoritative=True)
-        assert ending.owned() == []
+        assert list(ending.owned.generations) == []
 
 
 async def test_a_broker_that_ends_alone_or_late_leaves_its_bundles_to_its_closing(
@@ -231,7 +232,7 @@ async def test_a_broker_that_ends_alone_or_late_leaves_its_bundles_to_its_closin
     await ownership.retire(1.0)  # it knows no other broker
     assert ownership.owns(ORDERS)
     here, view = session("here"), view_with(leader=None)
-    await ownership.unload(await ownership.bundle_of(ORDERS))
+    await ownership.unload(await ownership.rings.bundle_of(ORDERS))
     async with Ownership(here, Namespaces(here), HERE, view_brokers=view) as hurried:
         await hurried.owner(ORDERS, authoritative=True)
         await hurried.retire(0.0)
@@ -244,9 +245,9 @@ async def test_the_leader_remembers_for_a_while_where_a_bundle_is_to_go(
     del ownership  # only for the namespace
     here, view = session("here"), view_with(leader=HERE)
     async with Ownership(
-        here, Namespaces(here), HERE, placement=Always(HERE), view_brokers=view
+        here, Namespaces(here), HERE, placement=Always(HERE).choose, view_brokers=view
     ) as leading:
-        bundle = await leading.bundle_of(ORDERS)
+        bundle = await leading.rings.bundle_of(ORDERS)
         leading.destine(bundle, "127.0.0.1:3")
         leading.destine(bundle, THERE.broker_id)  # the last word counts
         owner = await leading.owner(ORDERS)

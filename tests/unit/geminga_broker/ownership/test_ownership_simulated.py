@@ -103,9 +103,9 @@ class Cluster:
         """Each bundle has one owner at most, among those that are certain of what they own."""
         owners: dict[Bundle, str] = {}
         for broker in self.living():
-            if not broker.ownership.is_certain:
+            if not broker.ownership.owned.is_certain:
                 continue
-            for bundle in broker.ownership.owned():
+            for bundle in broker.ownership.owned.generations:
                 other = owners.setdefault(bundle, broker.ownership.address.broker_id)
                 assert other == broker.ownership.address.broker_id, bundle
 
@@ -115,10 +115,10 @@ class Cluster:
             owners = [await broker.ownership.owner(topic) for broker in self.living()]
             assert len({owner.broker_url for owner in owners}) == 1, topic
             assert [owner.is_self for owner in owners].count(True) == 1, topic
-        leaders = [broker.brokers.is_leader for broker in self.living()]
+        leaders = [broker.brokers.election.is_leader for broker in self.living()]
         assert leaders.count(True) == 1
         for broker in self.living():
-            assert await broker.brokers.active() == sorted(f"{name}:8080" for name in HOSTS)
+            assert await broker.brokers.living.ids() == sorted(f"{name}:8080" for name in HOSTS)
         self.check_owners()
 
 

@@ -42,12 +42,10 @@ def test_without_settings_nothing_is_limited() -> None:
     assert dispatch_policies(DispatchConfig(), Levels()) == DISPATCH_FREELY
     assert DISPATCH_FREELY.topic.is_unlimited
     assert DISPATCH_FREELY.subscription.is_unlimited
-    assert DispatchConfig().broker_limit.is_unlimited
 
 
 def test_without_policies_the_settings_hold() -> None:
     assert held(Policies()) == DEFAULT
-    assert CONFIG.broker_limit == DispatchLimit(1, 2)
 
 
 def test_the_namespace_s_word_goes_before_the_settings() -> None:

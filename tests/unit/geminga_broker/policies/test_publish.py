@@ -41,12 +41,10 @@ def test_without_settings_nothing_is_limited() -> None:
     policies = publish_policies(PublishConfig(), Levels())
     assert policies == PublishPolicies(snapshot_interval_s=120)
     assert policies.limits.is_unlimited
-    assert PublishConfig().broker_limits.is_unlimited
 
 
 def test_without_policies_the_settings_hold() -> None:
     assert held(Policies()) == DEFAULT
-    assert CONFIG.broker_limits == PublishLimits(6, 7)
 
 
 def test_the_namespace_s_word_goes_before_the_settings() -> None:

@@ -52,8 +52,8 @@ async def test_commands_of_one_consumer_keep_their_order_while_the_first_is_auth
     authorizer.answer()
     await settle()
     assert [each.request_id for each in client.all_of("success")] == [1, 2]
-    (topic,) = topics.loaded
-    assert not topic.subscriptions["sub"].consumers
+    (topic,) = topics.loaded.values()
+    assert not topic.subscribing.subscriptions["sub"].consumers
 
 
 async def test_an_open_producer_and_its_messages_ask_once(

@@ -134,7 +134,7 @@ async def test_a_topic_is_not_made_where_the_namespace_does_not_want_that(
     await settle()
     (error,) = client.all_of("error")
     assert error.error == api.TopicNotFound
-    assert topics.loaded == []
+    assert topics.loaded == {}
     await topics.create(TopicName.parse(TOPIC), {})
     use()
     await settle()
@@ -148,7 +148,7 @@ async def test_a_consumer_that_wants_no_topic_made_gets_none(
     client.subscribe(force_topic_creation=False)
     await settle()
     assert client.all_of("error")[0].error == api.TopicNotFound
-    assert topics.loaded == []
+    assert topics.loaded == {}
 
 
 # What needs no right of its own, and why.
@@ -222,10 +222,10 @@ async def test_a_command_without_its_right_is_refused_and_does_nothing(
     assert answer.request_id == request_id
     error = answer.error_code if name in ERROR_CODES else answer.error
     assert error == api.AuthorizationError, name
-    (topic,) = topics.loaded
-    assert len(topic.subscriptions["sub"].consumers) == 1
-    assert len(topic.subscriptions) == 1
-    assert not len(topic.publishing.producers)
+    (topic,) = topics.loaded.values()
+    assert len(topic.subscribing.subscriptions["sub"].consumers) == 1
+    assert len(topic.subscribing.subscriptions) == 1
+    assert not len(topic.publishing.producers.by_name)
 
 
 async def test_a_producer_may_make_no_subscription_that_it_may_not_use(
@@ -237,7 +237,7 @@ async def test_a_producer_may_make_no_subscription_that_it_may_not_use(
     await settle()
     (error,) = client.all_of("error")
     assert error.error == api.AuthorizationError
-    assert topics.loaded == []
+    assert topics.loaded == {}
 
 
 async def test_a_session_takes_no_messages_once_it_is_closed(connect: Connect) -> None:

@@ -31,7 +31,7 @@ async def over_three_ledgers(
     client.subscribe()
     client.open_producer()
     await settle()
-    (topic,) = topics.loaded
+    (topic,) = topics.loaded.values()
     for bodies in ((b"a", b"b"), (b"c", b"d"), (b"e",)):
         await topic.managed_ledger.roll_over()
         client.publish(*bodies)

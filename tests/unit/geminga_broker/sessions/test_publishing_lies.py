@@ -37,9 +37,9 @@ def metadata_of(sequence_id: int, **fields: Any) -> api.MessageMetadata:
 
 def consumer_of(topics: TopicDirectory) -> Consumer:
     """The one consumer of ``sub``."""
-    topic = topics.find(TopicName.parse(TOPIC))
+    topic = topics.loaded.get(TopicName.parse(TOPIC))
     assert topic is not None
-    (consumer,) = topic.subscriptions["sub"].consumers
+    (consumer,) = topic.subscribing.subscriptions["sub"].consumers
     return consumer
 
 
@@ -67,7 +67,7 @@ async def test_permits_and_stats_count_what_the_metadata_says_whatever_the_send_
     await settle()
     assert len(client.all_of("send_receipt")) == len(other.all_of("message")) == 1
     assert consumer_of(topics).permits == 30 - counted
-    topic = topics.find(TopicName.parse(TOPIC))
+    topic = topics.loaded.get(TopicName.parse(TOPIC))
     assert topic is not None
     assert topic.publishing.messages_in == counted
 
@@ -141,7 +141,7 @@ async def test_a_marker_of_a_client_gets_its_receipt_and_no_consumer_gets_the_ma
     assert other.all_of("message") == []
     consumer = consumer_of(topics)
     assert (consumer.permits, consumer.unacknowledged, len(consumer.pending)) == (10, 0, 0)
-    topic = topics.find(TopicName.parse(TOPIC))
+    topic = topics.loaded.get(TopicName.parse(TOPIC))
     assert topic is not None
     assert topic.part(PersistentSubscriptions).named("sub").cursor.backlog_entries == 0
     client.publish(b"a")

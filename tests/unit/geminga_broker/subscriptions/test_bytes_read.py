@@ -136,7 +136,7 @@ async def reading_of(
 
 async def _publish(topic: Topic, payloads: Sequence[bytes]) -> None:
     producer = producer_of(NotedSession())
-    await topic.connect_producer(producer)
+    await topic.publishing.connect(producer)
     for number, payload in enumerate(payloads):
         producer.append_all([(payload, 1, producer, number, 0)])
         if number % 100 == 0:
@@ -282,7 +282,7 @@ def test_compaction_and_who_reads_compacted_read_everything_once_each_time(
             # Once to find the newest of each key, once to write them.
             assert reading.bytes_read <= 2 * 1.1 * total
             read_before = reading.bytes_read
-            subscription = await reading.topic.subscribe(READER)
+            subscription = await reading.topic.subscribing.subscribe(READER)
             session = NotedSession()
             consumer = consumer_of(session, reads_compacted=True)
             subscription.connected(consumer)

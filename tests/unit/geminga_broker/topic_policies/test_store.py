@@ -41,7 +41,7 @@ class Store(TopicPolicyStore):
             schema_version=self._no_schema,
             in_use=lambda: self.used,
         )
-        self.follow(lambda _, topics: self.told.append(topics))
+        self.followers.append(lambda _, topics: self.told.append(topics))
 
     async def _client_of(self, topic: EventTopic) -> Client:
         return topic.client

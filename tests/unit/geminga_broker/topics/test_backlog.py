@@ -21,6 +21,7 @@ from geminga_broker.errors import ProducerHeldByQuota, ProducerRefusedByQuota
 from geminga_broker.policies.backlog import BacklogConfig, BacklogQuotas, Quota, QuotaPolicy
 from geminga_broker.policies.unacknowledged import UnacknowledgedLimits
 from geminga_broker.subscriptions.subscribe_request import SubscribeRequest
+from geminga_broker.subscriptions.subscription import Subscription
 from geminga_broker.topics.backlog import Backlog
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.producers.producer import Producer
@@ -87,7 +88,7 @@ async def topics(
 async def topic(topics: TopicDirectory) -> Topic:
     """The topic under test, with one subscription."""
     topic = await topics.get(NAME, create=True)
-    await topic.create_subscription("slow")
+    await topic.subscribing.create("slow")
     return topic
 
 
@@ -111,7 +112,7 @@ def payload(age_s: int) -> bytes:
 async def published(topic: Topic, *ages_s: int) -> Connected:
     """A producer that has published messages of these ages, stored by now."""
     connected = Connected()
-    await topic.connect_producer(connected.producer)
+    await topic.publishing.connect(connected.producer)
     items = [(payload(age_s), 1, connected.producer, 0, 0) for age_s in ages_s]
     connected.producer.append_all(items)
     await asyncio.sleep(1)
@@ -124,12 +125,27 @@ async def test_only_what_durable_subscriptions_left_is_backlog(topics: TopicDire
     reader = SubscribeRequest(
         "reader", SubscriptionType.EXCLUSIVE, is_durable=False, starts_at_earliest=True
     )
-    await topic.subscribe(reader)
+    await topic.subscribing.subscribe(reader)
     await published(topic, 0, 0)
     assert topic.part(Backlog).size_bytes == 0
     assert await topic.part(Backlog).oldest_s() is None
-    await topic.create_subscription("slow", from_earliest=True)
+    await topic.subscribing.create("slow", from_earliest=True)
     assert topic.part(Backlog).size_bytes == topic.managed_ledger.chain.total_bytes
+
+
+@pytest.mark.parametrize("policy", [HOLD, EVICT])
+async def test_a_check_that_moves_no_cursor_wakes_no_subscription(
+    policy: QuotaPolicy, topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await published(topic, 0, 0)
+    woken = list[str]()
+    monkeypatch.setattr(Subscription, "entries_available", lambda self: woken.append(self.name))
+    hold_to(topic, BacklogQuotas(size=Quota(topic.part(Backlog).size_bytes + 1, policy)))
+    await topic.part(Backlog).maintain()
+    assert woken == []
+    hold_to(topic, BacklogQuotas(size=Quota(1, policy)))
+    await topic.part(Backlog).maintain()
+    assert woken == (["slow"] if policy is EVICT else [])
 
 
 @pytest.mark.parametrize(
@@ -141,13 +157,13 @@ async def test_producers_are_refused_while_the_backlog_is_too_large(
     first = await published(topic, 0, 0, 0)
     hold_to(topic, BacklogQuotas(size=Quota(topic.part(Backlog).size_bytes, policy)))
     with pytest.raises(error, match="backlog quota exceeded"):
-        await topic.connect_producer(Connected("q").producer)
+        await topic.publishing.connect(Connected("q").producer)
     assert first.closed == 0
     await topic.part(Backlog).maintain()
     assert first.closed == 1
-    assert not len(topic.publishing.producers)
+    assert not len(topic.publishing.producers.by_name)
     hold_to(topic, BacklogQuotas(size=Quota(topic.part(Backlog).size_bytes + 1, policy)))
-    await topic.connect_producer(Connected("q").producer)
+    await topic.publishing.connect(Connected("q").producer)
 
 
 @pytest.mark.parametrize(
@@ -159,14 +175,14 @@ async def test_producers_are_refused_while_the_backlog_is_too_old(
     first = await published(topic, 2 * HOUR_S, 0)
     hold_to(topic, BacklogQuotas(age=Quota(HOUR_S, policy)))
     with pytest.raises(error, match="backlog quota exceeded"):
-        await topic.connect_producer(Connected("q").producer)
+        await topic.publishing.connect(Connected("q").producer)
     oldest = topic.part(Backlog).oldest
     assert oldest is not None
     assert oldest.subscription == "slow"
     await topic.part(Backlog).maintain()
     assert first.closed == 1
     hold_to(topic, BacklogQuotas(age=Quota(3 * HOUR_S, policy)))
-    await topic.connect_producer(Connected("q").producer)
+    await topic.publishing.connect(Connected("q").producer)
 
 
 async def test_an_eviction_by_size_leaves_the_newest_and_every_producer(
@@ -175,7 +191,7 @@ async def test_an_eviction_by_size_leaves_the_newest_and_every_producer(
     producer = await published(topic, *[0] * 20)
     limit = topic.part(Backlog).size_bytes // 2
     hold_to(topic, BacklogQuotas(size=Quota(limit, EVICT)))
-    await topic.connect_producer(Connected("q").producer)
+    await topic.publishing.connect(Connected("q").producer)
     await topic.part(Backlog).maintain()
     assert 0.8 * limit < topic.part(Backlog).size_bytes <= 0.9 * limit
     assert topic.part(PersistentSubscriptions).named("slow").cursor.backlog_entries == 9
@@ -190,7 +206,7 @@ async def test_a_connected_consumer_is_sent_what_an_eviction_left(
 ) -> None:
     session = NotedSession()
     consumer = consumer_of(session)
-    subscription = await topic.subscribe(SubscribeRequest("slow", kind))
+    subscription = await topic.subscribing.subscribe(SubscribeRequest("slow", kind))
     subscription.connected(consumer)
     await published(topic, *[0] * 20)
     hold_to(topic, BacklogQuotas(size=Quota(topic.part(Backlog).size_bytes // 2, EVICT)))
@@ -211,7 +227,9 @@ async def full_consumer(topic: Topic) -> NotedSession:
     topic.apply(replace(topic.policies, unacknowledged=few))
     session = NotedSession()
     consumer = consumer_of(session)
-    subscription = await topic.subscribe(SubscribeRequest("slow", SubscriptionType.SHARED))
+    subscription = await topic.subscribing.subscribe(
+        SubscribeRequest("slow", SubscriptionType.SHARED)
+    )
     subscription.connected(consumer)
     subscription.flow(consumer, 100)
     await publish(topic, *[1] * 20)
@@ -252,7 +270,7 @@ async def test_a_backlog_within_its_quotas_is_left_alone(
     await maintain(topics, Backlog)
     assert producer.closed == 0
     assert topic.part(PersistentSubscriptions).named("slow").cursor.backlog_entries == 1
-    await topic.connect_producer(Connected("q").producer)
+    await topic.publishing.connect(Connected("q").producer)
 
 
 async def test_a_topic_whose_oldest_message_cannot_be_read_goes_on(
@@ -301,7 +319,7 @@ async def test_a_topic_of_a_namespace_without_policies_follows_the_settings(
         policies=resolver_over(factory, of, backlog=backlog),
     ) as topics:
         topic = await topics.get(NAME, create=True)
-        assert topic.part(Backlog).quotas == BacklogQuotas(size=Quota(10, EVICT))
+        assert topic.policies.quotas == BacklogQuotas(size=Quota(10, EVICT))
         assert ledgers.quorums == [(1, 1, 1)]
 
 

@@ -81,7 +81,7 @@ async def test_all_who_ask_at_once_get_the_same_topic(topics: TopicDirectory) ->
         topics.get(NAME, create=True), topics.get(NAME, create=True)
     )
     assert first is second
-    assert topics.loaded == [first]
+    assert topics.loaded == {NAME: first}
 
 
 async def test_a_topic_that_is_not_there_is_made_on_demand_only(topics: TopicDirectory) -> None:
@@ -223,7 +223,7 @@ async def _after_a_turn(topics: TopicDirectory) -> Topic:
 
 async def test_a_topic_in_use_is_deleted_by_force_only(topics: TopicDirectory) -> None:
     topic = await opened(topics)
-    await topic.connect_producer(producer_of(NotedSession()))
+    await topic.publishing.connect(producer_of(NotedSession()))
     with pytest.raises(TopicBusy):
         await topics.delete(NAME, force=False)
     await topics.delete(NAME, force=True)
@@ -253,37 +253,37 @@ async def test_an_exclusive_consumer_whose_client_is_gone_makes_room(
     topics: TopicDirectory,
 ) -> None:
     topic = await opened(topics)
-    subscription = await topic.subscribe(EXCLUSIVE)
+    subscription = await topic.subscribing.subscribe(EXCLUSIVE)
     subscription.connected(consumer_of(NotedSession(answers=False)))
-    assert await topic.subscribe(EXCLUSIVE) is subscription
+    assert await topic.subscribing.subscribe(EXCLUSIVE) is subscription
     assert not subscription.consumers
 
 
 async def test_an_exclusive_consumer_whose_client_answers_stays(topics: TopicDirectory) -> None:
     topic = await opened(topics)
-    subscription = await topic.subscribe(EXCLUSIVE)
+    subscription = await topic.subscribing.subscribe(EXCLUSIVE)
     subscription.connected(consumer_of(NotedSession()))
     with pytest.raises(ConsumerBusy):
-        await topic.subscribe(EXCLUSIVE)
+        await topic.subscribing.subscribe(EXCLUSIVE)
 
 
 async def test_a_reader_that_comes_back_begins_where_it_says(topics: TopicDirectory) -> None:
     topic = await opened(topics)
-    subscription = await topic.subscribe(READER)
+    subscription = await topic.subscribing.subscribe(READER)
     subscription.connected(consumer_of(NotedSession(answers=False)))
-    again = await topic.subscribe(READER)
+    again = await topic.subscribing.subscribe(READER)
     assert again is not subscription
-    assert topic.subscriptions["reader"] is again
+    assert topic.subscribing.subscriptions["reader"] is again
 
 
 async def test_a_producer_whose_client_is_gone_makes_room(topics: TopicDirectory) -> None:
     topic = await opened(topics)
-    await topic.connect_producer(producer_of(NotedSession(answers=False)))
+    await topic.publishing.connect(producer_of(NotedSession(answers=False)))
     later = producer_of(NotedSession())
-    await topic.connect_producer(later)
-    assert topic.publishing.producers.get("p") is later
+    await topic.publishing.connect(later)
+    assert topic.publishing.producers.by_name.get("p") is later
     with pytest.raises(ProducerBusy):
-        await topic.connect_producer(producer_of(NotedSession()))
+        await topic.publishing.connect(producer_of(NotedSession()))
 
 
 async def test_nobody_joins_a_topic_that_was_closed_while_they_waited(
@@ -297,11 +297,11 @@ async def test_nobody_joins_a_topic_that_was_closed_while_they_waited(
             await asked.wait()
             return False
 
-    subscription = await topic.subscribe(EXCLUSIVE)
+    subscription = await topic.subscribing.subscribe(EXCLUSIVE)
     subscription.connected(consumer_of(Slow()))
-    await topic.connect_producer(producer_of(Slow()))
-    subscribing = asyncio.ensure_future(topic.subscribe(EXCLUSIVE))
-    connecting = asyncio.ensure_future(topic.connect_producer(producer_of(NotedSession())))
+    await topic.publishing.connect(producer_of(Slow()))
+    subscribing = asyncio.ensure_future(topic.subscribing.subscribe(EXCLUSIVE))
+    connecting = asyncio.ensure_future(topic.publishing.connect(producer_of(NotedSession())))
     await settle()
     await topics.unload(NAME)
     asked.set()
@@ -318,7 +318,7 @@ async def test_who_subscribes_during_a_seek_waits_for_its_end(
     ledgers.is_prompt = False
     seeking = asyncio.ensure_future(subscription.seek(Position(-1, -1)))
     await settle()
-    subscribing = asyncio.ensure_future(topic.subscribe(EXCLUSIVE))
+    subscribing = asyncio.ensure_future(topic.subscribing.subscribe(EXCLUSIVE))
     await settle()
     assert not subscribing.done()
     ledgers.is_prompt = True
@@ -344,12 +344,12 @@ async def test_an_unsubscribed_name_begins_anew(
     topics: TopicDirectory, ledgers: MemoryLedgers
 ) -> None:
     topic = await opened(topics)
-    subscription = await topic.subscribe(EXCLUSIVE)
+    subscription = await topic.subscribing.subscribe(EXCLUSIVE)
     consumer = consumer_of(NotedSession())
     subscription.connected(consumer)
     await subscription.unsubscribe(consumer, force=False)
-    assert not topic.subscriptions
-    assert await topic.subscribe(EXCLUSIVE) is not subscription
+    assert not topic.subscribing.subscriptions
+    assert await topic.subscribing.subscribe(EXCLUSIVE) is not subscription
     assert list(ledgers.entries) == [0]
 
 
@@ -358,7 +358,7 @@ async def test_an_idle_topic_is_loaded_with_three_reads_and_no_write(
 ) -> None:
     ledgers.is_prompt = True
     topic = await opened(topics)
-    await topic.create_subscription("sub")
+    await topic.subscribing.create("sub")
     await topics.unload(NAME)
     requests.clear()
     await topics.get(NAME, create=False)
@@ -382,4 +382,4 @@ async def test_a_subscription_of_a_topic_that_was_closed_meanwhile_is_not_delete
     with pytest.raises(TopicFenced):
         await deleting
     again = await opened(topics)
-    assert list(again.subscriptions) == ["sub"]
+    assert list(again.subscribing.subscriptions) == ["sub"]

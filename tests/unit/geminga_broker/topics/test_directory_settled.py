@@ -21,6 +21,11 @@ Settle = Callable[[], Awaitable[None]]
 NAME = TopicName.parse("persistent://t/n/topic")
 
 
+def of(namespace: NamespaceName) -> Callable[[TopicName], bool]:
+    """The topics of a namespace."""
+    return lambda name: name.namespace == namespace
+
+
 async def test_a_namespaces_topics_are_settled_when_they_are_loaded_or_gone(
     coordination: Coordination, ledgers: MemoryLedgers, settle: Settle
 ) -> None:
@@ -37,19 +42,19 @@ async def test_a_namespaces_topics_are_settled_when_they_are_loaded_or_gone(
         owns=lambda _: True,
         policies=resolver_over(factory, policies),
     ) as one:
-        await one.settled(NAME.namespace)
+        await one.settled(of(NAME.namespace))
         loading = asyncio.ensure_future(one.get(NAME, create=True))
         await settle()
-        await one.settled(NamespaceName("t", "another"))
-        settled = asyncio.ensure_future(one.settled(NAME.namespace))
+        await one.settled(of(NamespaceName("t", "another")))
+        settled = asyncio.ensure_future(one.settled(of(NAME.namespace)))
         await settle()
         assert not settled.done()
         may_load.set()
         await settled
-        assert one.find(NAME) is await loading
+        assert one.loaded.get(NAME) is await loading
         deleting = asyncio.ensure_future(one.delete(NAME, force=True))
         await asyncio.sleep(0)
-        await one.settled(NAME.namespace)
+        await one.settled(of(NAME.namespace))
         assert not await one.exists(NAME)
         await deleting
 

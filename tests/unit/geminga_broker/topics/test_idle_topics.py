@@ -98,7 +98,9 @@ def name_of(number: int) -> TopicName:
 async def use(topics: TopicDirectory, number: int) -> None:
     """Have a consumer come, to a durable subscription, and go again."""
     topic = await topics.get(name_of(number), create=True)
-    subscription = await topic.subscribe(SubscribeRequest("sub", SubscriptionType.EXCLUSIVE))
+    subscription = await topic.subscribing.subscribe(
+        SubscribeRequest("sub", SubscriptionType.EXCLUSIVE)
+    )
     consumer = consumer_of(NotedSession())
     subscription.connected(consumer)
     await subscription.disconnect(consumer)
@@ -120,7 +122,7 @@ async def test_an_idle_topic_with_a_subscription_takes_a_few_kilobytes(
     requests.clear()
     gc.collect()
     bytes_now, _ = tracemalloc.get_traced_memory()
-    assert topics.loaded_count == TOPICS
+    assert len(topics.loaded) == TOPICS
     assert bytes_now / (TOPICS - 1) < TOPIC_BYTES_MAX
 
 
@@ -155,7 +157,7 @@ async def test_very_many_topics_stop_at_once_and_are_closed_a_few_at_a_time(
         for still_open in (4, 1, 0):
             await settle()
             assert all(each.is_fenced for each in served)
-            assert topics.loaded_count == still_open
+            assert len(topics.loaded) == still_open
             for writer in ledgers.writers[: 7 - still_open]:
                 writer.confirm()
         await unloading
@@ -181,13 +183,13 @@ async def have_used(topics: TopicDirectory, number: int) -> None:
     topic = await topics.get(name_of(number), create=True)
     for kind in SubscriptionType:
         request = SubscribeRequest(kind.name, kind, starts_at_earliest=True)
-        subscription = await topic.subscribe(request)
+        subscription = await topic.subscribing.subscribe(request)
         consumer = consumer_of(NotedSession(), f"c-{kind.name}")
         subscription.connected(consumer)
         subscription.flow(consumer, 1)
     for each in ("one", "two"):
         producer = producer_of(NotedSession(), each)
-        await topic.connect_producer(producer)
+        await topic.publishing.connect(producer)
         producer.append_all([(b"a", 1, producer, 0, 0)])
     await asyncio.sleep(1)
     await topic.part(PersistentSubscriptions).named("EXCLUSIVE").seek(Position(0, 0))
@@ -195,8 +197,13 @@ async def have_used(topics: TopicDirectory, number: int) -> None:
 
 def parts_of(topics: TopicDirectory) -> list[object]:
     """The parts of the only topic that others lead to."""
-    (topic,) = topics.loaded
-    return [topic, topic.managed_ledger, *topic.subscriptions.values(), *topic.publishing.producers]
+    (topic,) = topics.loaded.values()
+    return [
+        topic,
+        topic.managed_ledger,
+        *topic.subscribing.subscriptions.values(),
+        *topic.publishing.producers.by_name.values(),
+    ]
 
 
 @pytest.mark.parametrize("using", [use, have_used])

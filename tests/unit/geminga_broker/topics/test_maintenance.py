@@ -51,7 +51,9 @@ async def test_a_consumer_that_came_within_the_period_has_rates_at_its_end(
 ) -> None:
     topic = await topics.get(TopicName.parse("non-persistent://t/n/x"), create=True)
     topic.meter = Meter(1000.0, 0, 0, 0, 0)
-    subscription = await topic.subscribe(SubscribeRequest("sub", SubscriptionType.EXCLUSIVE))
+    subscription = await topic.subscribing.subscribe(
+        SubscribeRequest("sub", SubscriptionType.EXCLUSIVE)
+    )
     consumer = consumer_of(NotedSession())
     subscription.connected(consumer)
     consumer.messages_out = 30
@@ -93,7 +95,7 @@ async def later(topics: TopicDirectory, seconds: float) -> list[TopicName]:
     for _ in range(int(seconds / 30)):
         await asyncio.sleep(30)
         await TopicMaintenance(topics, clock_of_test()).delete_unused()
-    return [each.name for each in topics.loaded]
+    return [each.name for each in topics.loaded.values()]
 
 
 async def test_topics_that_nobody_uses_are_deleted_and_leave_nothing(
@@ -116,12 +118,12 @@ async def test_who_uses_a_topic_keeps_it_and_the_minute_begins_when_he_goes(
     async with forgetful(coordination, ledgers, AFTER_A_MINUTE, Policies()) as topics:
         topic = await topics.get(NAME, create=True)
         producer = producer_of(NotedSession())
-        await topic.connect_producer(producer)
+        await topic.publishing.connect(producer)
         assert await later(topics, 300) == [NAME]
         await asyncio.sleep(20)
         producer.disconnect()
         assert await later(topics, 30) == [NAME]
-        await topic.create_subscription("sub")
+        await topic.subscribing.create("sub")
         assert await later(topics, 300) == [NAME]
         subscriptions = topic.part(PersistentSubscriptions)
         await subscriptions.delete_subscription(subscriptions.named("sub"))
@@ -134,7 +136,7 @@ async def test_subscriptions_without_a_backlog_keep_no_topic_where_that_is_wante
 ) -> None:
     async with forgetful(coordination, ledgers, WITH_SUBSCRIPTIONS, Policies()) as topics:
         topic = await topics.get(NAME, create=True)
-        await topic.create_subscription("behind", from_earliest=True)
+        await topic.subscribing.create("behind", from_earliest=True)
         topic.managed_ledger.append_all([(b"a", 1, producer_of(NotedSession()), 0, 0)])
         await asyncio.sleep(0)
         assert await later(topics, 300) == [NAME]

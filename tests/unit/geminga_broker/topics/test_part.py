@@ -76,12 +76,6 @@ class NotedPart(TopicPart):
     async def check_producer(self, producer: Producer) -> None:
         self.heard.append(f"check {producer.name}")
 
-    def producer_connected(self, producer: Producer) -> None:
-        self.heard.append(f"connected {producer.name}")
-
-    def producer_disconnected(self, producer: Producer) -> None:
-        self.heard.append(f"disconnected {producer.name}")
-
     def run_appended(
         self, ledger_id: int, entries: Sequence[Entry], batch: Sequence[AppendRequest]
     ) -> None:
@@ -92,10 +86,6 @@ class NotedPart(TopicPart):
 
     def tick(self, now_s: float, period_s: float) -> None:
         self.heard.append(f"tick at {now_s:g}" if period_s > 0 else "tick in no period")
-
-    @classmethod
-    def maintenance_period_s(cls, services: TopicServices) -> float:
-        return services.config.backlog.backlog_quota_check_s / 12
 
     @property
     def needs_maintenance(self) -> bool:
@@ -135,7 +125,7 @@ async def test_a_part_hears_of_all_that_happens_to_its_topic(
     await maintain(topics, NotedPart)
     await topics.unload(NAME)
     assert heard == [
-        *("check p", "connected p", "run of 2 upto 0:1", "disconnected p"),
+        *("check p", "run of 2 upto 0:1"),
         *("tick at 1e+09", "apply ttl 5", "expire 5", "maintain"),
         "close while the log is LEDGER_OPENED",
     ]
@@ -145,13 +135,13 @@ async def test_a_cursor_that_a_part_claims_is_no_subscription(
     topics: TopicDirectory, topic: Topic
 ) -> None:
     with pytest.raises(NameReserved):
-        await topic.subscribe(SubscribeRequest(CURSOR, SubscriptionType.SHARED))
+        await topic.subscribing.subscribe(SubscribeRequest(CURSOR, SubscriptionType.SHARED))
     with pytest.raises(NameReserved):
-        await topic.create_subscription(CURSOR)
+        await topic.subscribing.create(CURSOR)
     await topics.unload(NAME)
     again = await topics.get(NAME, create=False)
     assert again.part(NotedPart).heard[:3] == ["apply ttl 0", "adopt", "opened"]
-    assert not again.subscriptions
+    assert not again.subscribing.subscriptions
     assert CURSOR in dict(internal_stats(again, {}))["cursors"]  # type: ignore[operator]
 
 
@@ -182,9 +172,9 @@ async def test_a_part_deletes_what_it_stored(
     assert f"delete /managed-ledgers/t/n/persistent/topic/{CURSOR}" in requests
 
 
-async def test_the_broker_maintains_a_part_as_often_as_it_says(
+async def test_the_broker_maintains_parts_as_often_as_their_list_says(
     topics: TopicDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "PERSISTENT", (*PERSISTENT, NotedPart))
+    monkeypatch.setattr(maintenance, "maintenance_periods_s", lambda _: {NotedPart: 5.0})
     works = TopicMaintenance(topics, SimulatedClock()).work_of_parts()
-    assert [each.period_s for each in works if each.name == "maintain NotedPart"] == [5.0]
+    assert [(each.name, each.period_s) for each in works] == [("maintain NotedPart", 5.0)]

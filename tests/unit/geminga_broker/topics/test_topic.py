@@ -50,7 +50,7 @@ async def topic(topics: TopicDirectory) -> Topic:
 async def connected(topic: Topic, session: NotedSession) -> Producer:
     """A producer of ``topic``."""
     producer = producer_of(session)
-    await topic.connect_producer(producer)
+    await topic.publishing.connect(producer)
     return producer
 
 
@@ -73,7 +73,7 @@ async def test_a_receipt_is_sent_when_the_entry_is_durable_and_then_it_is_delive
     ledgers.is_prompt = False
     producing, consuming = NotedSession(), NotedSession()
     producer = await connected(topic, producing)
-    subscription = await topic.subscribe(EXCLUSIVE)
+    subscription = await topic.subscribing.subscribe(EXCLUSIVE)
     consumer = consumer_of(consuming)
     subscription.connected(consumer)
     subscription.flow(consumer, 10)
@@ -92,31 +92,31 @@ async def test_a_durable_subscription_is_kept_and_a_readers_ends_with_it(
 ) -> None:
     reading = SubscribeRequest("reader", SubscriptionType.EXCLUSIVE, is_durable=False)
     for request in (EXCLUSIVE, reading):
-        subscription = await topic.subscribe(request)
+        subscription = await topic.subscribing.subscribe(request)
         consumer = consumer_of(NotedSession())
         subscription.connected(consumer)
         await subscription.disconnect(consumer)
     assert not topic.connected_count
-    assert list(topic.subscriptions) == ["sub"]
+    assert list(topic.subscribing.subscriptions) == ["sub"]
     with pytest.raises(SubscriptionNotFound, match="reader not found"):
         topic.part(PersistentSubscriptions).named("reader")
     await topics.unload(NAME)
     again = await topics.get(NAME, create=False)
-    assert list(again.subscriptions) == ["sub"]
+    assert list(again.subscribing.subscriptions) == ["sub"]
 
 
 async def test_a_fenced_topic_lets_everybody_go_and_takes_nobody(
     topic: Topic, topics: TopicDirectory, ledgers: MemoryLedgers
 ) -> None:
-    subscription = await topic.subscribe(EXCLUSIVE)
+    subscription = await topic.subscribing.subscribe(EXCLUSIVE)
     told = Told()
     subscription.connected(consumer_of(NotedSession(), told=told))
     ledgers.writers[0].fail(LedgerFenced(0))
     with pytest.raises(TopicFenced):
-        await topic.subscribe(EXCLUSIVE)
+        await topic.subscribing.subscribe(EXCLUSIVE)
     await asyncio.sleep(1)
     assert told.closures == 1
-    assert topics.find(NAME) is None
+    assert topics.loaded.get(NAME) is None
 
 
 async def test_a_topic_whose_cursor_another_broker_took_is_let_go(
@@ -134,7 +134,7 @@ async def test_a_topic_whose_cursor_another_broker_took_is_let_go(
         await subscription.seek(Position(0, 0))
     await asyncio.sleep(1)
     assert told.closures == 1
-    assert topics.find(NAME) is None
+    assert topics.loaded.get(NAME) is None
 
 
 async def test_a_broker_that_ends_waits_for_dead_bookies_no_longer_than_its_budget(
@@ -163,7 +163,7 @@ async def test_a_part_that_cannot_close_keeps_neither_the_others_nor_the_log_ope
     async def fail(_: TopicPart) -> None:
         raise ValueError("a bug")
 
-    await topic.create_subscription("sub")
+    await topic.subscribing.create("sub")
     publish(await connected(topic, NotedSession()), 1, 2)
     await asyncio.sleep(0)
     cursor = topic.part(PersistentSubscriptions).named("sub").cursor
@@ -196,12 +196,12 @@ async def test_a_consumer_that_asks_for_no_keys_leaves_no_subscription(
 ) -> None:
     keys = KeySharedPolicy(KeySharedMode.STICKY)
     with pytest.raises(ConsumerNotAssigned, match="must not be empty"):
-        await topic.subscribe(
+        await topic.subscribing.subscribe(
             SubscribeRequest(
                 "sub", SubscriptionType.KEY_SHARED, is_durable=is_durable, key_shared=keys
             )
         )
-    assert topic.subscriptions == {}
+    assert topic.subscribing.subscriptions == {}
 
 
 async def test_who_unsubscribes_while_another_comes_is_refused_and_stays(
@@ -209,14 +209,14 @@ async def test_who_unsubscribes_while_another_comes_is_refused_and_stays(
 ) -> None:
     shared = SubscribeRequest("sub", SubscriptionType.SHARED)
     first, second = consumer_of(NotedSession(), "first"), consumer_of(NotedSession(), "second")
-    subscription = await topic.subscribe(shared)
+    subscription = await topic.subscribing.subscribe(shared)
     subscription.connected(first)
 
     async def come() -> None:
-        (await topic.subscribe(shared)).connected(second)
+        (await topic.subscribing.subscribe(shared)).connected(second)
 
     # Both wait for a third subscription; the order is that of waiting.
-    creating = asyncio.ensure_future(topic.create_subscription("third"))
+    creating = asyncio.ensure_future(topic.subscribing.create("third"))
     await asyncio.sleep(0)
     coming = asyncio.ensure_future(come())
     await asyncio.sleep(0)
@@ -231,11 +231,11 @@ async def test_who_comes_while_another_unsubscribes_gets_a_new_subscription(
 ) -> None:
     shared = SubscribeRequest("sub", SubscriptionType.SHARED)
     first, second = consumer_of(NotedSession(), "first"), consumer_of(NotedSession(), "second")
-    subscription = await topic.subscribe(shared)
+    subscription = await topic.subscribing.subscribe(shared)
     subscription.connected(first)
     leaving = asyncio.ensure_future(subscription.unsubscribe(first, force=False))
     await asyncio.sleep(0)
-    (await topic.subscribe(shared)).connected(second)
+    (await topic.subscribing.subscribe(shared)).connected(second)
     await leaving
     assert topic.part(PersistentSubscriptions).named("sub") is not subscription
     assert topic.part(PersistentSubscriptions).named("sub").consumers == [second]

@@ -267,9 +267,9 @@ async def test_only_one_consumer_reads_compacted_and_none_at_the_brokers_own_cur
     async with Rig().directory() as topics:
         topic = await loaded(topics)
         with pytest.raises(NotAllowed, match="only allowed on failover or exclusive"):
-            await topic.subscribe(replace(DURABLE, type=SubscriptionType.SHARED))
+            await topic.subscribing.subscribe(replace(DURABLE, type=SubscriptionType.SHARED))
         with pytest.raises(NotAllowed, match="the broker's own"):
-            await topic.subscribe(replace(DURABLE, subscription=COMPACTION_CURSOR))
+            await topic.subscribing.subscribe(replace(DURABLE, subscription=COMPACTION_CURSOR))
 
 
 async def test_a_compacted_ledger_that_is_gone_leaves_the_log() -> None:

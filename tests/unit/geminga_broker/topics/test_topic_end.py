@@ -38,7 +38,7 @@ MARKER = encode_payload(
 
 async def publish_marker(topic: Topic) -> None:
     producer = producer_of(NotedSession(), "broker")
-    await topic.connect_producer(producer)
+    await topic.publishing.connect(producer)
     producer.append_all([(MARKER, 0, producer, 0, 0)])
     await asyncio.sleep(0.1)
     topic.publishing.producers.remove(producer)
@@ -73,7 +73,7 @@ async def test_what_came_last_was_for_nobody(kind: SubscriptionType) -> None:
     async with rig.directory() as topics:
         topic = await loaded(topics)
         await publish(topic, single("a", b"1"))
-        await topic.create_subscription("sub")
+        await topic.subscribing.create("sub")
         await publish_marker(topic)
         await topic.terminate()
         await topics.unload(NAME)  # what is read next is not in memory
@@ -87,7 +87,7 @@ async def test_nobody_is_told_while_something_is_left(kind: SubscriptionType) ->
     rig = Rig()
     async with rig.directory() as topics:
         topic = await loaded(topics)
-        await topic.create_subscription("sub")
+        await topic.subscribing.create("sub")
         await publish(topic, single("a", b"1"))
         await publish_marker(topic)
         await topic.terminate()

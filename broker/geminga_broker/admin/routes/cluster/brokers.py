@@ -33,7 +33,7 @@ ROUTINE_PATHS = server.ROUTINE_PATHS | {f"{router.prefix}/health", f"{router.pre
 @router.get("", dependencies=[on_cluster(Action.READ)])
 async def list_brokers(services: ServicesArg) -> Response:
     """The ids of the living brokers."""
-    return Json(await services.brokers.active())
+    return Json(await services.brokers.living.ids())
 
 
 @router.get("/health", dependencies=[on_server(Action.READ)])
@@ -70,7 +70,7 @@ async def get_version(services: ServicesArg) -> Response:
 @router.get("/leaderBroker", dependencies=[on_cluster(Action.READ)])
 async def get_leader(services: ServicesArg) -> Response:
     """The broker that is the leader of the cluster."""
-    leader = await services.brokers.leader()
+    leader = await services.brokers.election.leader()
     if leader is None:
         raise RestError(404, "Couldn't find leader broker")
     return Json({"serviceUrl": leader.service_url, "brokerId": leader.broker_id})
@@ -110,7 +110,7 @@ async def reset_setting() -> Response:
 @router.get("/{cluster}", dependencies=[on_cluster(Action.READ)])
 async def list_brokers_of_cluster(services: ServicesArg) -> Response:
     """The ids of the living brokers of this cluster; as upstream, whichever was named."""
-    return Json(await services.brokers.active())
+    return Json(await services.brokers.living.ids())
 
 
 @stats_router.get("/load-report", dependencies=[on_server(Action.READ)])

@@ -99,7 +99,7 @@ async def _of_every_topic(
 ) -> Response:
     """Do ``work`` to the persistent topics of the namespace, or of the bundle in the path."""
     await require_namespace(services, namespace)
-    ring = await services.ownership.ring_of(namespace)
+    ring = await services.ownership.rings.ring_of(namespace)
     # The bundle in the path; None: all bundles of the namespace.
     only = None
     if "bundle" in request.path_params:

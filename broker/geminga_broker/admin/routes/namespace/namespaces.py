@@ -138,7 +138,7 @@ async def delete_namespace(
             return no_content()
         await unmark(services, namespace)
         # Checked before anything is deleted, system topics included: a refusal changes nothing.
-        ring = await services.ownership.ring_of(namespace)
+        ring = await services.ownership.rings.ring_of(namespace)
         lists = await asyncio.gather(
             *(topics_of(services, ring, domain) for domain in _MODES["ALL"]),
             *(services.partitioned_topics.names(namespace, domain) for domain in _MODES["ALL"]),
@@ -158,7 +158,7 @@ async def list_topics(request: Request, namespace: NamespaceArg, services: Servi
     domains = _MODES.get(request.query_params.get("mode", "PERSISTENT"))
     if domains is None:
         raise RestError(404, f"mode should be one of {', '.join(_MODES)}")
-    ring = await services.ownership.ring_of(namespace)
+    ring = await services.ownership.rings.ring_of(namespace)
     lists = [await topics_of(services, ring, domain) for domain in domains]
     return names_answer(request, [topic for topics in lists for topic in topics])
 
@@ -178,7 +178,7 @@ async def unload_namespace(
     again."""
     # Raises for a namespace that does not exist.
     await services.namespaces.policies(namespace)
-    ring = await services.ownership.ring_of(namespace)
+    ring = await services.ownership.rings.ring_of(namespace)
     await _unload(request, services, ring.bundles)
     return no_content()
 
@@ -190,7 +190,7 @@ async def unload_bundle(
     """Unload one bundle, which ``destinationBroker`` (an id, ``host:web port``) then acquires.
     Nothing happens where no broker owns it."""
     await services.namespaces.policies(namespace)
-    ring = await services.ownership.ring_of(namespace)
+    ring = await services.ownership.rings.ring_of(namespace)
     bundle = bundle_in(ring, f"{namespace}/{path_value(request, 'bundle')}")
     destination = request.query_params.get("destinationBroker")
     if not destination:
@@ -220,7 +220,7 @@ async def _unload_to(
     if owner is None or owner.rest_url(is_tls=False) == there.rest_url(is_tls=False):
         return  # no broker has it, or the destination itself
     # Who does what: the leader remembers the destination, then the owner unloads.
-    is_leader, has_authority = services.brokers.is_leader, flag(request, "authoritative")
+    is_leader, has_authority = services.brokers.election.is_leader, flag(request, "authoritative")
     leader = view.loads.get(view.leader_id or "")
     path = request.scope["path"]
     if is_leader:
@@ -255,7 +255,7 @@ async def split_bundle(
         raise RestError(400, "The body should be a list of whole numbers")
     positions: list[int] = body or []
     await services.namespaces.policies(namespace)
-    ring = await services.ownership.ring_of(namespace)
+    ring = await services.ownership.rings.ring_of(namespace)
     bundle = bundle_in(ring, f"{namespace}/{path_value(request, 'bundle')}")
     algorithm = request.query_params.get("splitAlgorithmName") or RANGE_EQUALLY_DIVIDE
     ownership = services.ownership

@@ -46,4 +46,4 @@ async def look_up(request: Request, topic: TopicArg, services: ServicesArg) -> R
 @router.get("/bundle", dependencies=[on_topic(Action.LOOKUP)])
 async def get_bundle(topic: TopicArg, services: ServicesArg) -> Response:
     """The bundle that the topic falls into, ``0x…_0x…``."""
-    return text((await services.ownership.bundle_of(topic)).name)
+    return text((await services.ownership.rings.bundle_of(topic)).name)

@@ -198,7 +198,7 @@ async def _copy_subscriptions(
             continue
         if there.is_self:
             topic = await services.broker.persistent_topic(target)
-            await topic.create_subscription(name, from_earliest=True)
+            await topic.subscribing.create(name, from_earliest=True)
         else:
             path = of_topic(request, target, f"subscription/{quote(name, safe='')}")
             try:

@@ -47,7 +47,7 @@ async def list_topics(request: Request, namespace: NamespaceArg, services: Servi
     """The namespace's topics, each partition by itself; with ``bundle`` those of one bundle."""
     await require_namespace(services, namespace)
     # The owner of each bundle knows its non-persistent topics.
-    ring = await services.ownership.ring_of(namespace)
+    ring = await services.ownership.rings.ring_of(namespace)
     topics = await topics_of(services, ring, path_value(request, "domain"))
     bundle_name = request.query_params.get("bundle")
     if bundle_name:

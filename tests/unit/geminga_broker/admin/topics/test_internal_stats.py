@@ -45,7 +45,9 @@ async def topic(coordination: Coordination) -> AsyncIterator[Topic]:
 
 
 async def consume(topic: Topic, name: str, kind: SubscriptionType, *acked: int) -> None:
-    subscription = await topic.subscribe(SubscribeRequest(name, kind, starts_at_earliest=True))
+    subscription = await topic.subscribing.subscribe(
+        SubscribeRequest(name, kind, starts_at_earliest=True)
+    )
     consumer = consumer_of(NotedSession())
     subscription.connected(consumer)
     subscription.flow(consumer, 1000)
@@ -58,7 +60,7 @@ async def consume(topic: Topic, name: str, kind: SubscriptionType, *acked: int) 
 
 async def publish(topic: Topic, count: int) -> None:
     producer = producer_of(NotedSession())
-    await topic.connect_producer(producer)
+    await topic.publishing.connect(producer)
     metadata = api.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1)
     producer.append_all([(encode_payload(metadata, b"m"), 1, producer, 0, 0)] * count)
     await asyncio.sleep(1)
@@ -78,7 +80,7 @@ def comparable(document: Any, ledger_id: int) -> Any:
 
 
 async def test_the_insides_of_a_busy_topic_are_shown(topic: Topic) -> None:
-    await topic.create_subscription("idle")
+    await topic.subscribing.create("idle")
     await publish(topic, 10)
     await consume(topic, "shared", SubscriptionType.SHARED, 0, 1, 4, 5, 8)
     await consume(topic, "excl", SubscriptionType.EXCLUSIVE, 0, 1, 2)
@@ -94,7 +96,7 @@ async def test_the_insides_of_a_busy_topic_are_shown(topic: Topic) -> None:
 
 
 async def test_a_consumer_without_permits_waits_for_nothing(topic: Topic) -> None:
-    subscription = await topic.subscribe(SubscribeRequest("s", SubscriptionType.SHARED))
+    subscription = await topic.subscribing.subscribe(SubscribeRequest("s", SubscriptionType.SHARED))
     subscription.connected(consumer_of(NotedSession()))
     shown: Any = internal_stats(topic, {})
     assert shown["waitingCursorsCount"] == 0

@@ -62,14 +62,16 @@ async def opened(topics: TopicDirectory, domain: str) -> Topic:
 
 async def publish(topic: Topic, count: int) -> None:
     producer = producer_of(NotedSession(), metadata={"a": "b"})
-    await topic.connect_producer(producer)
+    await topic.publishing.connect(producer)
     producer.messages_in = count
     producer.append_all([(PAYLOAD, 1, producer, number, 0) for number in range(count)])
     await asyncio.sleep(1)
 
 
 async def subscribed(topic: Topic, permits: int) -> Consumer:
-    subscription = await topic.subscribe(SubscribeRequest("sub", SubscriptionType.SHARED))
+    subscription = await topic.subscribing.subscribe(
+        SubscribeRequest("sub", SubscriptionType.SHARED)
+    )
     consumer = consumer_of(NotedSession())
     subscription.connected(consumer)
     subscription.flow(consumer, permits)
@@ -134,9 +136,9 @@ async def test_it_is_shown_how_many_messages_an_entry_has(
     topics: TopicDirectory, kind: SubscriptionType
 ) -> None:
     topic = await opened(topics, "persistent")
-    await topic.create_subscription("sub")
+    await topic.subscribing.create("sub")
     await publish_batches(topic, *[3] * 7, 2)
-    subscription = await topic.subscribe(SubscribeRequest("sub", kind))
+    subscription = await topic.subscribing.subscribe(SubscribeRequest("sub", kind))
     consumer = consumer_of(NotedSession())
     subscription.connected(consumer)
     subscription.flow(consumer, 1000)
@@ -152,7 +154,7 @@ async def test_the_epoch_is_shown_once_there_was_an_exclusive_producer(
     topic = await opened(topics, "persistent")
     assert topic_stats(topic, EVERYTHING, "here:8080")["topicEpoch"] is None
     producer = producer_of(NotedSession(), access_mode=AccessMode.EXCLUSIVE)
-    await topic.connect_producer(producer)
+    await topic.publishing.connect(producer)
     assert topic_stats(topic, EVERYTHING, "here:8080")["topicEpoch"] == 0
 
 
@@ -162,7 +164,7 @@ async def test_chunks_are_counted_and_remembered_of_those_who_have_gone(
     topic = await opened(topics, "persistent")
     await TopicMaintenance(topics, SimulatedClock()).renew_rates()
     producer = producer_of(NotedSession())
-    await topic.connect_producer(producer)
+    await topic.publishing.connect(producer)
     assert not topic_stats(topic, EVERYTHING, "here:8080")["msgChunkPublished"]
     producer.chunks_in = 20
     await asyncio.sleep(PERIOD_S)
@@ -300,8 +302,8 @@ async def earliest(topic: Topic) -> tuple[int, dict[str, int]]:
 
 async def test_the_oldest_left_is_told_of_each_and_of_the_slowest(topics: TopicDirectory) -> None:
     topic = await topics.get(TopicName.parse("t"), create=True)
-    await topic.create_subscription("slow")
-    await topic.create_subscription("fast")
+    await topic.subscribing.create("slow")
+    await topic.subscribing.create("fast")
     assert await earliest(topic) == (0, {"slow": -1, "fast": -1})
     await publish_batches(topic, 1, age_s=3600)
     await publish_batches(topic, 1, age_s=60)

@@ -95,8 +95,8 @@ async def test_topics_are_served_at_every_moment_of_a_split(
         for topic in TOPICS:
             await ours.owner(topic)
         lost: list[Bundle] = []
-        ours.on_lost(lost.append)
-        bundle = await ours.bundle_of(TOPICS[0])
+        ours.owned.on_lost.append(lost.append)
+        bundle = await ours.rings.bundle_of(TOPICS[0])
         before = {topic: (await theirs.owner(topic)).broker_url for topic in TOPICS}
         assert set(before.values()) == {HERE.broker_url}
         splitting = asyncio.ensure_future(ours.split(bundle, [bundle.lower + 0x1000, 0x70000000]))
@@ -105,13 +105,13 @@ async def test_topics_are_served_at_every_moment_of_a_split(
             await asyncio.sleep(0.0001)
         children = splitting.result()
         assert len(children) == 3
-        assert sorted(map(str, ours.owned())) == sorted(
-            map(str, (await ours.ring_of(SHOP)).bundles)
+        assert sorted(map(str, list(ours.owned.generations))) == sorted(
+            map(str, (await ours.rings.ring_of(SHOP)).bundles)
         )
-        assert len(ours.owned()) == 4
+        assert len(ours.owned.generations) == 4
         assert all(map(ours.owns, TOPICS))
         assert {(await theirs.owner(topic)).broker_url for topic in TOPICS} == {HERE.broker_url}
-        assert theirs.owned() == lost == []
+        assert list(theirs.owned.generations) == lost == []
 
 
 async def test_of_two_cuts_of_one_bundle_only_one_is_made(
@@ -119,7 +119,7 @@ async def test_of_two_cuts_of_one_bundle_only_one_is_made(
 ) -> None:
     async with Ownership(coordination, namespaces, HERE) as ours:
         await ours.owner(TOPICS[0])
-        bundle = await ours.bundle_of(TOPICS[0])
+        bundle = await ours.rings.bundle_of(TOPICS[0])
         results = await asyncio.gather(
             ours.split(bundle, [bundle.lower + 1]),
             ours.split(bundle, [bundle.lower + 2]),
@@ -133,21 +133,23 @@ async def test_a_bundle_that_was_cut_by_hand_meanwhile_is_not_cut_again(
 ) -> None:
     async with Ownership(coordination, namespaces, HERE) as ours:
         await ours.owner(TOPICS[0])
-        bundle = await ours.bundle_of(TOPICS[0])
+        bundle = await ours.rings.bundle_of(TOPICS[0])
         lower, upper = f"0x{bundle.lower:08x}", f"0x{bundle.upper:08x}"
         await namespaces.cut_bundle(SHOP, lower, upper, [f"0x{bundle.lower + 7:08x}"])
         with pytest.raises(RecordContended):
             await ours.split(bundle, [bundle.lower + 1])
-        assert ours.owned() == [bundle], "the pieces that the ring does not have are given back"
+        assert list(ours.owned.generations) == [bundle], (
+            "the pieces that the ring does not have are given back"
+        )
 
 
 async def test_a_bundle_that_is_cut_while_it_is_looked_up_is_not_acquired(
     coordination: Coordination, namespaces: Namespaces
 ) -> None:
     async with Ownership(coordination, namespaces, HERE) as ours:
-        bundle = await ours.bundle_of(TOPICS[0])
+        bundle = await ours.rings.bundle_of(TOPICS[0])
         lower, upper = f"0x{bundle.lower:08x}", f"0x{bundle.upper:08x}"
         await namespaces.cut_bundle(SHOP, lower, upper, [f"0x{bundle.lower + 1:08x}"])
         with pytest.raises(GemingaError, match="was split"):
             await ours.owner_of(bundle)
-        assert ours.owned() == []
+        assert list(ours.owned.generations) == []

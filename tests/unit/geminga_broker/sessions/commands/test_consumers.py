@@ -98,7 +98,7 @@ async def test_acknowledgements_of_foreign_messages_are_answered_and_change_noth
     await settle()
     errors = [each.error for each in client.all_of("ackResponse")]
     assert sorted(errors) == [0, 0, api.MetadataError], "beyond the end, nothing can be meant"
-    (topic,) = topics.loaded
+    (topic,) = topics.loaded.values()
     assert topic.part(PersistentSubscriptions).named("sub").cursor.mark_delete is not None
     assert not client.transport.is_closing()
 
@@ -134,7 +134,7 @@ async def test_subscribing_twice_under_one_id_is_subscribing_once(
     client.subscribe()
     await settle()
     assert client.heard == ["success", "success"]
-    assert len(topics.loaded[0].subscriptions["sub"].consumers) == 1
+    assert len(next(iter(topics.loaded.values())).subscribing.subscriptions["sub"].consumers) == 1
 
 
 async def test_a_seek_lets_the_consumer_go_before_it_is_answered(
@@ -260,7 +260,7 @@ async def test_an_acknowledgement_in_a_transaction_is_refused_and_changes_nothin
     await settle()
     (answer,) = client.all_of("ackResponse")
     assert answer.error == api.NotAllowedError
-    (topic,) = topics.loaded
+    (topic,) = topics.loaded.values()
     assert topic.part(PersistentSubscriptions).named("sub").cursor.mark_delete == Position(0, -1)
 
 
@@ -277,7 +277,7 @@ async def test_who_acknowledged_all_of_a_terminated_topic_is_told_once(
     client.session.client_version = version
     client.say("flow", consumer_id=1, messagePermits=5)
     await settle()
-    (topic,) = topics.loaded
+    (topic,) = topics.loaded.values()
     await topic.terminate()
     await settle()
     assert client.heard[-1] == "close_producer"
@@ -301,7 +301,7 @@ async def check_unharmed(
     connect: Connect, settle: Settle, topics: TopicDirectory, backlog: int
 ) -> None:
     """Another client gets what it would have got; nothing of the backlog is lost."""
-    (topic,) = topics.loaded
+    (topic,) = topics.loaded.values()
     assert topic.part(PersistentSubscriptions).named("sub").cursor.backlog_entries == backlog
     other = connect()
     other.subscribe(1, "other", initialPosition=api.CommandSubscribe.Earliest)
@@ -311,7 +311,7 @@ async def check_unharmed(
     assert len(entries_of(other)) == topic.managed_ledger.chain.total_entries
     assert all(
         each.unacknowledged >= 0
-        for subscription in topic.subscriptions.values()
+        for subscription in topic.subscribing.subscriptions.values()
         for each in subscription.consumers
     )
 
@@ -382,13 +382,13 @@ async def test_ack_sets_that_fit_no_batch_cost_nobody_more_than_the_message(
     client.publish(b"a", b"b", b"c")
     client.say("flow", consumer_id=1, messagePermits=100)
     await settle()
-    (topic,) = topics.loaded
+    (topic,) = topics.loaded.values()
     ledger_id = topic.managed_ledger.chain.spans[0].ledger_id
     odd = api.MessageIdData(ledgerId=ledger_id, entryId=0, ack_set=ack_set)
     client.ask("ack", consumer_id=1, ack_type=api.CommandAck.Individual, message_id=[odd])
     client.say("redeliverUnacknowledgedMessages", consumer_id=1)
     await settle()
-    (consumer,) = topic.subscriptions["sub"].consumers
+    (consumer,) = topic.subscribing.subscriptions["sub"].consumers
     assert entries_of(client) == [0, 1, 2, 0, 1, 2]
     assert (consumer.permits, consumer.unacknowledged) == (94, 3 if kind == SHARED else 0)
     whole = api.MessageIdData(ledgerId=ledger_id, entryId=0)

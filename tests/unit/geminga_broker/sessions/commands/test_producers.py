@@ -84,7 +84,7 @@ async def test_a_producer_whose_topic_goes_while_it_closes_is_answered(
     client.publish(b"a")
     client.ask("close_producer", producer_id=1)
     await settle()
-    topics.loaded[0].disconnect_all()
+    next(iter(topics.loaded.values())).disconnect_all()
     await settle()
     assert client.heard[-1] == "success"
     ledgers.writers[0].confirm()
@@ -165,7 +165,7 @@ async def test_producers_that_send_in_turn_each_get_their_receipts_in_order(
         assert [each.message_id.entryId for each in own] == list(range(producer_id, 13, 3))
     counts = sorted(
         (each.messages_in, each.entries_taken, each.bytes_in - each.bytes_confirmed)
-        for each in topics.loaded[0].publishing.producers
+        for each in next(iter(topics.loaded.values())).publishing.producers.by_name.values()
     )
     assert counts == [(4, 4, 0), (4, 4, 0), (5, 5, 0)]
     assert client.session.context.publish_buffer.pending_bytes == 0
@@ -224,7 +224,7 @@ async def test_asking_for_the_same_producer_again_gives_the_same(
     await settle()
     first, second = client.all_of("producer_success")
     assert first.producer_name == second.producer_name
-    assert len(topics.loaded[0].publishing.producers) == 1
+    assert len(next(iter(topics.loaded.values())).publishing.producers.by_name) == 1
 
 
 async def test_another_producer_under_the_same_id_takes_its_place(
@@ -234,10 +234,10 @@ async def test_another_producer_under_the_same_id_takes_its_place(
     client.open_producer(producer_name="a")
     client.open_producer(producer_name="b")
     await settle()
-    (topic,) = topics.loaded
-    assert [each.name for each in topic.publishing.producers] == ["b"]
+    (topic,) = topics.loaded.values()
+    assert [each.name for each in topic.publishing.producers.by_name.values()] == ["b"]
     client.lose()
-    assert not len(topic.publishing.producers)
+    assert not len(topic.publishing.producers.by_name)
 
 
 async def test_messages_after_the_topic_let_the_producer_go_are_dropped(
@@ -297,7 +297,7 @@ async def test_an_initial_subscription_has_all_that_the_topic_holds(
     client.open_producer(2, initial_subscription_name="sub")
     await settle()
     topic = await topics.get(TopicName.parse("t/n/topic"), create=False)
-    assert list(topic.subscriptions) == ["sub"]
+    assert list(topic.subscribing.subscriptions) == ["sub"]
     client.subscribe(subscription="sub")
     await settle()
     client.say("flow", consumer_id=1, messagePermits=9)
@@ -341,7 +341,7 @@ async def test_a_producer_that_waits_may_be_closed_and_asked_for_again(
     third.open_producer(producer_access_mode=api.WaitForExclusive)
     await settle()
     assert second.heard == ["producer_success", "success"]
-    assert topics.loaded[0].publishing.producers.waiting_count == 1
+    assert len(next(iter(topics.loaded.values())).publishing.producers.waiting) == 1
     first.lose()
     await settle()
     assert readiness(third)[-1] == (2, True)
@@ -358,7 +358,7 @@ async def test_a_producer_that_sends_before_it_is_ready_loses_its_connection(
     second.publish(b"a")
     await settle()
     assert second.transport.is_closing()
-    assert topics.loaded[0].publishing.producers.waiting_count == 0
+    assert len(next(iter(topics.loaded.values())).publishing.producers.waiting) == 0
 
 
 async def test_a_producer_that_waits_for_a_topic_that_goes_is_told_to_try_again(
@@ -388,7 +388,7 @@ async def test_a_producer_that_goes_while_it_is_let_in_is_forgotten(
     second.lose()
     await settle()
     assert not caplog.records
-    assert not len(topics.loaded[0].publishing.producers)
+    assert not len(next(iter(topics.loaded.values())).publishing.producers.by_name)
     third.open_producer()
     await settle()
     assert third.heard == ["producer_success"]

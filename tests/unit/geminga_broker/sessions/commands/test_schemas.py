@@ -66,7 +66,7 @@ async def stored(connect: Connect, settle: Settle, **fields: Any) -> Any:
 
 
 def hold(topics: TopicDirectory, policies: SchemaPolicies) -> None:
-    (topic,) = topics.loaded
+    (topic,) = topics.loaded.values()
     topic.apply(EffectivePolicies(schemas=policies))
 
 

@@ -104,7 +104,7 @@ async def topics(
 async def topic(topics: TopicDirectory) -> Topic:
     """The topic under test, with one subscription."""
     topic = await topics.get(NAME, create=True)
-    await topic.create_subscription("sub")
+    await topic.subscribing.create("sub")
     return topic
 
 
@@ -112,7 +112,7 @@ async def publish(topic: Topic, *ages_s: int, due_in_s: int | None = None) -> No
     """Messages of these ages, each to be delivered so long after now."""
     now_ms = clock_now().wall_ms()
     producer = producer_of(NotedSession())
-    await topic.connect_producer(producer)
+    await topic.publishing.connect(producer)
     for age_s in ages_s:
         metadata = api.MessageMetadata(
             producer_name="p", sequence_id=0, publish_time=now_ms - age_s * 1000
@@ -129,7 +129,7 @@ async def connected(
 ) -> tuple[Consumer, NotedSession]:
     session = NotedSession()
     consumer = consumer_of(session)
-    subscription = await topic.subscribe(SubscribeRequest("sub", kind))
+    subscription = await topic.subscribing.subscribe(SubscribeRequest("sub", kind))
     subscription.connected(consumer)
     subscription.flow(consumer, permits)
     await asyncio.sleep(0.1)
@@ -189,7 +189,7 @@ async def test_the_namespace_s_word_goes_before_the_broker_s(
 async def test_topics_of_the_brokers_themselves_keep_everything(topics: TopicDirectory) -> None:
     name = TopicName.parse("persistent://t/n/__change_events")
     topic = await topics.get(name, create=True)
-    await topic.create_subscription("sub")
+    await topic.subscribing.create("sub")
     await publish(topic, OLD)
     await maintain(topics, MessageExpiry)
     assert sub(topic).cursor.backlog_entries == 1
@@ -326,7 +326,7 @@ async def test_after_a_seek_back_everything_is_looked_at_again(
 ) -> None:
     await publish(topic, OLD, due_in_s=TTL_S)
     await publish(topic, *[OLD] * 4)
-    await topic.subscribe(SubscribeRequest("keeps", SHARED))
+    await topic.subscribing.subscribe(SubscribeRequest("keeps", SHARED))
     await maintain(topics, MessageExpiry)
     first = topic.managed_ledger.chain.readable_from(topic.managed_ledger.chain.before_first)
     await sub(topic).seek(first)
@@ -366,7 +366,7 @@ async def test_bookies_that_do_not_answer_stop_nobody_else(
     topics: TopicDirectory, topic: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = await topics.get(TopicName.parse("persistent://t/n/other"), create=True)
-    await other.create_subscription("sub")
+    await other.subscribing.create("sub")
     await publish(topic, OLD)
     await publish(other, OLD)
 

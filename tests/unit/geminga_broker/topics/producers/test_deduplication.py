@@ -73,7 +73,7 @@ async def loaded(topics: TopicDirectory) -> Topic:
 async def connected(topic: Topic, name: str = "p") -> tuple[Producer, NotedSession]:
     session = NotedSession()
     producer = producer_of(session, name)
-    await topic.connect_producer(producer)
+    await topic.publishing.connect(producer)
     return producer, session
 
 
@@ -198,7 +198,7 @@ async def test_the_numbers_are_read_again_after_a_crash(
         publish(again, 4, 5, 6)
         await settle()
         assert [at for _, at in answers(session)][:2] == [NOWHERE, NOWHERE]
-        other, session = await connected(next_owner.loaded[0], "q")
+        other, session = await connected(next(iter(next_owner.loaded.values())), "q")
         assert other.last_sequence_id() == 77
 
 
@@ -287,7 +287,7 @@ async def test_a_topic_that_no_longer_needs_it_is_loaded_without_what_it_kept(
     async with TopicDirectory(factory, SimulatedClock(), owns=lambda _: True) as without:
         topic = await loaded(without)
         assert await factory.cursor_names(NAME.managed_ledger_name) == []
-        assert topic.part(TopicDeduplication).deduplication is None
+        assert topic.publishing.deduplication is None
 
 
 async def test_a_snapshot_is_taken_by_time_too_and_who_is_gone_is_forgotten(
@@ -317,7 +317,7 @@ async def test_waiting_in_vain_keeps_no_numbers(topics: TopicDirectory) -> None:
     producer.disconnect()
     await connected(topic, "present")
     again = producer_of(NotedSession(), access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
-    await topic.connect_producer(again)
+    await topic.publishing.connect(again)
     assert again.is_waiting
     again.disconnect()
     await asyncio.sleep(601)
@@ -336,7 +336,7 @@ async def test_its_cursor_is_seen_in_the_internal_stats_and_nowhere_else(
     cursors = cast("dict[str, dict[str, object]]", internal_stats(topic, {})["cursors"])
     assert cursors[CURSOR_NAME]["properties"] == {"p": 4}
     assert cursors[CURSOR_NAME]["markDeletePosition"] == "0:3"
-    assert topic.subscriptions == {}
+    assert topic.subscribing.subscriptions == {}
     assert topic.part(Backlog).size_bytes == 0
     assert topic.connected_count == 1
     producer.disconnect()
@@ -346,9 +346,9 @@ async def test_its_cursor_is_seen_in_the_internal_stats_and_nowhere_else(
 async def test_nobody_may_subscribe_under_the_cursors_name(topics: TopicDirectory) -> None:
     topic = await loaded(topics)
     with pytest.raises(NameReserved):
-        await topic.subscribe(SubscribeRequest(CURSOR_NAME, SubscriptionType.EXCLUSIVE))
+        await topic.subscribing.subscribe(SubscribeRequest(CURSOR_NAME, SubscriptionType.EXCLUSIVE))
     with pytest.raises(NameReserved):
-        await topic.create_subscription(CURSOR_NAME)
+        await topic.subscribing.create(CURSOR_NAME)
 
 
 async def test_what_is_not_in_a_snapshot_yet_is_not_trimmed(

@@ -62,11 +62,11 @@ async def test_no_policy_and_no_exclusive_producer_keeps_the_broker_out(
     exclusive = producer_of(
         NotedSession(), access_mode=AccessMode.EXCLUSIVE_WITH_FENCING, is_encrypting=True
     )
-    await topic.connect_producer(exclusive)
+    await topic.publishing.connect(exclusive)
     for _ in range(5):
         await topic.publishing.internal.publish(PAYLOAD)
-    assert list(topic.publishing.producers) == [exclusive]
-    assert topic.publishing.pauses == 0
+    assert list(topic.publishing.producers.by_name.values()) == [exclusive]
+    assert topic.publishing.gate.pauses == 0
     (cursor,) = topic.part(TopicDeduplication).cursors()
     await topics.unload(NAME)
     assert cursor.mark_delete == Position(0, 4), "the snapshot is of the end"
@@ -76,7 +76,9 @@ async def test_no_policy_and_no_exclusive_producer_keeps_the_broker_out(
 async def test_consumers_of_a_topic_that_keeps_nothing_are_sent_it(topics: TopicDirectory) -> None:
     topic = await topics.get(TopicName.parse("non-persistent://t/n/topic"), create=True)
     session = NotedSession()
-    subscription = await topic.subscribe(SubscribeRequest("sub", SubscriptionType.SHARED))
+    subscription = await topic.subscribing.subscribe(
+        SubscribeRequest("sub", SubscriptionType.SHARED)
+    )
     consumer = consumer_of(session)
     subscription.connected(consumer)
     subscription.flow(consumer, 10)

@@ -52,11 +52,11 @@ def test_a_reconnected_producer_replaces_its_earlier_self() -> None:
         producers.add(later)
     earlier.is_client_gone = True
     producers.add(later)
-    assert producers.get("p") is later
+    assert producers.by_name.get("p") is later
     assert closed == ["p"]
     assert earlier.is_closed
     producers.remove(earlier)
-    assert producers.get("p") is later
+    assert producers.by_name.get("p") is later
 
 
 def test_a_removed_producer_gives_back_what_it_had_on_its_way() -> None:
@@ -94,7 +94,7 @@ def test_fencing_closes_everybody_else() -> None:
         producers.add(producer(name, closed=closed))
     producers.add(producer("mine", mode=AccessMode.EXCLUSIVE_WITH_FENCING))
     assert sorted(closed) == ["a", "b"]
-    assert [each.name for each in producers] == ["mine"]
+    assert [each.name for each in producers.by_name.values()] == ["mine"]
     with pytest.raises(ProducerBusy):
         producers.add(producer("late"))
 
@@ -105,7 +105,7 @@ def test_fencing_closes_also_an_earlier_one_of_its_name() -> None:
     later = producer("mine", mode=AccessMode.EXCLUSIVE_WITH_FENCING)
     producers.add(later)
     assert closed == ["mine"]
-    assert list(producers) == [later]
+    assert list(producers.by_name.values()) == [later]
 
 
 WAIT = AccessMode.WAIT_FOR_EXCLUSIVE
@@ -119,16 +119,16 @@ def test_those_that_wait_are_let_in_one_after_the_other(first_mode: AccessMode) 
     for each in (first, second, third):
         producers.add(each)
     assert (first.is_waiting, second.is_waiting, third.is_waiting) == (False, True, True)
-    assert list(producers) == [first]
-    assert producers.waiting_count == 2
+    assert list(producers.by_name.values()) == [first]
+    assert len(producers.waiting) == 2
     producers.remove(first)
     assert settled == [("second", None)]
     assert not second.is_waiting
-    assert list(producers) == [second]
+    assert list(producers.by_name.values()) == [second]
     producers.remove(second)
     assert settled == [("second", None), ("third", None)]
     producers.remove(third)
-    assert (len(producers), producers.waiting_count) == (0, 0)
+    assert (len(producers.by_name), len(producers.waiting)) == (0, 0)
 
 
 def test_one_that_gives_up_waiting_is_passed_over() -> None:
@@ -163,7 +163,7 @@ def test_a_reconnected_exclusive_producer_keeps_its_place() -> None:
     again = producer("first", mode=WAIT, epoch=1)
     producers.add(again)
     assert not again.is_waiting
-    assert (list(producers), settled) == ([again], [])
+    assert (list(producers.by_name.values()), settled) == ([again], [])
 
 
 def test_fencing_refuses_also_those_that_wait() -> None:
@@ -175,7 +175,7 @@ def test_fencing_refuses_also_those_that_wait() -> None:
     ((name, refusal),) = settled
     assert name == "second"
     assert isinstance(refusal, ProducerFenced)
-    assert list(producers) == [mine]
+    assert list(producers.by_name.values()) == [mine]
 
 
 def test_where_all_must_go_those_that_wait_are_not_let_in() -> None:
@@ -189,7 +189,7 @@ def test_where_all_must_go_those_that_wait_are_not_let_in() -> None:
     refusal = TopicFenced("t")
     producers.remove_all(refusal)
     assert (closed, settled) == (["first"], [("second", refusal)])
-    assert (len(producers), producers.waiting_count) == (0, 0)
+    assert (len(producers.by_name), len(producers.waiting)) == (0, 0)
 
 
 def test_what_the_broker_writes_in_front_is_not_counted_as_sent() -> None:

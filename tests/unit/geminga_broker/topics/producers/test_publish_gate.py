@@ -34,7 +34,7 @@ def publisher(name: str, *, is_encrypting: bool = False) -> Producer:
 
 def came_back_to(producers: Producers, name: str) -> None:
     """The client of this producer is on another connection now."""
-    present = producers.get(name)
+    present = producers.by_name.get(name)
     assert present is not None
     present.is_client_gone = True
 
@@ -65,7 +65,7 @@ def test_what_is_off_stands_in_nobodys_way() -> None:
 
 def test_only_so_many_producers_are_of_one_host() -> None:
     gate, producers = gate_with("a", "b")
-    elsewhere = producers.get("a")
+    elsewhere = producers.by_name.get("a")
     assert elsewhere is not None
     elsewhere.session.address = "/10.0.0.9:1"
     gate.apply(PublishPolicies(producers_per_host_max=2))
@@ -90,7 +90,7 @@ def test_one_producer_too_many_is_refused_and_one_that_comes_back_let_in() -> No
     gate.apply(PublishPolicies(producers_max=2))
     came_back_to(producers, "a")
     gate.check(publisher("a"))
-    assert len(producers) == 2
+    assert len(producers.by_name) == 2
 
 
 def test_where_encryption_is_required_who_does_not_encrypt_has_to_go() -> None:
@@ -101,7 +101,7 @@ def test_where_encryption_is_required_who_does_not_encrypt_has_to_go() -> None:
         gate.check(publisher("other"))
     gate.check(publisher("other", is_encrypting=True))
     gate.disconnect_disallowed()
-    assert [each.name for each in producers] == ["closed"]
+    assert [each.name for each in producers.by_name.values()] == ["closed"]
 
 
 def test_a_message_in_the_clear_is_refused_and_those_beside_it_are_taken() -> None:

@@ -68,7 +68,7 @@ def follow(topics: TopicDirectory, policies: Policies) -> None:
 
 async def test_without_policies_messages_go_straight_to_the_log(topic: Topic) -> None:
     client = Client("p")
-    await topic.connect_producer(client.producer)
+    await topic.publishing.connect(client.producer)
     assert client.producer.append_all == topic.publishing.append, (
         "the log does not ask whose they are"
     )
@@ -79,13 +79,13 @@ async def test_producers_over_the_limit_are_refused_and_those_that_come_back_are
 ) -> None:
     follow(topics, Policies(producers_per_topic_max=1))
     first = Client("a")
-    await topic.connect_producer(first.producer)
+    await topic.publishing.connect(first.producer)
     with pytest.raises(ProducerBusy, match=r"Topic '.*topic' reached max producers limit"):
-        await topic.connect_producer(Client("b").producer)
+        await topic.publishing.connect(Client("b").producer)
     first.session.answers = False
-    await topic.connect_producer(Client("a").producer)
+    await topic.publishing.connect(Client("a").producer)
     follow(topics, Policies(producers_per_topic_max=0))
-    await topic.connect_producer(Client("b").producer)
+    await topic.publishing.connect(Client("b").producer)
 
 
 async def test_where_encryption_is_required_nothing_else_is_taken(
@@ -93,14 +93,14 @@ async def test_where_encryption_is_required_nothing_else_is_taken(
 ) -> None:
     plain, encrypting = Client("plain"), Client("encrypting", is_encrypting=True)
     for client in (plain, encrypting):
-        await topic.connect_producer(client.producer)
+        await topic.publishing.connect(client.producer)
     follow(topics, Policies(encryption_required=True))
     assert (plain.is_closed, encrypting.is_closed) == (True, False)
     assert encrypting.producer.append_all != topic.publishing.append, (
         "what is refused is refused to one"
     )
     with pytest.raises(InvalidRequest, match="Encryption is required in persistent://t/n/topic"):
-        await topic.connect_producer(Client("plain").producer)
+        await topic.publishing.connect(Client("plain").producer)
     encrypting.publish(payload(), payload(is_encrypted=True), b"garbage")
     await asyncio.sleep(0.001)
     errors = [
@@ -120,7 +120,7 @@ async def test_whoever_waited_is_held_to_what_was_decided_meanwhile(
     present = Client("present")
     waiting = Client("waiting", is_encrypting=True, access_mode=AccessMode.WAIT_FOR_EXCLUSIVE)
     for client in (present, waiting):
-        await topic.connect_producer(client.producer)
+        await topic.publishing.connect(client.producer)
     follow(topics, Policies(encryption_required=True))
     await asyncio.sleep(0.001)
     assert not waiting.producer.is_waiting
@@ -133,7 +133,7 @@ async def test_who_publishes_too_fast_is_not_read_until_the_limit_is_kept_or_lif
     topics: TopicDirectory, topic: Topic
 ) -> None:
     client = Client("p")
-    await topic.connect_producer(client.producer)
+    await topic.publishing.connect(client.producer)
     follow(topics, Policies(publish_max_message_rate={"standalone": PublishRate(messages=2)}))
     client.publish(payload(), payload())
     assert client.session.throttles == []

@@ -54,7 +54,7 @@ async def connected(
     request = ProducerRequest(1, name, is_encrypting=is_encrypting)
     producer = ReplicatorProducer(session, request, connected_at_ms=0, on_closed=closed.append)
     producer.is_positioned = True
-    await topic.connect_producer(producer)
+    await topic.publishing.connect(producer)
     return producer, session
 
 

@@ -11,7 +11,7 @@ from tests.unit.geminga_broker.managed_ledger.stand_ins import MemoryLedgers, lo
 from geminga_broker.errors import BrokerError, ProducerFenced
 from geminga_broker.topics.directory import TopicDirectory
 from geminga_broker.topics.producers.producer import Producer
-from geminga_broker.topics.producers.publish_path import EPOCH_PROPERTY
+from geminga_broker.topics.producers.topic_epoch import EPOCH_PROPERTY
 from geminga_protocol.pulsar.enums import AccessMode
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_protocol.records.topics.managed_ledger import ManagedLedgerRecord, managed_ledger_path
@@ -50,7 +50,7 @@ async def connect(
     topics: TopicDirectory, name: TopicName, mode: AccessMode, epoch: int | None = None
 ) -> Producer:
     producer = Client().producer(f"p{mode}", mode, epoch)
-    await (await topics.get(name, create=True)).connect_producer(producer)
+    await (await topics.get(name, create=True)).publishing.connect(producer)
     return producer
 
 
@@ -113,7 +113,7 @@ async def test_whoever_waited_gets_an_epoch_of_its_own(
 ) -> None:
     first, client = await connect(topics, name, EXCLUSIVE), Client()
     waiting = client.producer("waiting", WAIT)
-    await topics.loaded[0].connect_producer(waiting)
+    await next(iter(topics.loaded.values())).publishing.connect(waiting)
     assert (waiting.is_waiting, waiting.topic_epoch) == (True, None)
     first.disconnect()
     await asyncio.sleep(0.001)
@@ -131,9 +131,9 @@ async def test_one_that_waited_with_an_old_epoch_is_passed_over(
     client, next_client = Client(), Client()
     outdated = client.producer("outdated", WAIT, first.topic_epoch)
     following = next_client.producer("following", WAIT)
-    (topic,) = topics.loaded
+    (topic,) = topics.loaded.values()
     for each in (outdated, following):
-        await topic.connect_producer(each)
+        await topic.publishing.connect(each)
     topic.publishing.epoch.current = 7
     first.disconnect()
     await asyncio.sleep(0.001)
@@ -150,14 +150,14 @@ async def test_one_that_goes_when_its_turn_has_come_makes_room_for_the_next(
     first = await connect(topics, name, EXCLUSIVE)
     client = Client()
     going, following = Client().producer("going", WAIT), client.producer("following", WAIT)
-    (topic,) = topics.loaded
+    (topic,) = topics.loaded.values()
     for each in (going, following):
-        await topic.connect_producer(each)
+        await topic.publishing.connect(each)
     first.disconnect()
     going.disconnect()
     await asyncio.sleep(0.001)
     assert client.settled == [None]
-    assert list(topic.publishing.producers) == [following]
+    assert list(topic.publishing.producers.by_name.values()) == [following]
     assert not caplog.records
 
 
@@ -168,11 +168,11 @@ async def test_one_that_is_fenced_while_its_epoch_is_stored_is_not_let_in(
     slow = asyncio.create_task(connect(topics, PERSISTENT, EXCLUSIVE))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert len(topic.publishing.producers) == 1
+    assert len(topic.publishing.producers.by_name) == 1
     winner = await connect(topics, PERSISTENT, FENCING)
     with pytest.raises(ProducerFenced, match="Fenced out"):
         await slow
-    assert list(topic.publishing.producers) == [winner]
+    assert list(topic.publishing.producers.by_name.values()) == [winner]
 
 
 async def test_one_whose_client_goes_while_its_epoch_is_stored_leaves_the_topic(
@@ -184,4 +184,4 @@ async def test_one_whose_client_goes_while_its_epoch_is_stored_leaves_the_topic(
     await asyncio.sleep(0)
     slow.cancel()
     await asyncio.wait((slow,))
-    assert len(topic.publishing.producers) == 0
+    assert len(topic.publishing.producers.by_name) == 0

@@ -67,14 +67,14 @@ def follow(topics: TopicDirectory) -> Follow:
 
 async def opened(topics: TopicDirectory, name: TopicName = NAME) -> Topic:
     topic = await topics.get(name, create=True)
-    await topic.create_subscription("sub")
+    await topic.subscribing.create("sub")
     return topic
 
 
 async def joined(
     topic: Topic, kind: SubscriptionType, permits: int = 10_000, name: str = "sub"
 ) -> Consumer:
-    subscription = await topic.subscribe(SubscribeRequest(name, kind))
+    subscription = await topic.subscribing.subscribe(SubscribeRequest(name, kind))
     consumer = consumer_of(NotedSession(), f"c{len(subscription.consumers)}")
     subscription.connected(consumer)
     subscription.flow(consumer, permits)
@@ -96,7 +96,7 @@ async def counts(topic: Topic, *at_s: float, name: str = "sub") -> list[int]:
     found = []
     for each in at_s:
         await asyncio.sleep(begin_s + each - loop.time())
-        found.append(topic.subscriptions[name].sent().messages)
+        found.append(topic.subscribing.subscriptions[name].sent().messages)
     return found
 
 
@@ -161,13 +161,14 @@ async def test_subscriptions_of_a_topic_share_its_rate_and_have_their_own(
     topics: TopicDirectory, follow: Follow, policies: Policies, each: int
 ) -> None:
     topic = await opened(topics)
-    await topic.create_subscription("other")
+    await topic.subscribing.create("other")
     follow(policies)
     await publish(topic, *[1] * 2000)
-    for name in topic.subscriptions:
+    for name in topic.subscribing.subscriptions:
         await joined(topic, SubscriptionType.SHARED, name=name)
     await asyncio.sleep(9)
-    sent = [subscription.sent().messages for subscription in topic.subscriptions.values()]
+    subscriptions = topic.subscribing.subscriptions.values()
+    sent = [subscription.sent().messages for subscription in subscriptions]
     assert sent == pytest.approx([each, each], rel=0.15)
 
 
@@ -179,7 +180,7 @@ async def test_topics_of_a_broker_share_its_rate_and_none_starves(topics: TopicD
     for topic in opened_topics:
         await joined(topic, SubscriptionType.EXCLUSIVE)
     await asyncio.sleep(9)
-    sent = [topic.subscriptions["sub"].sent().messages for topic in opened_topics]
+    sent = [topic.subscribing.subscriptions["sub"].sent().messages for topic in opened_topics]
     assert sent == pytest.approx([500, 500], rel=0.15)
 
 
@@ -188,7 +189,7 @@ async def test_what_is_given_back_counts_again(topics: TopicDirectory, follow: F
     follow(of_subscription(DispatchRate(messages=RATE)))
     await publish(topic, *[1] * 10)
     consumer = await joined(topic, SubscriptionType.SHARED)
-    subscription = topic.subscriptions["sub"]
+    subscription = topic.subscribing.subscriptions["sub"]
     subscription.redeliver(consumer, None)
     assert subscription.sent().messages == 10
     await asyncio.sleep(1.05)
@@ -202,7 +203,7 @@ async def test_permits_and_rates_hold_both(topics: TopicDirectory, follow: Follo
     await publish(topic, *[1] * 50)
     consumer = await joined(topic, SubscriptionType.SHARED, permits=15)
     assert await counts(topic, 0.01, 5) == [10, 15]
-    topic.subscriptions["sub"].flow(consumer, 10_000)
+    topic.subscribing.subscriptions["sub"].flow(consumer, 10_000)
     assert await counts(topic, 0.01, 1.05) == [25, 35]
 
 
@@ -259,9 +260,9 @@ async def test_nothing_is_left_of_a_subscription_that_is_gone(
     follow(of_topic(DispatchRate(messages=1, period_s=1000)))
     await publish(topic, *[1] * 5)
     consumer = await joined(topic, SubscriptionType.SHARED)
-    subscription = topic.subscriptions["sub"]
+    subscription = topic.subscribing.subscriptions["sub"]
     await subscription.unsubscribe(consumer, force=True)
-    await topic.create_subscription("next", from_earliest=True)
+    await topic.subscribing.create("next", from_earliest=True)
     await joined(topic, SubscriptionType.SHARED, name="next")
     follow(Policies())
     assert await counts(topic, 0.01, name="next") == [5]

@@ -34,7 +34,7 @@ async def topic(topics: TopicDirectory) -> Topic:
 
 async def connected(topic: Topic, session: NotedSession) -> Producer:
     producer = producer_of(session)
-    await topic.connect_producer(producer)
+    await topic.publishing.connect(producer)
     return producer
 
 
@@ -110,7 +110,7 @@ async def test_an_exclusive_subscription_takes_one_and_types_do_not_mix(
         with pytest.raises(ConsumerBusy):
             await joined(topic, kind)
     await subscription.disconnect(consumer)
-    assert not topic.subscriptions
+    assert not topic.subscribing.subscriptions
     await joined(topic, SHARED)
 
 
@@ -118,7 +118,7 @@ async def test_a_producer_whose_client_is_gone_makes_room(topic: Topic) -> None:
     gone = await connected(topic, NotedSession(answers=False))
     later = await connected(topic, NotedSession())
     assert gone.is_closed
-    assert list(topic.publishing.producers) == [later]
+    assert list(topic.publishing.producers.by_name.values()) == [later]
     with pytest.raises(ProducerBusy):
         await connected(topic, NotedSession())
 

@@ -59,7 +59,7 @@ async def join(
     consumer = consumer_of(session or NotedSession(), "c")
     who = ConsumerIdentity("/127.0.0.1", "c", 1)
     request = SubscribeRequest(name, kind, is_durable=is_durable, consumer=who)
-    subscription = await topic.subscribe(request)
+    subscription = await topic.subscribing.subscribe(request)
     subscription.connected(consumer)
     return consumer
 
@@ -84,7 +84,7 @@ async def test_a_topic_takes_so_many_consumers_and_refusals_leave_nothing_behind
     await join(any_topic, "other")
     with pytest.raises(ConsumerBusy, match="Topic reached max consumers limit"):
         await join(any_topic, "third")
-    assert list(any_topic.subscriptions) == ["sub", "other"]
+    assert list(any_topic.subscribing.subscriptions) == ["sub", "other"]
 
 
 async def test_a_topic_has_so_many_subscriptions(
@@ -95,17 +95,17 @@ async def test_a_topic_has_so_many_subscriptions(
     await join(any_topic)
     with pytest.raises(NotAllowed, match="Exceed the maximum number of subscriptions"):
         await join(any_topic, "other", is_durable=False)
-    if any_topic.keeps_messages:
+    if any_topic.name.is_persistent:
         with pytest.raises(NotAllowed, match="Exceed the maximum number of subscriptions"):
-            await any_topic.create_subscription("other")
-        assert not await any_topic.create_subscription("sub"), "it is there"
+            await any_topic.subscribing.create("other")
+        assert not await any_topic.subscribing.create("sub"), "it is there"
 
 
 async def test_only_durable_subscriptions_need_a_name_that_a_node_can_have(topic: Topic) -> None:
     with pytest.raises(NotAllowed, match="A durable subscription cannot be called"):
         await join(topic, "..")
     await join(topic, "..", is_durable=False)
-    assert list(topic.subscriptions) == [".."]
+    assert list(topic.subscribing.subscriptions) == [".."]
 
 
 async def test_only_types_that_are_enabled(
@@ -115,7 +115,7 @@ async def test_only_types_that_are_enabled(
     with pytest.raises(NotAllowed, match="doesn't support Shared sub type!"):
         await join(any_topic)
     await join(any_topic, kind=KEY_SHARED)
-    assert len(any_topic.subscriptions) == 1
+    assert len(any_topic.subscribing.subscriptions) == 1
 
 
 async def test_subscribing_makes_no_subscription_where_that_is_forbidden(
@@ -125,7 +125,7 @@ async def test_subscribing_makes_no_subscription_where_that_is_forbidden(
     with pytest.raises(SubscriptionAbsent):
         await join(topic)
     await join(topic, "reader", EXCLUSIVE, is_durable=False)
-    await topic.create_subscription("sub")
+    await topic.subscribing.create("sub")
     await join(topic)
 
 
@@ -144,7 +144,7 @@ async def test_a_name_is_durable_or_it_is_not(topic: Topic) -> None:
     reader = await join(topic, is_durable=False)
     with pytest.raises(NotAllowed, match="NonDurable subscription"):
         await join(topic)
-    await topic.subscriptions["sub"].disconnect(reader)
+    await topic.subscribing.subscriptions["sub"].disconnect(reader)
     await join(topic)
     with pytest.raises(NotAllowed, match="Durable subscription"):
         await join(topic, is_durable=False)
@@ -156,7 +156,7 @@ async def test_who_comes_back_takes_the_place_of_its_connection_that_is_gone(
     follow(Policies(consumers_per_subscription_max=1))
     gone = await join(topic, session=NotedSession(answers=False))
     back = await join(topic)
-    assert topic.subscriptions["sub"].consumers == [back] != [gone]
+    assert topic.subscribing.subscriptions["sub"].consumers == [back] != [gone]
 
 
 async def test_a_reader_that_is_refused_leaves_no_subscription(
@@ -171,7 +171,7 @@ async def test_a_reader_that_is_refused_leaves_no_subscription(
             await join(topic, "reader", EXCLUSIVE, is_durable=False)
         with pytest.raises(ConsumerBusy):
             await join(topic, "kept", EXCLUSIVE)
-    assert list(topic.subscriptions) == ["kept"]
+    assert list(topic.subscribing.subscriptions) == ["kept"]
 
 
 @pytest.mark.parametrize("start", [LATEST, Position(1 << 40, 0)])

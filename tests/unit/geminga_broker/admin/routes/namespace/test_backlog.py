@@ -49,7 +49,7 @@ async def filled(
     for name in NAMES:
         topic = made[name] = await persistent_topic(TopicName.parse(name), create=True)
         for subscription in ("s", "t") if name != "c" else ("s",):
-            await topic.create_subscription(subscription, from_earliest=True)
+            await topic.subscribing.create(subscription, from_earliest=True)
         await publish(topic, 1)
     return made
 
@@ -76,7 +76,7 @@ async def test_only_those_of_one_name(client: httpx.AsyncClient, filled: dict[st
 async def test_only_those_of_one_bundle(
     client: httpx.AsyncClient, filled: dict[str, Topic], services: Services
 ) -> None:
-    bundles = [await services.ownership.bundle_of(topic.name) for topic in filled.values()]
+    bundles = [await services.ownership.rings.bundle_of(topic.name) for topic in filled.values()]
     inside = [int(each != bundles[0]) for each in bundles]
     assert sum(inside) > 0
     url = f"{NS}/{bundles[0].name}/clearBacklog"
@@ -95,15 +95,17 @@ async def test_subscriptions_are_forgotten_where_nobody_consumes(
     client: httpx.AsyncClient, filled: dict[str, Topic]
 ) -> None:
     assert (await client.post(f"{NS}/unsubscribe/t")).status_code == 204
-    assert [list(topic.subscriptions) for topic in filled.values()] == [["s"]] * 3
-    subscription = await filled["b"].subscribe(SubscribeRequest("s", SubscriptionType.SHARED))
+    assert [list(topic.subscribing.subscriptions) for topic in filled.values()] == [["s"]] * 3
+    subscription = await filled["b"].subscribing.subscribe(
+        SubscribeRequest("s", SubscriptionType.SHARED)
+    )
     subscription.connected(consumer_of(NotedSession()))
     answer = await client.post(f"{NS}/unsubscribe/s")
     assert (answer.status_code, answer.json()) == (
         412,
         {"reason": "Subscription has active connected consumers"},
     )
-    assert list(filled["b"].subscriptions) == ["s"]
+    assert list(filled["b"].subscribing.subscriptions) == ["s"]
 
 
 @pytest.mark.usefixtures("filled")
@@ -121,7 +123,7 @@ async def test_what_another_broker_serves_is_done_there(
     name = filled["c"].name
     await services.ownership.unload_namespace(name.namespace)
     await rival.owner(name)
-    bundle = (await rival.bundle_of(name)).name
+    bundle = (await rival.rings.bundle_of(name)).name
     assert (await client.post(f"{NS}/clearBacklog/s")).status_code == 204
     assert (backlogs(filled, "s"), backlogs(filled, "t")) == ([0, 0, 0], [1, 1])
     assert calls.asked == [

@@ -89,7 +89,7 @@ async def test_the_bundles_shown_are_those_cut_now(
     split = LocalPolicies(bundles=BundlesData.equal(8))
     path = "/admin/local-policies/public/default"
     await coordination.create(path, split.encode(), make_parents=True)
-    await services.ownership.ring_of(NamespaceName("public", "default"))
+    await services.ownership.rings.ring_of(NamespaceName("public", "default"))
     assert (await policies(client, "public/default"))["bundles"]["numBundles"] == 8
 
 
@@ -98,9 +98,9 @@ async def test_an_empty_namespace_is_deleted_with_what_it_owned(
 ) -> None:
     await client.put(f"{NS}/public/brief")
     await services.ownership.owner(TopicName.parse("persistent://public/brief/t"))
-    assert len(services.ownership.owned()) == 1
+    assert len(services.ownership.owned.generations) == 1
     assert (await client.delete(f"{NS}/public/brief")).status_code == 204
-    assert services.ownership.owned() == []
+    assert list(services.ownership.owned.generations) == []
     assert (await client.get(f"{NS}/public")).json() == ["public/default"]
 
 
@@ -146,9 +146,9 @@ async def test_topics_of_both_kinds_are_listed_on_request(client: httpx.AsyncCli
 async def test_a_namespace_is_unloaded(client: httpx.AsyncClient, services: Services) -> None:
     for number in range(20):
         await services.ownership.owner(TopicName.parse(f"t{number}"))
-    assert len(services.ownership.owned()) == 4
+    assert len(services.ownership.owned.generations) == 4
     assert (await client.put(f"{NS}/public/default/unload")).status_code == 204
-    assert services.ownership.owned() == []
+    assert list(services.ownership.owned.generations) == []
 
 
 async def test_the_leader_asks_an_owner_to_unload_and_keeps_the_destination_to_itself(
@@ -157,15 +157,15 @@ async def test_the_leader_asks_an_owner_to_unload_and_keeps_the_destination_to_i
     """Apache's owners send a request that has a destination back to the leader."""
     topic = TopicName.parse("persistent://public/default/moved")
     await rival.owner(topic)
-    bundle = (await rival.bundle_of(topic)).name
+    bundle = (await rival.rings.bundle_of(topic)).name
     url = f"{NS}/public/default/{bundle}/unload"
     # It is there already.
     assert (await client.put(f"{url}?destinationBroker=127.0.0.1:2")).status_code == 204
-    assert (calls.asked, len(rival.owned())) == ([], 1)
+    assert (calls.asked, len(rival.owned.generations)) == ([], 1)
     answer = await client.put(f"{url}?destinationBroker={services.brokers.address.broker_id}")
     assert answer.status_code == 204
     assert calls.asked == [f"PUT http://127.0.0.1:2{url}?authoritative=true"]
-    assert rival.owned() == []
+    assert list(rival.owned.generations) == []
     assert (await services.ownership.owner(topic)).is_self
 
 
@@ -176,7 +176,7 @@ async def test_the_leader_knows_a_destination_before_the_owner_gives_the_bundle_
     del client  # it makes the leader answer the other broker
     topic = TopicName.parse("persistent://public/default/moved")
     await rival.owner(topic)
-    url = f"{NS}/public/default/{(await rival.bundle_of(topic)).name}/unload"
+    url = f"{NS}/public/default/{(await rival.rings.bundle_of(topic)).name}/unload"
     here, there = "http://127.0.0.1:28080", "http://127.0.0.1:2"
     destination = f"destinationBroker={services.brokers.address.broker_id}"
     answer = await calls.call(RestCall("PUT", f"{there}{url}?{destination}"))
@@ -186,7 +186,7 @@ async def test_the_leader_knows_a_destination_before_the_owner_gives_the_bundle_
         f"PUT {here}{url}?{destination}&authoritative=true",
         f"PUT {there}{url}?authoritative=true",
     ]
-    assert rival.owned() == []
+    assert list(rival.owned.generations) == []
 
 
 async def test_an_owner_believes_the_leader_s_destination_and_no_other_broker_does(
@@ -195,25 +195,28 @@ async def test_an_owner_believes_the_leader_s_destination_and_no_other_broker_do
     del client
     topics = [TopicName.parse(f"persistent://public/default/{each}") for each in range(20)]
     await rival.owner(topics[0])
-    own, others = await rival.bundle_of(topics[0]), {await rival.bundle_of(each) for each in topics}
+    own, others = (
+        await rival.rings.bundle_of(topics[0]),
+        {await rival.rings.bundle_of(each) for each in topics},
+    )
     await services.ownership.owner_of(other := (others - {own}).pop())
     query = "unload?authoritative=true&destinationBroker=127.0.0.1:28080"
     there = f"http://127.0.0.1:2{NS}/public/default"
     assert (await calls.call(RestCall("PUT", f"{there}/{own.name}/{query}"))).status == 204
-    assert rival.owned() == []
+    assert list(rival.owned.generations) == []
     query = query.replace("28080", "2")
     assert (await calls.call(RestCall("PUT", f"{there}/{other.name}/{query}"))).status == 503
     assert len(calls.asked) == 2
-    assert services.ownership.owned() == [other]
+    assert list(services.ownership.owned.generations) == [other]
 
 
 async def test_a_bundle_is_unloaded(client: httpx.AsyncClient, services: Services) -> None:
     await services.ownership.owner(TopicName.parse("t"))
-    bundle = await services.ownership.bundle_of(TopicName.parse("t"))
+    bundle = await services.ownership.rings.bundle_of(TopicName.parse("t"))
     url = f"{NS}/public/default/{bundle.name}/unload"
     for _ in range(2):  # what is not served needs no unloading
         assert (await client.put(url)).status_code == 204
-        assert services.ownership.owned() == []
+        assert list(services.ownership.owned.generations) == []
 
 
 @pytest.mark.parametrize(
@@ -245,7 +248,7 @@ async def test_a_bundle_is_split_by_its_owner(
 ) -> None:
     topic = TopicName.parse("persistent://public/default/t")
     await rival.owner(topic)
-    bundle = await rival.bundle_of(topic)
+    bundle = await rival.rings.bundle_of(topic)
     path = f"/admin/v2/namespaces/public/default/{bundle.name}/split"
     assert (await client.put(path, params={"splitAlgorithmName": "by_hand"})).status_code == 406
     answer = await client.put(path, params={"splitAlgorithmName": "topic_count_equally_divide"})
@@ -258,5 +261,5 @@ async def test_a_bundle_is_split_by_its_owner(
     assert (await client.put(path, params=specified, json=cuts)).status_code == 412
     found = (await client.get("/admin/v2/namespaces/public/default/bundles")).json()
     assert found["numBundles"] == 6
-    assert len(rival.owned()) == 3
-    assert services.ownership.owned() == []
+    assert len(rival.owned.generations) == 3
+    assert list(services.ownership.owned.generations) == []

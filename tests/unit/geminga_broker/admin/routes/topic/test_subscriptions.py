@@ -42,7 +42,7 @@ def storing(
     async def subscription_names(name: TopicName) -> list[str]:
         if not await topics.exists(name):
             raise TopicNotFound(str(name))
-        return list((await topics.get(name, create=False)).subscriptions)
+        return list((await topics.get(name, create=False)).subscribing.subscriptions)
 
     monkeypatch.setattr(broker, "persistent_topic", persistent_topic)
     monkeypatch.setattr(broker, "subscription_names", subscription_names)
@@ -54,7 +54,7 @@ async def topic(topics: TopicDirectory) -> Topic:
     """Topic ``t`` with ten entries of the last minute, the last of them a batch of five, and
     subscription ``s``."""
     topic = await topics.get(TopicName.parse("t"), create=True)
-    await topic.create_subscription("s", from_earliest=True)
+    await topic.subscribing.create("s", from_earliest=True)
     await publish(topic, *[1] * 9, 5, age_s=60)
     return topic
 
@@ -110,7 +110,7 @@ async def test_a_name_that_no_subscription_can_have_is_refused(
 ) -> None:
     answer = await client.put(f"{T}/subscription/{name}")
     assert (answer.status_code, reason in answer.json()["reason"]) == (status, True)
-    assert list(topic.subscriptions) == ["s"]
+    assert list(topic.subscribing.subscriptions) == ["s"]
 
 
 async def test_a_topic_is_made_for_its_first_subscription(client: httpx.AsyncClient) -> None:
@@ -146,7 +146,7 @@ async def test_a_subscription_in_use_is_deleted_by_force_alone(
         "Subscription has active connected consumers",
     )
     assert (await client.delete(f"{T}/subscription/s?force=true")).status_code == 204
-    assert not topic.subscriptions
+    assert not topic.subscribing.subscriptions
 
 
 @pytest.mark.parametrize(
@@ -305,14 +305,14 @@ async def test_messages_are_shown_by_place_by_id_and_from_either_end(
     for call in (f"ledger/{ledger_id}/entry/10", "ledger/-1/entry/0"):
         answer = await client.get(f"{T}/{call}")
         assert (answer.status_code, answer.json()) == (404, {"reason": "Message id not found"})
-    assert "fresh" in topic.subscriptions
+    assert "fresh" in topic.subscribing.subscriptions
 
 
 async def test_the_headers_of_a_message_are_spelled_as_upstream_spells_them(
     client: httpx.AsyncClient,
     topic: Topic,
 ) -> None:
-    assert topic.subscriptions
+    assert topic.subscribing.subscriptions
     answer = await client.get(f"{T}/subscription/s/position/1")
     names = [name for name, _ in answer.headers.raw]
     assert b"X-Pulsar-PROPERTY" in names  # Java's admin client finds it in no other spelling

@@ -79,7 +79,7 @@ async def test_topics_are_listed_by_bundle(client: httpx.AsyncClient, services: 
     for number in range(20):
         await client.put(f"{P}/t{number}")
     topic = TopicName.parse("t7")
-    bundle = (await services.ownership.bundle_of(topic)).name
+    bundle = (await services.ownership.rings.bundle_of(topic)).name
     listed = (await client.get(f"{P}?bundle={bundle}")).json()
     assert str(topic) in listed
     assert 0 < len(listed) < 20
