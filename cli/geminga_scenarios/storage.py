@@ -139,14 +139,14 @@ class Storage:
         def flush() -> None:
             disk = bookie.device("ledgers")
             probability = min(1.0, disk.conditions.sync_error_probability * SYNCS_PER_FLUSH)
-            error_number = disk.error_of("sync", probability)
+            error_number = disk.error_of(probability)
             if error_number:
                 raise OSError(error_number, "the index cannot be flushed")
 
         def read() -> None:
             disk = bookie.device("ledgers")
             probability = disk.conditions.read_error_probability * UNCACHED_SHARE
-            error_number = disk.error_of("read", probability)
+            error_number = disk.error_of(probability)
             if error_number:
                 raise OSError(error_number, "the index cannot be read")
 

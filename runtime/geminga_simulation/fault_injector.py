@@ -341,7 +341,7 @@ class FaultInjector:
         bound_ms = self._menu.clock_jump_ms_max
         milliseconds = self._random.randint(-bound_ms, bound_ms)
         self._world.note(f"the clock of {host.name} jumps by {milliseconds} ms")
-        host.clock.jump(milliseconds)
+        host.clock.skew_ms += milliseconds
 
     def clock_drift(self) -> None:
         """Let a victim's monotonic clock go at another rate. Stories tell by the clocks of the

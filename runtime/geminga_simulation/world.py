@@ -144,13 +144,10 @@ class World:
 
     def make_disk(self, name: str) -> SimulatedDisk:
         """A new, empty disk of this world's kind."""
-        return SimulatedDisk(
-            self.loop,
-            name,
-            self._disk_conditions,
-            capacity_bytes=self._disk_capacity_bytes,
-            is_lying=self._canary is Canary.LYING_DISK,
-        )
+        capacity_bytes = self._disk_capacity_bytes
+        disk = SimulatedDisk(self.loop, name, self._disk_conditions, capacity_bytes=capacity_bytes)
+        disk.is_lying = self._canary is Canary.LYING_DISK
+        return disk
 
     @property
     def disk_conditions(self) -> DiskConditions:

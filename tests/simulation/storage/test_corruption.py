@@ -191,8 +191,8 @@ class Harm:
 
     def _files(self, name: str, suffix: str) -> list[str]:
         """The files of a disk that have anything in them, in the order of their names."""
-        files = self._disk(name).files
-        return [path for path in sorted(files) if path.endswith(suffix) and files[path].content]
+        files = sorted(self._disk(name).files.items())
+        return [path for path, file in files if path.endswith(suffix) and file.content]
 
     def _flip(self, name: str, paths: list[str]) -> bool:
         if paths:
@@ -203,9 +203,9 @@ class Harm:
         if paths:
             # Of the last one a start takes the end for one that a crash tore.
             path = self._chance.choice(self._chance.choice((paths, paths[-1:])))
-            unit = self._chance.choice(UNITS_BYTES)
-            units = 1 + (len(self._disk(name).files[path].content) - 1) // unit
-            self._disk(name).spoil(path, unit * self._chance.randrange(units), unit)
+            disk, unit = self._disk(name), self._chance.choice(UNITS_BYTES)
+            start = unit * self._chance.randrange(1 + (len(disk.files[path].content) - 1) // unit)
+            disk.files[path].spoil(disk.random, start, start + unit)
         return bool(paths)
 
     def _cut(self, name: str, paths: list[str], at_most: int | None = None) -> bool:
