@@ -195,7 +195,7 @@ class SimulatedZooKeeper:
         """Connect these sessions to a follower that learns of no change until ``catch_up``.
         Sessions that reconnect meanwhile come to it or to the leader."""
         assert self.follower is None, "there is one follower, and it lags already"
-        self.follower = Follower(self.tree.copy(), self.loop.now_s)
+        self.follower = Follower(self.tree.copy(), since_s=self.loop.now_s)
         connected = [client for client in clients if client.is_link_up]
         self.leader.move(self.follower, connected)
         for client in connected:
