@@ -38,10 +38,6 @@ class Surroundings(Protocol):
         """A new, empty disk."""
         ...
 
-    def later(self, seconds: float, act: Callable[[], object]) -> None:
-        """Do something in so many virtual seconds."""
-        ...
-
     def note(self, text: str) -> None:
         """Note what was done, for the report of a failed run."""
         ...
@@ -258,7 +254,8 @@ class Host:
             if self._incarnation is incarnation:
                 self.zookeeper.hear(self.name)
 
-        world.later(seconds, go_on)
+        # Outside of all processes: this one may be dead by then.
+        world.loop.after(seconds, go_on, context=world.loop.main.context)
 
     def _end_process(self, how: str, *, is_silent: bool) -> None:
         incarnation = self._incarnation

@@ -112,7 +112,7 @@ class World:
         status, the last errors that processes logged, and what was last done to the world."""
         lines = [f"at {self.loop.now_s:.3f} s of virtual time", "hosts:"]
         lines += (f"  {host.name} {host.describe()}" for host in self.hosts.values())
-        cuts = ", ".join(f"{one} to {other}" for one, other in self.network.cuts())
+        cuts = ", ".join(f"{one} to {other}" for one, other in sorted(self.network.cuts))
         lines += [f"cut links: {cuts or 'none'}", "errors, the last ones:"]
         last_errors = self.errors[-EVENTS_DESCRIBED_MAX:]
         lines += (f"  {at_s:.3f} {host}: {text}" for at_s, host, text in last_errors)
@@ -120,21 +120,21 @@ class World:
         lines += (f"  {at_s:.3f} {text}" for at_s, text in self.events[-EVENTS_DESCRIBED_MAX:])
         return "\n".join(lines)
 
-    def host(self, name: str) -> Host:
-        """The host ``name``, made when first asked for; it runs nothing by itself."""
-        return self._host(name, self.zookeeper)
+    def host(self, name: str, zookeeper: SimulatedZooKeeper | None = None) -> Host:
+        """The host ``name``, made when first asked for; it runs nothing by itself.
 
-    def _host(self, name: str, zookeeper: SimulatedZooKeeper) -> Host:
+        Its ZooKeeper is the one for hosts of no site, unless another is given.
+        """
         assert name != ZOOKEEPER, "ZooKeeper's machine runs no process of ours"
         found = self.hosts.get(name)
         if found is None:
-            found = self.hosts[name] = Host(self, name, zookeeper)
+            found = self.hosts[name] = Host(self, name, zookeeper or self.zookeeper)
         return found
 
     def site(self, name: str) -> Site:
         """A new site. The names of its hosts begin with its name."""
         zookeeper = self._new_zookeeper(f"{name}-{ZOOKEEPER}")
-        return Site(name, zookeeper, lambda host: self._host(f"{name}-{host}", zookeeper))
+        return Site(name, zookeeper, lambda host: self.host(f"{name}-{host}", zookeeper))
 
     def _new_zookeeper(self, name: str) -> SimulatedZooKeeper:
         zookeeper = SimulatedZooKeeper(self.loop, self._coordination, name=name)

@@ -153,7 +153,7 @@ class SimulatedZooKeeper:
         connection, which comes in ``noticed_s`` or at its next request."""
         self.end(client.session_id)
         if noticed_s:
-            self.loop.after(noticed_s, client.cut_link_of, client.session_id)
+            self.loop.after(noticed_s, client.cut_link, client.session_id)
         else:
             client.cut_link()
 
@@ -261,7 +261,7 @@ class SimulatedZooKeeper:
             # Its client is sent nothing more, not even the events of the deletions that follow.
             for client in self.sessions():
                 if client.session_id == session_id:
-                    client.go_deaf()
+                    client.deaf_since_s = client.knows_until_s
             self.tree.delete_ephemerals(session_id)
 
     def count_silence(self, session_id: int, timeout_s: float) -> float:
