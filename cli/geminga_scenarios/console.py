@@ -86,7 +86,8 @@ def run_story(story: Story[SetupT], request: Request) -> int:
         def run_seeds(
             setup: SetupT, seeds: Iterable[int], options: RunOptions
         ) -> Generator[SeedResult]:
-            return campaign.run(partial(story.run, setup), seeds, options)
+            run_seed = partial(story.run, setup)
+            return campaign.run(((run_seed, seed) for seed in seeds), options)
 
         if request.seed is not None and request.shrinks:
             return _shrink_seed(story, run_seeds, request, request.seed)

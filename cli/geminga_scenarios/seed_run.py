@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import dropwhile
-from typing import Any, Protocol
+from typing import Any
 
 from geminga_scenarios.errors import NoScenario
 from geminga_simulation import simulate
@@ -65,12 +65,9 @@ class SeedResult:
         return None if self.failure is None else self.failure.partition(":")[0]
 
 
-class RunSeed(Protocol):
-    """Runs a seed of one story: ``run_seed`` with its first argument bound."""
-
-    def __call__(self, seed: int, options: RunOptions, /) -> SeedResult:
-        """Run it. An error of the story is a part of the result."""
-        ...
+# Runs a seed of one story: ``run_seed`` with its first argument bound. An error of the story is a
+# part of the result.
+RunSeed = Callable[[int, RunOptions], SeedResult]
 
 
 def run_seed(

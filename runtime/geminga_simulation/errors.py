@@ -17,9 +17,6 @@ class SimulationError(GemingaError):
 class NotSimulated(SimulationError):
     """Something of the real world was asked for: a thread, a socket, a signal, a process."""
 
-    def __init__(self, what: str, instead: str) -> None:
-        super().__init__(f"{what} does not exist under simulation: {instead}")
-
 
 class _Endless(SimulationError):
     """The simulation is not done, and never will be.

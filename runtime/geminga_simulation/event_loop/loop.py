@@ -349,14 +349,8 @@ class SimulatedLoop(TimerLoop):
             self._queue_turn(incarnation)
         return handle
 
-    def call_soon_threadsafe(
-        self,
-        callback: Callable[[*ArgumentsT], object],
-        *args: *ArgumentsT,
-        context: Context | None = None,
-    ) -> asyncio.Handle:
-        """As ``call_soon``: there is but one thread (asyncio's signal handling calls this)."""
-        return self.call_soon(callback, *args, context=context)
+    # There is but one thread (asyncio's signal handling calls this).
+    call_soon_threadsafe = call_soon
 
     def create_future(self) -> asyncio.Future[Any]:
         """A future with a serial number."""
@@ -421,5 +415,5 @@ class SimulatedLoop(TimerLoop):
 
         Names and sockets are refused by this too: asyncio resolves names in a thread.
         """
-        what = f"run_in_executor({label_of(func)})"
-        raise NotSimulated(what, "use the seams (Disk, Network, Coordination)")
+        what = f"run_in_executor({label_of(func)}) does not exist under simulation"
+        raise NotSimulated(f"{what}: use the seams (Disk, Network, Coordination)")

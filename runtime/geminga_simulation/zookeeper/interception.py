@@ -18,7 +18,6 @@ from geminga_runtime.coordination import (
     Coordination,
     NodeStat,
     OnChange,
-    OnSession,
     Operation,
 )
 from geminga_simulation.conditions import INSTANT
@@ -51,6 +50,7 @@ class InterceptedSession:
 
     def __init__(self, session: Coordination, intercept: Interceptor | None = None) -> None:
         self.session = session
+        self.on_session = session.on_session
         # Called before each request; what it raises is raised by the request.
         self.before: BeforeRequest | None = None
         # Awaited around each request.
@@ -96,10 +96,6 @@ class InterceptedSession:
     def session_id(self) -> int:
         """As ``Coordination.session_id``."""
         return self.session.session_id
-
-    def on_session(self, callback: OnSession) -> None:
-        """As ``Coordination.on_session``."""
-        self.session.on_session(callback)
 
     async def create(
         self,

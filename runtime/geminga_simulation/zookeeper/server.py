@@ -21,15 +21,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 from contextvars import copy_context
-from random import Random
-from typing import cast
 
 from geminga_simulation.canary import CHANCES_PER_STRIKE
 from geminga_simulation.conditions import CoordinationConditions
 from geminga_simulation.event_loop.clock import SimulatedClock
 from geminga_simulation.event_loop.incarnation import Incarnation
 from geminga_simulation.event_loop.loop import SimulatedLoop, running_loop
-from geminga_simulation.event_loop.trace import Trace
 from geminga_simulation.zookeeper.link import SessionLink
 from geminga_simulation.zookeeper.node_tree import Event, NodeTree
 from geminga_simulation.zookeeper.requests import Follower, Replica, Watch
@@ -43,55 +40,25 @@ PINGS_PER_TIMEOUT = 3
 SESSION_ID_FIRST = 1 << 56
 
 
-class BorrowedLoop:
-    """A real event loop in the place of a simulated one, for tests of real sockets that need a
-    ZooKeeper: time and timers are the real loop's, chance comes from a seed."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.trace = Trace(record=False)
-        self.main = self.incarnate("main")
-        self.call_soon = loop.call_soon
-        self.call_later = self.after = loop.call_later
-        self.at = loop.call_at
-        self.create_future = loop.create_future
-        self._loop = loop
-
-    @property
-    def now_s(self) -> float:
-        """As ``SimulatedLoop.now_s``."""
-        return self._loop.time()
-
-    def stream(self, name: str) -> Random:
-        """As ``SimulatedLoop.stream``."""
-        return Random(name)  # noqa: S311 -- chance, not secrecy
-
-    def incarnate(self, name: str) -> Incarnation:
-        """As ``SimulatedLoop.incarnate``; nothing ends it."""
-        return Incarnation(name, 1, 0.0)
-
-
 class SimulatedZooKeeper:
     """The server: the tree, the watches, the sessions that live; ``loop`` is by default the one
     that runs. Servers of one loop have each a ``name`` of its own."""
 
     def __init__(
         self,
-        loop: SimulatedLoop | BorrowedLoop | None = None,
+        loop: SimulatedLoop | None = None,
         conditions: CoordinationConditions | None = None,
         *,
         name: str = "zookeeper",
     ) -> None:
-        loop = loop or running_loop()
-        # Of a borrowed one only what both have is used here.
-        self.loop = cast(SimulatedLoop, loop)
+        self.loop = loop = loop or running_loop()
         # A stream of its own, and one for the troubles: planning one shifts no delays.
         self.random = loop.stream(name)
         self.conditions = conditions or CoordinationConditions()
         self.troubles = WriteTroubles(loop.stream(f"troubles of {name}"))
         # What the server does by itself happens in a process of its own, which never dies.
         self.context = loop.incarnate(name).context
-        clock = SimulatedClock(loop if isinstance(loop, SimulatedLoop) else None)
-        self.tree = NodeTree(self._fire_watches, clock.wall_ms)
+        self.tree = NodeTree(self._fire_watches, SimulatedClock(loop).wall_ms)
         # All servers of the ensemble but one are as the leader; this one lags, when there is one.
         self.leader = Replica(self.tree)
         self.follower: Follower | None = None

@@ -10,11 +10,12 @@ nothing; nobody may be sent something wrong; and there is a way out for everybod
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from random import Random
+from typing import Any
 
 import pytest
 from tests.simulation.features.stage import opened
@@ -160,7 +161,7 @@ class Stage:
 
     # What operators do
 
-    async def ask(self, what: Callable[[Broker], Awaitable[None]]) -> None:
+    async def ask(self, what: Callable[[Broker], Coroutine[Any, Any, None]]) -> None:
         """Have the broker that has the keyed topic do something, until that is done."""
         end_s = now_s() + DONE_S_MAX
         while True:
