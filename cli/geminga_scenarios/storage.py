@@ -170,10 +170,6 @@ class Storage:
             if host.is_running and host.status == SERVES
         ]
 
-    def know(self, ledger_id: int) -> bool:
-        """Whether any bookie still knows the ledger."""
-        return any(index.ledger(ledger_id) is not None for index in self.indexes())
-
     def lose(self, bookie: Host) -> None:
         """Crash the bookie, and never start it again."""
         self.lost.append(bookie.name)

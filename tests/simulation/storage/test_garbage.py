@@ -140,7 +140,11 @@ async def story(menu: FaultMenu, sizes: Sizes) -> Told:
         reader.kill()
         await storage.check_all_serve()
         async with asyncio.timeout(COLLECT_S):
-            while any(map(storage.know, writing.deleted)):  # noqa: ASYNC110 -- nobody tells
+            while any(  # noqa: ASYNC110 -- nothing tells
+                index.ledger(ledger_id) is not None
+                for ledger_id in writing.deleted
+                for index in storage.indexes()
+            ):
                 await asyncio.sleep(1.0)
         await recover_and_read_all(storage, [writing.history])
         for index in storage.indexes():
