@@ -50,11 +50,13 @@ class Campaign:
                 # The pool starts a process when it needs one, which is inside ``submit``.
                 with _fixed_hash_seed():
                     pending.append(self._pool.submit(story, seed, options))
+                # The results keep the order of the runs, so a slow seed holds back those behind it.
                 if len(pending) >= self._pending_max:
                     yield pending.popleft().result()
             while pending:
                 yield pending.popleft().result()
         finally:
+            # What runs already cannot be cancelled: leaving the context waits for it.
             for future in pending:
                 future.cancel()
 

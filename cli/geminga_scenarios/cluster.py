@@ -314,6 +314,7 @@ class Cluster:
         """
         broker = self.broker(host)
         if broker is not None:
+            # In its process: what the broker schedules now dies with it.
             await host.run(what(broker))
 
     async def do_everywhere(self, what: Callable[[Broker], Coroutine[Any, Any, object]]) -> None:

@@ -102,6 +102,7 @@ def _run_seeds(story: Story[SetupT], run_seeds: RunSeeds[SetupT], request: Reque
     shows_progress = sys.stderr.isatty() and count > 1
     cpu_s = virtual_s = 0.0
     done = failed = 0
+    # Closed at the first failure: seeds that were submitted ahead are cancelled.
     with closing(run_seeds(story.setup, range(first, first + count), options)) as results:
         for result in results:
             done += 1
@@ -112,6 +113,7 @@ def _run_seeds(story: Story[SetupT], run_seeds: RunSeeds[SetupT], request: Reque
                 end = "\n" if done == count else ""
                 words = f"\r{done} of {count} seeds, {failed} failed"
                 print(words, end=end, file=sys.stderr, flush=True)
+            # Also of seeds that succeed, where a trace was asked for.
             _print(trace_lines(result))
             if result.failure is None:
                 continue

@@ -75,6 +75,7 @@ def run_seed(
 ) -> SeedResult:
     """Run the story of ``seed``. Raises only ``NoScenario`` and what is no ``Exception``."""
     control = RunControl(options.menu, options.faults_end_s, options.is_recorded)
+    # Of this process alone; a campaign runs one seed at a time in each.
     began_s = os.times().user
     failure, where = None, ""
     with controlled(control), _captured_log(control, is_traced=options.is_traced) as logged:

@@ -42,6 +42,7 @@ def shrink(
     # From here on the menu is given: what the seed drew for itself could not be shortened.
     menu = frozenset(failure.result.faults)
     failure = replace(failure, options=replace(failure.options, menu=menu))
+    # Fewer hosts first: that makes all the runs that follow shorter.
     for setup in smaller:
         if found := _first_failure(run_seeds, failure, replace(failure, setup=setup)):
             yield (failure := found)

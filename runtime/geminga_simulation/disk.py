@@ -69,6 +69,7 @@ class SimulatedDisk:
 
     def unmount(self) -> None:
         """The process died, the machine lives: views are dead, every written byte is kept."""
+        # First: operations that are under way find their view dead, and never take effect.
         self.life += 1
         # Sorted: each file draws from the random source.
         for path in sorted(self.files):
@@ -79,6 +80,7 @@ class SimulatedDisk:
         self.life += 1
         for path in sorted(self.files):
             self.files[path].lose_power(self.random, self.conditions.torn_probability)
+        # Files were cut and lengthened meanwhile, each in its own way.
         self.used_bytes = sum(len(file.content) for file in self.files.values())
 
     def flip_bit(self, path: str, offset: int | None = None) -> int:
@@ -123,6 +125,7 @@ class SimulatedDisk:
 
     def error_of_write(self, size: int) -> int:
         """The same for an operation that takes ``size`` more bytes."""
+        # Without a draw where it is full for certain.
         is_full = self.used_bytes + size > self.capacity_bytes
         if is_full or self.error_of(self.conditions.full_probability):
             return errno.ENOSPC
@@ -169,7 +172,8 @@ class _View:
         future: asyncio.Future[ResultT] = loop.create_future()
 
         def happen() -> None:
-            # A thread may have begun before its waiter was cancelled, or not.
+            # A thread may have begun before its waiter was cancelled, or not. This is drawn for
+            # the dead, too.
             was_stopped = future.cancelled() and self.disk.random.random() < 0.5
             if self.is_dead or was_stopped:
                 return
@@ -217,6 +221,7 @@ class MountedDisk(_View):
     async def read_file(self, path: str) -> bytes | None:
         """As ``Disk.read_file``; raises ``OSError`` (EIO)."""
         disk = self.disk
+        # At once: the files that are read as a whole are small and in the page cache.
         await self._alive()
         file = disk.files.get(path)
         if file is None:
@@ -227,6 +232,7 @@ class MountedDisk(_View):
     async def write_file(self, path: str, content: bytes) -> None:
         """As ``Disk.write_file``; raises ``OSError`` and leaves the old content."""
         disk = self.disk
+        # A copy: the caller may change its buffer while this waits.
         new = StoredFile(bytearray(content), synced_size=len(content))
 
         def replace_it() -> None:
@@ -387,6 +393,7 @@ class OpenFile(_View):
 
     async def close(self) -> None:
         """As ``DiskFile.close``."""
+        # Operations under way go on: the real one closes the file when they are done.
         self.is_closed = True
 
     def _require_open(self) -> None:

@@ -128,6 +128,7 @@ class Host:
         self._exited = world.loop.create_future()
         incarnation = world.loop.incarnate(self.name, turn_cost_s=world.turn_cost_s, pace=self.pace)
         self._incarnation = incarnation
+        # Before the process runs: a machine that was dark would not hear it.
         world.network.power_on(self.name)
         world.note(f"{self.name} starts, life {self.lives}")
         context = incarnation.context.copy()
@@ -270,6 +271,7 @@ class Host:
         world.loop.kill(incarnation)
         world.network.kill(incarnation, is_silent=is_silent)
         self.zookeeper.kill(incarnation)
+        # Last: those who wait outside go on in a turn of their own, and find all this done.
         for promise in list(self._promises):
             if not promise.done():
                 promise.set_exception(HostCrashed(self.name))

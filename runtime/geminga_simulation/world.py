@@ -105,6 +105,7 @@ class World:
         # Objects of a story's processes must not outlive it: the next one may run in this process.
         for host in self.hosts.values():
             host.kill()
+        # Here, while the loop runs: the cleanup of dead tasks asks for the running loop.
         self.loop.bury()
 
     def describe(self) -> str:
@@ -223,7 +224,8 @@ class _ErrorListener(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         errors = self._world.errors
         incarnation = CURRENT.get(None)
-        # The process that logs is the one that runs: records themselves name no host.
+        # The process that logs is the one that runs: records themselves name no host. The first
+        # errors are kept, for the later ones mostly follow from them.
         if len(errors) < ERRORS_KEPT_MAX:
             text = record.getMessage()
             if record.exc_info and record.exc_info[1] is not None:

@@ -161,6 +161,7 @@ class SimulatedLoop(TimerLoop):
 
     def abandon(self) -> None:
         """Forget everything pending, in every process: the simulation is over."""
+        # All of them before the first cleanup runs: it must not wake a task of another process.
         for incarnation in self._incarnations:
             self.kill(incarnation)
         self.bury()
@@ -314,10 +315,12 @@ class SimulatedLoop(TimerLoop):
 
     async def shutdown_asyncgens(self) -> None:
         """Close the asynchronous generators that were not used to their end."""
+        # A copy: a generator that is closed leaves the set.
         for generator in list(self._generators):
             await generator.aclose()
 
     def _own_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
+        # Python calls this in the context of the code that begins to use the generator.
         self._generators.add(generator)
         self._generator_owners[id(generator)] = CURRENT.get(self.main)
 

@@ -87,6 +87,7 @@ class SimulatedNetwork:
     def power_on(self, host: str) -> None:
         """The machine is back; it knows no stream of before and answers bytes by a reset."""
         self._dark_hosts.discard(host)
+        # What peers have retransmitted until now gets its answer: a reset.
         self._resume_streams()
 
     def streams(self, host: str | None = None) -> list[Endpoint]:
@@ -117,6 +118,7 @@ class SimulatedNetwork:
             for port, listener in list(host.listeners.items()):
                 if listener.context.get(CURRENT) is incarnation:
                     del host.listeners[port]
+        # A copy: streams leave the list when both of their ends are gone.
         for client in self.streams():
             for end in (client, client.peer):
                 if end.incarnation is not incarnation or end.is_gone:
@@ -173,6 +175,7 @@ class SimulatedNetwork:
 
     def open_stream(self, attempt: _Attempt, listener: SimulatedListener) -> Endpoint:
         """Make both ends of a new stream and return the one that connects."""
+        # Each connection has a port of its own, as if ports never ran out.
         source = self.hosts[attempt.source]
         source.connect_port += 1
         client = Endpoint(self, attempt.context, attempt.source, source.connect_port)
@@ -339,6 +342,7 @@ class SimulatedListener:
 
     def accept(self, endpoint: Endpoint) -> None:
         """A stream was opened: make its protocol, in the listener's process."""
+        # The connecting side may have given up in the meantime.
         if endpoint.is_gone:
             return
         try:

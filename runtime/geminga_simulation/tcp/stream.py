@@ -213,6 +213,7 @@ class Endpoint(asyncio.Transport):
 
     def lose(self, error: BaseException | None) -> None:
         """The socket broke: tell the protocol, once. Runs in this end's own process."""
+        # Both a reset and a time-out may be on their way: the first one breaks the socket.
         if not self.is_gone:
             self._is_closing = True
             self._forget_socket()

@@ -69,10 +69,12 @@ class InterceptedSession:
 
     async def _make(self, verb: str, path: str, act: Callable[[], Awaitable[ResultT]]) -> ResultT:
         request = f"{verb} {path}"
+        # First: what ``before`` refuses was asked for all the same.
         self.requests.append(request)
         if self.before is not None:
             self.before(verb, path)
         if self.intercept is not None:
+            # An interceptor may make the request never, later or twice: losses are looked for then.
             return await self.intercept(request, partial(self._make_or_lose, verb, path, act))
         return await self._make_or_lose(verb, path, act)
 

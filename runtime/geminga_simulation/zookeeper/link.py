@@ -298,6 +298,8 @@ class SessionLink:
 
     def fail_all(self, error_type: type[CoordinationError], why: str) -> None:
         """In the client: fail all requests that have no answer."""
+        # In the order in which they were made. Both are emptied first: a caller that is told of the
+        # failure may ask again at once.
         waiting = [*self._in_flight, *self._held]
         self._in_flight.clear()
         self._held.clear()
@@ -377,6 +379,7 @@ class SessionLink:
         else:
             self.replica = server.replica_for(self)
         server.stop_silence(self.session_id)
+        # What the former connection still has on its way is dropped where it arrives.
         self._link += 1
         self.is_link_up = True
         self.deaf_since_s = None
@@ -384,6 +387,7 @@ class SessionLink:
         self.connected.set()
         held, self._held = self._held, deque()
         for request in held:
+            # Its caller may have given up, or its time-out has passed.
             if not request.future.done():
                 self._send(request)
 

@@ -118,6 +118,7 @@ class NodeTree:
         self, path: str, value: bytes, owner: int = 0, *, is_sequential: bool = False
     ) -> str:
         """Create a node; returns its path. Raises ``NodeExists``, ``NodeMissing``."""
+        # Also where the change is refused, as in ZooKeeper; so do the others.
         self.zxid += 1
         created = self._create(path, value, owner, is_sequential=is_sequential)
         self._report()
@@ -139,7 +140,8 @@ class NodeTree:
     def transaction(self, operations: Sequence[Operation], owner: int) -> None:
         """Do all operations, or none, under one zxid; ``owner`` is the session that asks."""
         self.zxid += 1
-        # All that the operations may touch, as it is now.
+        # All that the operations may touch, as it is now: nothing is seen of a transaction that
+        # fails, but for its zxid.
         before: dict[str, Node | None] = {}
         for operation in operations:
             for path in (operation.path, operation.path.rpartition("/")[0] or "/"):

@@ -76,6 +76,7 @@ class Replica:
 
     def forget(self, session: SessionLink) -> None:
         """Drop the watches of a session whose connection is gone."""
+        # Empty lists are kept, and passed over here: most paths are watched again soon.
         for watches in (self.value_watches, self.children_watches):
             for path in [path for path, known in watches.items() if known]:
                 watches[path] = [watch for watch in watches[path] if watch.session is not session]

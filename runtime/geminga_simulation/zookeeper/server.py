@@ -119,6 +119,8 @@ class SimulatedZooKeeper:
         """End a session at the server now. Its client is the last to learn of it: by the end of its
         connection, which comes in ``noticed_s`` or at its next request."""
         self.end(client.session_id)
+        # The id goes with the timer: by then the client may have a new session, whose connection
+        # must not break.
         if noticed_s:
             self.loop.after(noticed_s, client.cut_link, client.session_id)
         else:
@@ -126,6 +128,7 @@ class SimulatedZooKeeper:
 
     def isolate(self, host: str) -> None:
         """Nothing gets through between ``host`` and the server, until ``restore``."""
+        # First: a client that notices the break must find that it cannot reconnect.
         self.isolated_hosts[host] = None
         for client in self.sessions(host):
             client.cut_link()
@@ -149,6 +152,7 @@ class SimulatedZooKeeper:
     def come_back(self, *, keeps_sessions: bool) -> None:
         """Go on, with the sessions that there were, each with a new time-out, as after a restart;
         or end them all, as a server that stood still, for which all of them were silent."""
+        # First: only then silences count, and clients get through.
         self.is_away = False
         if not keeps_sessions:
             for session_id in list(self._expiries):
@@ -163,6 +167,7 @@ class SimulatedZooKeeper:
         Sessions that reconnect meanwhile come to it or to the leader."""
         assert self.follower is None, "there is one follower, and it lags already"
         self.follower = Follower(self.tree.copy(), since_s=self.loop.now_s)
+        # The others choose a server when they reconnect.
         connected = [client for client in clients if client.is_link_up]
         self.leader.move(self.follower, connected)
         for client in connected:
@@ -223,6 +228,7 @@ class SimulatedZooKeeper:
         """End a session, unless it has ended: its ephemeral nodes are deleted."""
         if session_id in self._expiries:
             self.stop_silence(session_id)
+            # Before its nodes are deleted: of that, only sessions that live are sent events.
             del self._expiries[session_id]
             self.loop.trace.note(f"session {session_id:#x} ends")
             # Its client is sent nothing more, not even the events of the deletions that follow.
@@ -278,6 +284,7 @@ class SimulatedZooKeeper:
 
     def _send(self, spent: list[Watch]) -> None:
         for watch in spent:
+            # The canary: the watch is spent, and its client never learns of the change.
             if self.is_deaf and self.random.randrange(CHANCES_PER_STRIKE) == 0:
                 continue
             if not watch.is_spent:
