@@ -1,6 +1,6 @@
 """Another process that changes the records of brokers in ZooKeeper, as `geminga admin`, a broker of
 Apache's or a hand at `zkCli` does: nodes of owners, of brokers and of namespaces go, come again, or
-hold something else, at any step of whoever works with them.
+hold something else, at any step of the broker that works with them.
 
 All that it does is undone in the end, but for what brokers mend themselves.
 """
@@ -88,7 +88,7 @@ class Intruder:
             await unloading
 
     async def _quarrel(self) -> None:
-        """Nobody gets a bundle, for its node goes as soon as it is made."""
+        """No broker gets a bundle, for its node goes as soon as it is made."""
         loop = self._cluster.world.loop
 
         def changed(event: Event, path: str) -> None:
@@ -156,7 +156,7 @@ class Intruder:
             self._zookeeper.put(path, value)
 
     async def _erase_namespace(self) -> None:
-        """It is gone for a while, whoever uses it."""
+        """It is gone for a while, used or not."""
         name = str(self._passing)
         with self._restored(policies_path(name)):
             self._remove(policies_path(name))

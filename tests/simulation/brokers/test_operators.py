@@ -65,7 +65,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 SEEDS_A_TEST = 5
 DEFAULT = NamespaceName("public", "default")
 PASSING = NamespaceName("public", "passing")
-# Of another cluster that nobody answers in: what is replicated there, waits.
+# Of another cluster in which nothing answers: what is replicated there waits.
 FAR, LATE = "far", "late"
 STEADY = TopicName.parse(f"persistent://{DEFAULT}/steady")
 TOPICS = [

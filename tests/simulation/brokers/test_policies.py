@@ -49,7 +49,7 @@ SEEDS_A_TEST = 5
 NAMESPACE = NamespaceName("public", "default")
 TOPICS = [TopicName.parse(f"persistent://{NAMESPACE}/topic-{number}") for number in range(3)]
 SHAPES = (Shape(), Shape(brokers=2), Shape(brokers=3))
-# None of them changes what happens to a topic that nobody publishes to.
+# None of them changes what happens to a topic that no client publishes to.
 TOPIC_FIELDS = ("message_ttl_s", "unacked_per_consumer_max", "compaction_threshold_bytes")
 NAMESPACE_FIELDS = ("unacked_per_subscription_max", "consumers_per_subscription_max")
 FIRST_VALUE = 1000
@@ -86,7 +86,7 @@ class Register:
     tried: int = FIRST_VALUE - 1
 
     def check(self, held: int | None) -> None:
-        """Raise where a confirmed change is missing, or something is held that nobody set."""
+        """Raise where a confirmed change is missing, or something is held that was never set."""
         value = FIRST_VALUE - 1 if held is None else held
         if not self.confirmed <= value <= self.tried:
             raise InvariantViolated(
@@ -256,7 +256,7 @@ async def patiently(ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
 
 
 async def until_followed(cluster: Cluster) -> None:
-    """Return when each open topic does as is said of it, as whoever reads it now finds it."""
+    """Return when each open topic does as is said of it, as a reader of it finds now."""
     behind: list[str] = []
     for _ in range(int(FOLLOWED_S / RETRY_S)):
         behind.clear()

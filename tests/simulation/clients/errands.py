@@ -1,7 +1,7 @@
 """What a program does with a client, from opening to closing, with every command that clients send
 and receive: the same whatever becomes of its connections.
 
-A topic that deduplicates has each message once in the end, in the order of sending. Whoever
+A topic that deduplicates has each message once in the end, in the order of sending. A client that
 receives sees that order, too: what comes again came before.
 """
 

@@ -48,7 +48,7 @@ from geminga_runtime.errors import GemingaError
 from geminga_simulation.errors import HostCrashed, InvariantViolated
 
 PARTITIONS = 3
-# So long somebody waits for what is opened or read, at the most.
+# So long, at the most, a client waits for what it opens or reads.
 PATIENCE_S_MAX = 0.3
 DEEDS_A_LIFE = 8
 # So long those rest whose life was over.
@@ -66,7 +66,7 @@ class Careless(Errand):
     """Senders, readers, one who matches names, one with dead letters, and one who leaves."""
 
     name = "careless"
-    # What is sent to a topic before anybody has subscribed is kept by nothing else.
+    # What is sent to a topic before its first subscription is kept by nothing else.
     policies: ClassVar[Policies] = Policies(
         retention=RetentionPolicies(time_minutes=-1, size_mib=-1)
     )
@@ -341,7 +341,7 @@ class Careless(Errand):
             async with asyncio.timeout(CLOSING_S_MAX):
                 await leaver.close()
         except TimeoutError:
-            raise InvariantViolated("a client that nobody hears does not close") from None
+            raise InvariantViolated("a client that reaches no broker does not close") from None
         finally:
             for front in fronts:
                 network.heal("leaver", front)
@@ -370,8 +370,9 @@ class Careless(Errand):
             await cluster.do(self.chance.choice(cluster.brokers), lambda each: each.check_health())
 
     async def _grow(self, client: Client, other: Client) -> None:
-        """A partition that the topic has not yet takes nobody. When it comes, one takes it whose
-        name another has in the other partitions, and who gets it as soon as that one is gone."""
+        """A partition that the topic does not have yet takes no producer. When it comes, another
+        client's producer may take it under the name that the topic's producer has on the other
+        partitions; as soon as it is gone, the topic's producer gets the partition."""
         opening = partial(
             client.producer,
             self.topic("growing"),

@@ -3,8 +3,8 @@ suffers: each seed tells some errands of ``features`` side by side, one for each
 is judged by a model of its own.
 
 In calm weather nothing happens. In change every part is told to end and is started again, one after
-the other, which must cost nobody anything. In storms all that is on the menu comes, and parts are
-told to end besides.
+the other, which must cost no client anything. In storms all that is on the menu comes, and parts
+are told to end besides.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Proves that what workers read of functions and assignments is whole, whatever they missed while
-they were cut off, and that a leader which was half made is in nobody's way.
+they were cut off, and that a leader which was half made is in no worker's way.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ class Story:
             world.network.reset(stream)
 
     def drain(self) -> None:
-        """Drain a worker, if none is: whoever leads, it takes nothing as long as it lives."""
+        """Drain a worker, if none is: whichever one leads, it takes nothing as long as it lives."""
         serving = self.workers.serving()
         if serving and not any(each.heartbeats.is_draining for each in serving.values()):
             host = self.chance.choice(list(serving))

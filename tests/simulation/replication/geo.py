@@ -213,7 +213,7 @@ class Application:
     """How one sends so many ``messages`` in its cluster, for about so many ``seconds``.
 
     ``keeps``: there is a subscription that keeps all messages; else the cluster's own are there
-    until they are replicated, and nobody reads. ``delays``: some messages have a delay.
+    until they are replicated, and no client reads. ``delays``: some messages have a delay.
     ``selects``: some are not for all clusters. ``has_schema``: all have their cluster's schema.
     """
 

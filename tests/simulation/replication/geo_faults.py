@@ -107,7 +107,7 @@ async def change_replication(
         elif what == 7:
             await geo.divide(name, PARTITIONS)
             # Its replicators look again. Not everywhere: where all clusters unload a topic at once
-            # that nobody uses, no replicator is left that asks any of them for it.
+            # that no client uses, no replicator is left that asks any of them for it.
             await geo.clusters[remote].do_everywhere(unload)
             await asyncio.sleep(chance.random() * CHANGED_S_MAX)
             await geo.divide(name, 0)

@@ -203,7 +203,7 @@ def _lose(bookie: Host) -> None:
 
 
 async def close_all(host: Host, storage: Storage, history: History) -> None:
-    """Recover and read all ledgers, as their next owner would, and those nobody was told of."""
+    """Recover and read all ledgers, as their next owner would, and those no client was told of."""
     async with host.coordination() as session, storage.ledgers(host) as ledgers:
         for directory in await ledger_directories(session):
             for ledger_id in await ledgers_in(session, directory):
@@ -368,7 +368,7 @@ async def _write_to_all(writers: Sequence[LedgerWriter], history: History) -> No
 
 async def two_losses() -> None:
     """Two bookies go for good, one soon after the other: the second one while what was on the first
-    is being copied. Nobody looks everything through, which would find what was overlooked."""
+    is being copied. No auditor looks everything through, which would find what was overlooked."""
     async with World(disk=SLOW_DISK) as world:
         chance = world.loop.stream("losses")
         storage = RecoveringStorage(world, LOST + 4, NEVER_LOOKING)

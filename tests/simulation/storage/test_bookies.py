@@ -1,10 +1,12 @@
-"""Proves, over many seeds, that bookies answer whoever speaks their protocol, and end in order.
+"""Proves, over many seeds, that bookies answer any client that speaks their protocol, and end in
+order.
 
 Ledgers are written over both protocols, closed and deleted, while garbage is collected; processes
-ask the bookies themselves for what tools and Java clients ask for, and use ledgers that nobody made
-(``asker``). One bookie is told to end again and again: while its journal hangs, while a client does
-not take its answers, or while its disk is full, when what its journal has must stay in memory at
-the next start. What anybody is told must be true, and what was confirmed must be there at the end.
+ask the bookies themselves for what tools and Java clients ask for, and use ledgers that were never
+made (``asker``). One bookie is told to end again and again: while its journal hangs, while a client
+does not take its answers, or while its disk is full, when what its journal has must stay in memory
+at the next start. What a client is told must be true, and what was confirmed must be there at the
+end.
 """
 
 from __future__ import annotations
@@ -191,7 +193,7 @@ def test_bookies_tell_the_truth_and_end_in_order(first: int) -> None:
 
 
 def tell_what_is_not_confirmed(patch: pytest.MonkeyPatch) -> None:
-    """Whoever waits for more is told of an entry that its writer does not know to be stored."""
+    """A reader that waits is told of an entry that its writer does not know to be stored."""
     honest = V3Reads._news
 
     async def news(reads: V3Reads, request: pb.Request, *, is_update: bool = False) -> pb.Response:

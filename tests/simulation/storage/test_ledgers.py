@@ -3,7 +3,7 @@
 Owners write ledgers one after the other, each taking over from one that may be alive, standing
 still or dead; a reader reads along; bookies crash with torn journals, disks fail or fill up, links
 break, a bookie dies for good, others take the places of those that fail. Then all faults end, and
-somebody recovers and reads everything. Whatever a writer or a reader was ever told must be there,
+everything is recovered and read. Whatever a writer or a reader was ever told must be there,
 in order, in a ledger that ends at one place for all.
 """
 
@@ -95,7 +95,7 @@ class Mischief:
         self._chance = chance
         self._cut_probability = chance.choice((0.0, 0.5))
         self._fill_probability = chance.choice((0.0, 0.7))
-        # An entry with one copy only may be lost with its bookie; nobody was promised more.
+        # An entry with one copy only may be lost with its bookie; no more was promised.
         may_die = sizes.ack_quorum > 1 and chance.random() < 0.5
         self._doomed = storage.bookies[0] if may_die else None
         self.victims = [each for each in storage.bookies if each is not self._doomed]
@@ -268,7 +268,7 @@ class Hesitant(Owner):
 
 
 async def fences(rounds: int, sizes: Sizes) -> None:
-    """Two take over at once what somebody else has hardly begun to write, from bookies whose
+    """Two take over at once what a third one has hardly begun to write, from bookies whose
     journals are slow, and soon the power fails everywhere: what either was told of a fence holds,
     and the writer, who goes on, finds it."""
     async with World() as world:

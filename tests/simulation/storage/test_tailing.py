@@ -54,7 +54,7 @@ FAULTS_S_MAX = 4.0
 PAUSE_S_MAX = 0.1
 FILL_S_MAX = 2.0
 WAIT_S_MAX = 5.0
-# How often somebody asks who does not wait, and how long he stays: about as long as connecting and
+# How often a client asks that does not wait, and how long it stays: about as long as connecting and
 # asking take.
 HURRIES_S = 1.0
 IN_A_HURRY_S_MAX = 0.003
@@ -193,7 +193,7 @@ async def _follow_one(host: Host, ledgers: Ledgers, book: Book, ledger_id: int) 
 
 async def hurry(host: Host, storage: Storage, book: Book, config: LedgerConfig) -> None:
     """The main of a process that asks what is confirmed and ends its part of ledgers at once, while
-    bookies are being connected: whoever asks is told all the same, and then refused."""
+    bookies are being connected: a client that asks is told all the same, and then refused."""
     while not book.is_over.is_set():
         await asyncio.sleep(HURRIES_S * host.random.random())
         if book.history.ledgers:

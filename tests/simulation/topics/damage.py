@@ -154,11 +154,11 @@ async def take_later(client: Client, published: Published, came: set[bytes], clo
 
 
 async def check_old(client: Client, published: Published, clock: Clock) -> None:
-    """What is too old is gone, damaged or not, and keeps nobody from what is new."""
-    # A topic that nobody uses is not looked at.
+    """What is too old is gone, damaged or not, and keeps no consumer from what is new."""
+    # Brokers do not look at a topic that no client uses.
     await published.publish(client, [FIRST], clock)
     if published.damaged:
-        # How old such a message is nobody can read: its ledger must be so old as a whole.
+        # How old such a message is cannot be read: its ledger must be so old as a whole.
         await asyncio.sleep(TTL_S)
     await asyncio.sleep(EXPIRED_S)
     await published.publish(client, [LAST], clock)

@@ -1,4 +1,4 @@
-"""Messages that are to come later: none early, none left out, whoever serves them by then."""
+"""Messages that are to come later: none early, none left out, by whichever broker."""
 
 from __future__ import annotations
 

@@ -246,7 +246,7 @@ class Orders:
                     number = json.loads(message.data)["amount"]
                     name = missing.pop(number, None)
                     if name is None:
-                        continue  # nobody knows whether it was stored, or it came twice
+                        continue  # it may have been stored or not, or came twice
                     version = message.schema_version
                     assert version is not None
                     info = await again(partial(client.schema, str(self.topic), version))
@@ -264,7 +264,7 @@ class Orders:
 
 class Scrapped:
     """A topic whose schemas are stored and all deleted for good by several brokers at once. What
-    there is meanwhile nobody can say; in the end there is nothing, and numbers begin again."""
+    there is meanwhile cannot be told; in the end there is nothing, and numbers begin again."""
 
     def __init__(self, registries: Registries, topic: TopicName) -> None:
         self.topic = topic
@@ -328,8 +328,8 @@ async def strive(
     cluster: Cluster, topic: TopicName, act: Callable[[], Awaitable[object]], chance: Random
 ) -> None:
     """``act`` again and again while another process writes the record of the topic's schemas anew
-    as it is, as a broker of another version may: whoever changes it has to read it again. Sessions
-    of brokers end in the midst of that."""
+    as it is, as a broker of another version may: a broker that changes it has to read it again.
+    Sessions of brokers end in the midst of that."""
     host = cluster.world.host("broker-of-another-version")
     loop = asyncio.get_running_loop()
     end_s = loop.time() + chance.uniform(STRIFE_S_MIN, STRIFE_S_MAX)

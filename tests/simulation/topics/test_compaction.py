@@ -138,7 +138,7 @@ async def interrupt(cluster: Cluster, chance: Random) -> None:
 
 async def take_away(cluster: Cluster) -> None:
     """Another process writes the record of the topic's log. The owner finds that out by a write of
-    its own, and compacts for nobody who asks for it just then."""
+    its own, and refuses to compact when it is asked just then."""
     zookeeper = cluster.world.zookeeper
     path = managed_ledger_path(TOPIC.managed_ledger_name)
     begun: list[Broker] = []
@@ -179,7 +179,7 @@ async def begun_at(cluster: Cluster, known: Collection[str]) -> tuple[Host, str]
 
 
 async def compact_once(cluster: Cluster) -> None:
-    """Return when the topic is compacted up to what is its end now, whoever serves it."""
+    """Return when the topic is compacted up to what is its end now, by whichever broker."""
     statuses: list[CompactionStatus] = []
 
     async def compact(broker: Broker) -> None:

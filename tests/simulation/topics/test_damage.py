@@ -1,10 +1,10 @@
 """Proves, over many seeds, what is left where more is lost than is promised to survive: every copy
-of an entry is damaged, or somebody deletes a ledger that a topic needs.
+of an entry is damaged, or an operator deletes a ledger that a topic needs.
 
 A topic is compacted, another holds back delayed messages in buckets, a third one expires what is
 old, a fourth one keeps a backlog. Then brokers end, and entries are spoilt on all disks, or ledgers
-are gone: of topics, of buckets, of what was compacted. Whoever needs none of that must notice
-nothing; nobody may be sent something wrong; and there is a way out for everybody.
+are gone: of topics, of buckets, of what was compacted. Clients that need none of that must notice
+nothing; none may be sent anything wrong; and there is a way out for all of them.
 """
 
 from __future__ import annotations
@@ -150,8 +150,8 @@ class Stage:
                 zookeeper.remove(path)
 
     async def meddle(self) -> None:
-        """Somebody writes the record of a topic as it is: its owner takes it for lost, and loads it
-        again."""
+        """An operator writes the record of a topic as it is: its owner takes the topic for lost,
+        and loads it again."""
         zookeeper = self.cluster.world.zookeeper
         path = managed_ledger_path(LATER.managed_ledger_name)
         for _ in range(self.chance.randrange(4)):
@@ -223,7 +223,7 @@ class Stage:
 
 
 HARMS: dict[Callable[[Stage], Awaitable[None]], bool] = {
-    # Whether brokers must be gone for it: nobody may write where entries are spoilt.
+    # Whether brokers must be gone for it: nothing may be written where entries are spoilt.
     Stage.delete_compacted: False,
     Stage.delete_buckets: False,
     Stage.spoil_compacted: True,
@@ -235,7 +235,7 @@ HARMS: dict[Callable[[Stage], Awaitable[None]], bool] = {
 async def live_through(stage: Stage) -> list[str]:
     """One story; which harm was done."""
     client, chance, topics = stage.client, stage.chance, stage.topics
-    for topic in topics:  # what nobody is to read is trimmed
+    for topic in topics:  # what no client is to read is trimmed
         keeper = await opened(
             lambda topic=topic: client.consumer(  # type: ignore[misc]
                 str(topic), damage.SUBSCRIPTION, **damage.OPTIONS
@@ -289,7 +289,7 @@ async def do_harm(stage: Stage, guest: Consumer[bytes]) -> None:
         for broker in cluster.brokers:
             broker.restart()
     async with asyncio.TaskGroup() as tasks:
-        if chance.random() < 0.6:  # or whoever compacts finds what was done first
+        if chance.random() < 0.6:  # or the compaction finds what was done first
             tasks.create_task(look_at_keyed(stage.client, stage.topics[KEYED]))
         tasks.create_task(give_up(guest))
 

@@ -151,7 +151,7 @@ async def live_through(
         cluster.client("other-client") as other,
         asyncio.TaskGroup() as tasks,
     ):
-        # What comes before a topic's first subscription is kept for nobody.
+        # What comes before a topic's first subscription is not kept.
         for topic in READ_IN_THE_END:
             await _subscribe_first(client, topic, READER, FROM_THE_FIRST)
         await _subscribe_first(client, keyed.TOPIC, keyed.SUBSCRIPTION, keyed.OPTIONS)

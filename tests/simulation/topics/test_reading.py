@@ -83,7 +83,7 @@ async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> Pub
         channels(cluster, "other-client") as reading_there,
         asyncio.TaskGroup() as tasks,
     ):
-        # What nobody has subscribed to is not kept.
+        # A topic without a subscription keeps nothing.
         async with await client.consumer(TOPIC, READER, **FROM_THE_FIRST):
             pass
         clients = (client, other)

@@ -71,7 +71,7 @@ async def test_forgetting_a_task_runs_its_cleanup_as_a_dead_one_even_if_that_wai
                 seen.append("never")
         finally:
             seen.append("outer")
-            raise ValueError("nobody hears this")
+            raise ValueError("nothing hears this")
 
     task = loop.create_task(work(), context=incarnation.context.copy())
     await asyncio.sleep(1)

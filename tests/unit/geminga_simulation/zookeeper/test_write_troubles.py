@@ -14,7 +14,7 @@ from geminga_simulation.zookeeper.write_troubles import Trouble, WriteTroubles
 
 
 def ignore(_: str) -> None:
-    """Nobody wants to know."""
+    """For tests that ask otherwise."""
 
 
 def test_writes_of_a_seldom_kind_meet_with_nearly_as_much_as_those_of_a_frequent_one() -> None:
