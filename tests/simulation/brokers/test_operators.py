@@ -480,7 +480,3 @@ def run(seed: int, *, record: bool = False) -> Outcome[int]:
 @pytest.mark.parametrize("first", first_seeds("operators", SEEDS_A_TEST))
 def test_a_cluster_stands_what_operators_do_to_it(first: int) -> None:
     assert sum(results(run, range(first, first + SEEDS_A_TEST))) > SEEDS_A_TEST
-
-
-def test_a_seed_repeats() -> None:
-    assert run(3) == run(3)

@@ -332,10 +332,6 @@ def test_no_change_of_a_policy_is_lost_and_topics_follow(first: int) -> None:
     assert sum(confirmed) > SEEDS_A_TEST * 50
 
 
-def test_a_seed_repeats() -> None:
-    assert run(3) == run(3)
-
-
 @pytest.mark.parametrize("plant", [cut_whatever_was_cut_meanwhile, change_what_was_read_before])
 def test_a_planted_bug_is_found_by_a_checker(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:

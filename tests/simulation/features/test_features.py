@@ -322,7 +322,3 @@ def test_a_planted_bug_is_found_by_its_model(
         plant(patch)
         seed = found_by(tell)
     tell(seed)  # the same story is clean without the bug
-
-
-def test_a_seed_repeats() -> None:
-    assert run(3) == run(3)

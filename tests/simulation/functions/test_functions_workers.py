@@ -350,10 +350,6 @@ def test_no_instance_runs_twice(first: int) -> None:
     assert all(starts)
 
 
-def test_a_seed_repeats() -> None:
-    assert run(3) == run(3)
-
-
 async def calm_and_election(steps: list[float]) -> None:
     """Nothing happens for a while; then the leader is killed."""
     async with World() as world:

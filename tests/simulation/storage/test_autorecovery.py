@@ -437,10 +437,6 @@ def test_a_writer_that_looks_when_it_sends_is_too_late(seed: int) -> None:
         tell_idleness(seed, LedgerConfig(absent_replace_s=10 * SETTLE_S))
 
 
-def test_a_seed_repeats() -> None:
-    assert run(1) == run(1)
-
-
 def test_a_copier_that_forgets_an_entry_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def all_but_the_last(*told: Any) -> Iterator[int]:
         entry_ids = list(copied(*told))

@@ -187,7 +187,3 @@ def test_garbage_goes_and_nothing_else(first: int) -> None:
         confirmed += told.confirmed
     assert deleted > SEEDS_A_TEST
     assert confirmed > 20 * SEEDS_A_TEST
-
-
-def test_a_seed_repeats() -> None:
-    assert run(1) == run(1)

@@ -217,11 +217,6 @@ def test_ledgers_keep_what_they_confirmed_to_clients_of_either_protocol(first: i
     assert sum(each.v3_adds for each in told) > 100 * SEEDS_A_TEST
 
 
-def test_a_seed_repeats() -> None:
-    assert run(1) == run(1)
-    assert run(1, over_v3=True) == run(1, over_v3=True)
-
-
 async def losses(rounds: int) -> None:
     """A bookie goes that has entries which another, slower one has not confirmed yet; soon after it
     the owner; the next owner takes over while that bookie is still away."""

@@ -174,7 +174,3 @@ def test_a_log_keeps_what_was_published_to_it_whoever_owns_it(first: int) -> Non
         deeds.update(told)
     assert deeds["append"] > 20 * SEEDS_A_TEST
     assert all(deeds[each] for each in ERRANDS)
-
-
-def test_a_seed_repeats() -> None:
-    assert run(3) == run(3)

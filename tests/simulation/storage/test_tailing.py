@@ -310,10 +310,6 @@ def test_readers_follow_a_writer_through_all_that_happens(first: int) -> None:
     assert changes
 
 
-def test_a_seed_repeats() -> None:
-    assert run(1) == run(1)
-
-
 def believe_one_more(patch: pytest.MonkeyPatch) -> None:
     """Readers think that an entry is confirmed as soon as a bookie has it."""
     honest = LongPoll.run

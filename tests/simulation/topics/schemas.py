@@ -14,6 +14,7 @@ from random import Random
 from typing import TypeVar
 
 from tests.simulation.clients.errands import again
+from tests.simulation.storage.log_book import now_s
 from tests.simulation.topics.schema_history import (
     ACCEPTED,
     NAMES_BY_DEFINITION,
@@ -118,16 +119,13 @@ class Orders:
         # What was stored, by its payload's number: the name of its definition.
         self._stored: dict[int, str] = {}
 
-    def _now_s(self) -> float:
-        return asyncio.get_running_loop().time()
-
     def _known_s(self, *hosts: Host) -> float:
         """A broker answers of what it has heard of ZooKeeper, which may be late; one that is not
         there yet will come to a follower that lags, if there is one."""
         follower = self._cluster.place.zookeeper.follower
-        late_s = self._now_s() if follower is None else follower.since_s
+        late_s = now_s() if follower is None else follower.since_s
         known = [self._cluster.knows_until_s(each.name) for each in hosts]
-        return min(self._now_s(), *[late_s if each == -inf else each for each in known])
+        return min(now_s(), *[late_s if each == -inf else each for each in known])
 
     # What clients do
 
@@ -140,10 +138,10 @@ class Orders:
             await self._send(client, partition, name, put)
         except IncompatibleSchema:
             self.refusals += 1
-            put(self._now_s(), ("put", name, REFUSED))
+            put(now_s(), ("put", name, REFUSED))
         except ClientError:
             put(inf, ("put", name, None))
-        if self._now_s() > asked_s + UNBROKEN_S_MAX:
+        if now_s() > asked_s + UNBROKEN_S_MAX:
             again = Operation("client", asked_s, inf, ("put", name, None))
             self.history.brought_again.append(again)
 
@@ -158,7 +156,7 @@ class Orders:
         producer = await client.producer(
             str(partition), schema=BytesSchema(definition_of(name)), batching=None
         )
-        put(self._now_s(), ("put", name, ACCEPTED))
+        put(now_s(), ("put", name, ACCEPTED))
         self._versions += 1
         number = self._sent
         self._sent += 1
@@ -176,7 +174,7 @@ class Orders:
         with suppress(ClientError):
             info = await client.schema(str(self.topic), version)
             told = None if info is None else NAMES_BY_DEFINITION[info.definition]
-            self.history.add("looker", asked_s, self._now_s(), ("get", asked, told))
+            self.history.add("looker", asked_s, now_s(), ("get", asked, told))
 
     # What operators do at any broker
 
@@ -195,7 +193,7 @@ class Orders:
             self.history.add(host.name, asked_s, inf, ("put", name, None))
             return
         self._versions += 1
-        self.history.add(host.name, asked_s, self._now_s(), ("put", name, told))
+        self.history.add(host.name, asked_s, now_s(), ("put", name, told))
 
     async def race(self) -> None:
         """Two operators at once."""
@@ -203,26 +201,26 @@ class Orders:
 
     async def delete(self) -> None:
         """Delete what there is: versions from then on have greater numbers."""
-        host, asked_s = self._registries.any_broker(), self._now_s()
+        host, asked_s = self._registries.any_broker(), now_s()
         try:
             told = await self._registries.ask(host, lambda each: each.delete(self.topic))
         except (GemingaError, HostCrashed):
             self.history.add(host.name, asked_s, inf, ("delete", None, None))
             return
         self._versions += 1
-        self.history.add(host.name, asked_s, self._now_s(), ("delete", None, told))
+        self.history.add(host.name, asked_s, now_s(), ("delete", None, told))
 
     # In the end
 
     async def finish(self, client: Client) -> int:
         """Ask each broker for all versions, and read what was sent; how much that was."""
         for host in self._cluster.brokers:
-            asked_s = self._now_s()
+            asked_s = now_s()
             versions = await self._registries.have(lambda each: each.versions(self.topic), host)
             told = {each.version: NAMES_BY_DEFINITION[each.info.definition] for each in versions}
             for number in range(self._versions + 1):
                 what = ("get", number, told.get(number))
-                self.history.add(host.name, asked_s, self._now_s(), what)
+                self.history.add(host.name, asked_s, now_s(), what)
         locator = await self._registries.have(lambda each: each.locator(self.topic))
         named = () if locator is None else locator.versions
         numbers = [each.version for each in named]

@@ -286,10 +286,6 @@ def test_a_cluster_under_faults_keeps_what_it_promised(first: int) -> None:
     assert settled > stored / 2
 
 
-def test_a_seed_repeats() -> None:
-    assert run(3) == run(3)
-
-
 @pytest.mark.parametrize(
     ("plant", "shape", "menu"),
     [

@@ -15,7 +15,6 @@ from functools import partial
 from random import Random
 
 import pytest
-from tests.simulation.accounts import check_accounts
 from tests.simulation.bugs.planted import (
     Plant,
     compact_up_to_the_end,
@@ -23,9 +22,8 @@ from tests.simulation.bugs.planted import (
     found_by,
 )
 from tests.simulation.harm import patience, with_bad_disks
-from tests.simulation.listened import listen
 from tests.simulation.seeds import first_seeds
-from tests.simulation.topics.reading import Published, channels, producer_of, read_all
+from tests.simulation.topics.reading import Published, channels, producer_of, read_all, story
 from tests.simulation.topics.traffic import PRODUCERS
 
 from geminga import Client
@@ -34,20 +32,18 @@ from geminga_broker.compaction.report import CompactionStatus
 from geminga_broker.compaction.topic_compactor import BEGUN_PROPERTY
 from geminga_broker.errors import TopicFenced
 from geminga_broker.topics.topic_compaction import TopicCompaction
-from geminga_ledger import LedgerConfig
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_protocol.records.ledgers.ledger_metadata import ledger_path
 from geminga_protocol.records.topics.managed_ledger import managed_ledger_path
 from geminga_runtime.errors import GemingaError
-from geminga_scenarios.cluster import RESTART_S, SHAPES, SHORT_FAULTS, Cluster, Shape
-from geminga_scenarios.verdicts import raise_loop_failures, results
+from geminga_scenarios.cluster import RESTART_S, SHAPES, SHORT_FAULTS, Cluster
+from geminga_scenarios.verdicts import results
 from geminga_simulation.errors import HostCrashed, InvariantViolated
 from geminga_simulation.fault_injector import FaultInjector
 from geminga_simulation.fault_menu import FaultMenu
 from geminga_simulation.histories.checkers import check_nothing_invented
 from geminga_simulation.host import Host
 from geminga_simulation.simulate import Outcome, simulate
-from geminga_simulation.world import World
 from geminga_simulation.zookeeper.node_tree import Event
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -264,31 +260,14 @@ def check_newest(published: Published, read: Sequence[bytes]) -> None:
             raise InvariantViolated(f"the last of {key} was {payload!r}, read {found.get(key)!r}")
 
 
-async def story(menu: FaultMenu, shape: Shape, ledgers: LedgerConfig) -> int:
-    """``live_through`` in a world of its own; how many messages it was about."""
-    async with World() as world:
-        cluster = Cluster(world, shape, ledgers)
-        histories = listen(cluster)
-        await cluster.open()
-        client, other = world.host("client"), world.host("other-client")
-        for host in (client, other):
-            host.start(lambda _: asyncio.Event().wait())
-        try:
-            told = await client.run(live_through(cluster, menu, world.loop.stream("story")))
-        except ExceptionGroup as group:  # of the story's tasks the first that failed tells why
-            raise group.exceptions[0] from group
-        await check_accounts(cluster)
-        raise_loop_failures(world)
-    histories.check()
-    return len(told.stored)
-
-
 def run(seed: int, *, menu: FaultMenu | None = None, record: bool = False) -> Outcome[int]:
     """The story of one seed, which also chooses the cluster and what may go wrong in it."""
     random = Random(seed)
     storm = with_bad_disks(SHORT_FAULTS.drawn(random), random)
     drawn = random.choice((CALM, storm, storm))
-    told = partial(story, menu or drawn, random.choice(SHAPES), patience(drawn, random))
+    told = partial(
+        story, live_through, menu or drawn, random.choice(SHAPES), patience(drawn, random)
+    )
     return simulate(seed, told, time_limit_s=TIME_LIMIT_S, record=record)
 
 
@@ -305,7 +284,3 @@ def test_a_planted_bug_is_found_by_a_checker(plant: Plant, monkeypatch: pytest.M
         plant(patch)
         seed = found_by(tell)
     tell(seed)  # the same story is clean without the bug
-
-
-def test_a_seed_repeats() -> None:
-    assert run(3) == run(3)

@@ -369,7 +369,3 @@ def run(seed: int, *, record: bool = False) -> Outcome[list[str]]:
 def test_what_is_left_of_damaged_topics_is_served(first: int) -> None:
     harms = {each for told in results(run, range(first, first + SEEDS_A_TEST)) for each in told}
     assert len(harms) > len(HARMS) // 2
-
-
-def test_a_seed_repeats() -> None:
-    assert run(3) == run(3)
