@@ -19,8 +19,8 @@ LOOK_S = 0.5
 
 
 async def check_accounts(cluster: Cluster) -> None:
-    """To be called when all clients are closed and nothing fails any more: brokers and proxies owe
-    no client anything soon, and what they and the bookies count is right."""
+    """Check, once all clients are closed and nothing fails any more, that brokers and proxies soon
+    owe no client anything, and that what they and the bookies count is right."""
     await _until_none(lambda: _owed(cluster), "without clients, ")
     for broker, _ in cluster.serving():
         check_ledgers(broker.ledgers)
@@ -80,7 +80,7 @@ def check_bookies(storage: Storage) -> None:
 
 
 def check_ledgers(ledgers: Ledgers) -> None:
-    """What is kept of what readers fetched has the size that is counted."""
+    """What is kept of fetched entries has the size that is counted."""
     surplus = ledgers._read_ahead
     size_bytes = sum(len(each) + ENTRY_OVERHEAD_BYTES for each in surplus._entries.values())
     if surplus.size_bytes != size_bytes:

@@ -37,7 +37,7 @@ LOCAL_SHARE = 0.7
 
 
 class Intruder:
-    """Of ``cluster``; the namespace ``passing`` is what it does most harm to."""
+    """Harms ``cluster``, and most of all the namespace ``passing``."""
 
     def __init__(self, cluster: Cluster, passing: NamespaceName, chance: Random) -> None:
         self._cluster = cluster
@@ -102,7 +102,7 @@ class Intruder:
             self._zookeeper.observers.remove(changed)
 
     async def _own_elsewhere(self) -> None:
-        """A bundle, or half of one, is a broker's that gives it up and takes its time."""
+        """A bundle, or half of one, belongs to a broker that gives it up, but takes its time."""
         if not (owned := self._owned()):
             return
         bundle = self._chance.choice(owned)
@@ -120,7 +120,7 @@ class Intruder:
             self._remove(bundle.path)
 
     async def _erase_broker(self) -> None:
-        """A broker, often the leader, does not seem to live, just when bundles need an owner."""
+        """A broker, often the leader, seems to be dead just when bundles need an owner."""
         brokers = [broker for broker, _ in self._cluster.serving()]
         leaders = [each for each in brokers if each.brokers.is_leader]
         if brokers:
@@ -135,7 +135,7 @@ class Intruder:
         await self._cluster.do_everywhere(lambda each: each.ownership.have_acquired(bundle))
 
     async def _spoil_history(self) -> None:
-        """What the leader wrote of a bundle's load is gone, or no record."""
+        """What the leader wrote of the load of a bundle is gone, or is no valid record."""
         for bundle in self._owned():
             path = bundle_data_path(str(bundle))
             if self._zookeeper.tree.exists(path) is not None:
@@ -203,7 +203,7 @@ class Intruder:
                 await self._cluster.do(host, cut)
 
     async def _cut_otherwise(self) -> None:
-        """A bundle is cut in the records, of which its owner hears late."""
+        """A bundle is split in the records, and its owner hears of it late."""
         owned = [each for each in self._owned() if each.namespace == self._passing]
         if not owned:
             return

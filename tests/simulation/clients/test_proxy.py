@@ -110,7 +110,7 @@ def test_clients_behind_proxies_live_through_storms(first: int) -> None:
 
 
 def count_answers_alone_down(patch: pytest.MonkeyPatch) -> None:
-    """Proxies count a question as open for ever whose client has gone."""
+    """Proxies count a question for ever as open when its client has gone."""
     honest = Lookups._answered
 
     def answered(lookups: Lookups, task: asyncio.Task[object]) -> None:

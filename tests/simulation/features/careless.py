@@ -101,7 +101,7 @@ class Careless(Errand):
             tasks.create_task(self._leave_in_the_dark())
 
     async def _until(self, end_s: float, life: Callable[[], Awaitable[object]]) -> None:
-        """One life after the other. Raises ``InvariantViolated`` where one hangs."""
+        """Live one life after the other. Raises ``InvariantViolated`` where one hangs."""
         while self.stage.now_s() < end_s:
             await self._ends(life)
             await self.pause(REST_S_MAX)
@@ -283,8 +283,8 @@ class Careless(Errand):
     # Dead letters that cannot be posted for a while
 
     async def _bury(self, client: Client) -> None:
-        """The topic of letters is one that was ended: what cannot be posted there comes again until
-        an operator has made the topic anew."""
+        """The topic for dead letters was terminated: what cannot be published there is delivered
+        again until an operator has made the topic anew."""
         box = self.topic("box")
         await opened(partial(client.producer, box))
         name = TopicName.parse(box)
@@ -347,8 +347,8 @@ class Careless(Errand):
                 network.heal("leaver", front)
 
     async def _quit(self) -> None:
-        """A client closes while messages of it wait for brokers that it has not asked yet: each is
-        stored, or fails."""
+        """A client closes while its messages wait for brokers that it has not asked yet: each
+        message is stored, or fails."""
         quitter = await opened(partial(_entered, self.stage.cluster.client("quitter")))
         with suppress(ClientError):
             producer = await quitter.producer(self.topic(), lazy_start_partitioned_producers=True)

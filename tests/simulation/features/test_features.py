@@ -113,7 +113,7 @@ CONFIG = BrokerConfig(
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a story was about, for those who doubt that it was about anything."""
+    """What a story did, in counts: a story in which nothing happened would prove nothing."""
 
     weather: Weather
     deeds: dict[str, int]

@@ -52,7 +52,7 @@ Story = Callable[[GeoClusters, Book], Awaitable[None]]
 
 
 async def refuse_the_head(geo: GeoClusters, book: Book) -> None:
-    """West refuses the first entry of what is on its way, and those that are like it."""
+    """West refuses the first entry that is on its way, and each one like it."""
     await geo.limit_delays(WEST, int(DELAY_S * 500))
     await geo.until_replicated()  # the policies are known by then
     book.are_replicating.set()
@@ -62,7 +62,8 @@ async def refuse_the_head(geo: GeoClusters, book: Book) -> None:
 
 
 async def lose_the_receipts(geo: GeoClusters, book: Book, *, restarts: tuple[str, ...]) -> None:
-    """West stores what East sends, and East does not hear of it before these begin anew."""
+    """West stores what East sends, and brokers are killed, those of ``restarts``, before East gets
+    the receipts."""
     east, west = (geo.clusters[name].brokers[0] for name in (EAST, WEST))
     await geo.until_replicated()
     geo.world.network.cut(west.name, east.name, is_one_way=True)

@@ -121,7 +121,7 @@ class Administration:
         await controls.set_lost_bookie_delay(session, host.random.randrange(2))
 
     async def forget_grace(self, _: Host, session: Coordination) -> None:
-        """By hand: what the settings say counts from the next auditor on."""
+        """Remove the setting by hand: the configured grace holds from the next auditor on."""
         with suppress(NodeMissing):
             await session.delete(LOST_BOOKIE_DELAY_PATH)
 
@@ -137,7 +137,7 @@ class Administration:
         raise InvariantViolated("a bookie is known that there never was")
 
     async def decommission(self, host: Host, session: Coordination) -> None:
-        """Of one that is gone, if there is any; broken off where it takes long."""
+        """Decommission a bookie that is gone, if there is any; break off where it takes long."""
         gone = [each for each in self.storage.bookies if not each.is_running]
         bookie = host.random.choice(gone or self.storage.bookies)
         with suppress(BookieStillThere, RecoveryDisabled, DecommissionStalled):
@@ -152,7 +152,7 @@ class Administration:
             )
 
     async def recover(self, host: Host, session: Coordination) -> None:
-        """Off one that is gone, or off any; whatever stays there is told."""
+        """Recover ledgers from a bookie that is gone, or from any; what stays there is reported."""
         gone = [each for each in self.storage.bookies if not each.is_running]
         if host.random.random() < 0.5:
             gone = []

@@ -109,7 +109,8 @@ class Asker:
             _require(0 <= room.freeDiskSpace <= room.totalDiskCapacity, f"it has {room}")
 
     def note(self, question: str, status: int, others: tuple[int, ...]) -> bool:
-        """Whether the answer is one that tells; of the others only some are right."""
+        """Count the answer; returns whether it says anything, for of the others only some are
+        right."""
         self.answers[question, status] += 1
         _require(status == pb.EOK or status in others, f"{question}: status {status}")
         return status == pb.EOK
@@ -138,7 +139,7 @@ class _Questions:
         _require(response.status == pb.ENOENTRY, f"entry -2 has status {response.status}")
 
     async def read_several(self, client: RawBookieClient) -> None:
-        """One answer has the first entry and those behind it, as far as they are there and fit."""
+        """One answer has the first entry and the following ones, as far as they exist and fit."""
         batch = await client.read_batch(self._ledger_id, self._entry_id, bytes_max=self._bytes_max)
         self._asker.answers["batch", batch.code] += 1
         right = {ReturnCode.EOK, ReturnCode.ENOLEDGER, ReturnCode.ENOENTRY, ReturnCode.EIO}

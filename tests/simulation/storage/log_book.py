@@ -81,7 +81,7 @@ class LogBook:
             raise InvariantViolated(f"{position} is stored behind the end, {self.end}")
 
     def check(self, found: Mapping[Position, bytes | None], properties: Mapping[str, str]) -> None:
-        """Whether the log has what it must have, and nothing that is gone."""
+        """Check that the log has all that it must have, and nothing that is gone."""
         for position, body in found.items():
             if body is not None:
                 self.read(position, body)

@@ -310,7 +310,7 @@ class Work:
         deed.end_s, deed.is_done = now_s(), True
 
     async def _read(self, chance: Random) -> None:
-        """What was stored, which may be trimmed by now, or be on its way out."""
+        """Read something that was stored, which may be trimmed by now, or soon."""
         end_of = self.log.reader.readable_end
         stored = [each for each, _ in self._book.stored.values() if each[1] < end_of(each[0])]
         if stored:
@@ -327,7 +327,7 @@ class Work:
         await cursor.change_properties({"number": str(chance.randrange(100))})
 
     async def _look(self, chance: Random) -> None:
-        """As those do who ask for the last message id, and for a backlog."""
+        """Do as a client does that asks for the last message id, and for a backlog."""
         del chance
         await last_message(self.log.reader)
         await self.look_at_backlog()

@@ -235,7 +235,7 @@ async def _stored(
 
 
 async def keep_up(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Do it until it ends well: a process that cannot start is started again."""
+    """Run it until it ends well: a process that cannot start is started again."""
     while True:
         try:
             await work()

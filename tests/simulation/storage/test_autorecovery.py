@@ -82,7 +82,7 @@ MENU = replace(FULL_MENU, session_expiry_rate=0.5, session_loss_rate=1.0)
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a story was about, for those who doubt that it was about anything."""
+    """What a story did, in counts: a story in which nothing happened would prove nothing."""
 
     ledgers: int
     confirmed: int
@@ -154,7 +154,7 @@ async def story(
 async def _take_off_two(
     inspector: Host, storage: RecoveringStorage, history: History, bookies: Sequence[Host]
 ) -> None:
-    """Two tools that take no locks take ledgers off a bookie each: of three copies one stays."""
+    """Two tools that take no locks each take ledgers off a bookie: of three copies one stays."""
     chance = storage.world.loop.stream("taking off")
     repair = partial(repair_unlocked, inspector, history)
     await asyncio.gather(*(inspector.run(repair(each.name)) for each in chance.sample(bookies, 2)))

@@ -73,7 +73,7 @@ FORGETFUL = replace(
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a story was about, for those who doubt that it was about anything."""
+    """What a story did, in counts: a story in which nothing happened would prove nothing."""
 
     confirmed: int
     deleted: int
@@ -117,7 +117,8 @@ async def story(menu: FaultMenu, sizes: Sizes, *, is_forgetful: bool) -> Told:
 
 
 def _slow_reads(storage: Storage) -> None:
-    """While one opens or reads a file, another has time to empty and to remove it."""
+    """Files are opened and read slowly: meanwhile another task has time to empty and remove
+    them."""
     for bookie in storage.bookies:
         for name, disk in bookie.devices.items():
             if name.startswith("ledgers"):
@@ -130,7 +131,7 @@ def _slow_reads(storage: Storage) -> None:
 
 
 async def _end_hanging(storage: Storage, bookie: Host) -> None:
-    """It ends in order though its journal does not come to an end with what was added."""
+    """The bookie ends in order though its journal never gets done with what was added."""
     for journal in storage.journals(bookie):
         journal.conditions = HANGING_DISK
     await asyncio.sleep(0.1)
@@ -158,7 +159,7 @@ async def _end_unheard(storage: Storage, bookie: Host) -> None:
 
 
 async def _end_full(storage: Storage, bookie: Host) -> None:
-    """It is killed and starts again while its disk for ledgers is full."""
+    """The bookie is killed, and starts again while its ledger disk is full."""
     storage.fill(bookie, FULL_S, "ledgers")
     await asyncio.sleep(FULL_S / 2)
     bookie.kill()

@@ -260,7 +260,7 @@ SILENT = (Harm.lose_the_end_of_the_journal,)
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a story was about, for those who doubt that it was about anything."""
+    """What a story did, in counts: a story in which nothing happened would prove nothing."""
 
     confirmed: int
     copied: int

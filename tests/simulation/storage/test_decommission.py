@@ -67,7 +67,7 @@ ADMINISTERED, ADMINISTRATORS = 0.5, 2
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a story was about, for those who doubt that it was about anything."""
+    """What a story did, in counts: a story in which nothing happened would prove nothing."""
 
     confirmed: int
     moved: int
@@ -214,7 +214,7 @@ async def look(
 
 
 async def named_by(bookie_id: str, session: Coordination, store: LedgerStore) -> list[int]:
-    """The ledgers that name a bookie, as a client that opens them finds it."""
+    """The ledgers whose metadata name a bookie, as a client that opens them finds it."""
     return [
         ledger_id
         for directory in await ledger_directories(session)

@@ -109,7 +109,7 @@ async def read_what_goes(host: Host, storage: Storage, history: History) -> None
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a story was about, for those who doubt that it was about anything."""
+    """What a story did, in counts: a story in which nothing happened would prove nothing."""
 
     deleted: int
     kept: int

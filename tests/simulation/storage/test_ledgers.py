@@ -77,7 +77,7 @@ FENCED_SIZES = (Sizes(1, 1, 1), Sizes(2, 2, 2), Sizes(3, 3, 2))
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a story was about, for those who doubt that it was about anything."""
+    """What a story did, in counts: a story in which nothing happened would prove nothing."""
 
     ledgers: int
     pushed: int
@@ -159,13 +159,13 @@ async def story(
 
 
 def _begin_rival(storage: Storage, history: History, number: int) -> None:
-    """Another takes over, too: while the owner does, or while it writes and cannot know."""
+    """Another process takes over, too: while the owner does, or while it writes and cannot know."""
     host = storage.world.host(f"rival-{number}")
     host.start(partial(rival, storage=storage, history=history))
 
 
 async def recover_and_read_all(storage: Storage, histories: Sequence[History]) -> None:
-    """Twice, at once and on different hosts: both must find the same."""
+    """Recover and read all, on two hosts at once: both must find the same."""
     world = storage.world
 
     async def check(number: int) -> None:
@@ -327,7 +327,7 @@ def test_a_planted_bug_is_found_by_a_checker(
 
 
 async def power_cuts(cuts: int) -> None:
-    """The one bookie loses its power over and over while some write, each ledgers of its own."""
+    """The only bookie loses its power over and over while owners write, each its own ledgers."""
     async with World(disk=SLOW_DISK) as world:
         storage = Storage(world, 1)
         await storage.open()

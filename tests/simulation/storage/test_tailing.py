@@ -322,7 +322,7 @@ def believe_one_more(patch: pytest.MonkeyPatch) -> None:
 
 
 def hear_nothing(patch: pytest.MonkeyPatch) -> None:
-    """Readers do not hear that a ledger's metadata are others by now."""
+    """Readers are not told that the metadata of a ledger have changed."""
 
     def ignore(*_: object) -> None:
         pass

@@ -73,7 +73,7 @@ class Registries:
     async def ask(
         self, host: Host, what: Callable[[SchemaRegistry], Awaitable[AnswerT]]
     ) -> AnswerT:
-        """What the registry of this broker does. Raises what it raises, and ``HostCrashed``."""
+        """Ask the registry of this broker. Raises what that raises, and ``HostCrashed``."""
         broker = self.cluster.broker(host)
         if broker is None:
             raise HostCrashed(host.name)
@@ -87,7 +87,8 @@ class Registries:
     async def have(
         self, what: Callable[[SchemaRegistry], Awaitable[AnswerT]], host: Host | None = None
     ) -> AnswerT:
-        """``ask`` until it is done, of this broker or of any; only for what may be done twice."""
+        """``ask`` this broker, or any, until it is done; only for requests that may be made
+        twice."""
         deadline_s = asyncio.get_running_loop().time() + CALM_S_MAX
         while True:
             try:
@@ -213,7 +214,7 @@ class Orders:
     # In the end
 
     async def finish(self, client: Client) -> int:
-        """Ask each broker for all versions, and read what was sent; how much that was."""
+        """Ask each broker for all versions, and read what was sent; returns how much that was."""
         for host in self._cluster.brokers:
             asked_s = now_s()
             versions = await self._registries.have(lambda each: each.versions(self.topic), host)
@@ -231,8 +232,8 @@ class Orders:
         return len(self._stored)
 
     async def _read_all(self, client: Client) -> None:
-        """Each message tells the schema that it was sent with, until that is deleted: then it has
-        no value any more."""
+        """Each message names the schema that it was sent with until that schema is deleted: then
+        the message has no value."""
         missing = dict(self._stored)
         reader = await again(
             partial(client.reader, str(self.topic), EARLIEST, schema=AutoConsumeSchema())

@@ -102,8 +102,8 @@ async def compact_again_and_again(cluster: Cluster, chance: Random) -> None:
 
 
 async def interrupt(cluster: Cluster, chance: Random) -> None:
-    """Kill the broker that compacts, again and again. The ledger that it has begun, the next one
-    deletes, and gets no answer. Never ends."""
+    """Kill the broker that compacts, again and again. The next one deletes the ledger that was
+    begun, and gets no answer. Never ends."""
     zookeeper, begun = cluster.world.zookeeper, set[str]()
 
     def disconnect() -> None:
@@ -133,8 +133,8 @@ async def interrupt(cluster: Cluster, chance: Random) -> None:
 
 
 async def take_away(cluster: Cluster) -> None:
-    """Another process writes the record of the topic's log. The owner finds that out by a write of
-    its own, and refuses to compact when it is asked just then."""
+    """Another process writes the record of the log of the topic. The owner finds out when it writes
+    the record itself, and refuses to compact when it is asked just then."""
     zookeeper = cluster.world.zookeeper
     path = managed_ledger_path(TOPIC.managed_ledger_name)
     begun: list[Broker] = []
@@ -162,7 +162,7 @@ def restart_those_killed(cluster: Cluster) -> None:
 
 
 async def begun_at(cluster: Cluster, known: Collection[str]) -> tuple[Host, str]:
-    """A broker that has begun to write a compacted ledger which is not ``known``; its node."""
+    """A broker that has begun to write a compacted ledger which is not ``known``, and its node."""
     while True:
         for host in cluster.brokers:
             broker = cluster.broker(host)

@@ -111,7 +111,7 @@ class Stage:
     # Harm
 
     async def spoil_messages(self, topic: TopicName) -> None:
-        """Some entries that follow each other are damaged on all disks."""
+        """Some consecutive entries are damaged on all disks."""
         published = self.topics[topic]
         # Not the last ones: a ledger that was not closed could not be any more.
         places = [each.position for each in published.sent.values()][:-TAIL]
@@ -128,7 +128,7 @@ class Stage:
             await spoil(self.cluster.storage, ledger_id, range(KEYS))
 
     async def spoil_buckets(self) -> None:
-        """So are some of the buckets: what is in their beginnings, or only what is in a segment."""
+        """The buckets are damaged: in their first entries, or only in those of their segments."""
         for ledger_id in self.ledgers("pulsar/delayedIndexTopic", LATER):
             first = self.chance.randrange(2)
             await spoil(self.cluster.storage, ledger_id, range(first, first + SPOILT_MAX))
@@ -194,7 +194,7 @@ class Stage:
         return statuses[-1]
 
     async def truncate_in_vain(self) -> None:
-        """No bookie is reached while the keyed topic is truncated: the operator is told so."""
+        """No bookie is reachable while the keyed topic is truncated: the operator is told so."""
         world = self.cluster.world
         pairs = [
             (broker.name, bookie.name)

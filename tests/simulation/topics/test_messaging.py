@@ -118,7 +118,7 @@ class Story:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a story was about, for those who doubt that it was about anything."""
+    """What a story did, in counts: a story in which nothing happened would prove nothing."""
 
     settled: int
     shifts: int

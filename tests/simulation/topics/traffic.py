@@ -159,7 +159,7 @@ def _note_read(told: Told, reader: str, message: Message[bytes]) -> None:
 
 
 async def ask_for_the_last(consumer: Consumer[bytes], told: Told) -> None:
-    """Ask now and then which message is the last, and note what is said. Never ends."""
+    """Ask now and then for the last message, and note the answer. Never ends."""
     loop = running_loop()
     while True:
         await asyncio.sleep(LAST_EACH_S)
