@@ -357,9 +357,10 @@ class SimulatedLoop(TimerLoop):
 
     def create_future(self) -> asyncio.Future[Any]:
         """A future with a serial number."""
-        self._serial = serial = self._serial + 1
-        incarnation = CURRENT.get(self.main)
-        return SimulatedFuture(loop=self, serial=serial, incarnation=incarnation)
+        future: SimulatedFuture[Any] = SimulatedFuture(loop=self)
+        self._serial = future.serial = self._serial + 1
+        future.incarnation = CURRENT.get(self.main)
+        return future
 
     def create_task(
         self,
