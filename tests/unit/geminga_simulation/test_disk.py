@@ -15,15 +15,14 @@ from geminga_runtime.disk import Disk
 from geminga_simulation.conditions import DiskConditions
 from geminga_simulation.disk import SimulatedDisk
 from geminga_simulation.errors import SimulationError
-from geminga_simulation.event_loop.loop import SimulatedLoop
+from geminga_simulation.event_loop.loop import running_loop
 from geminga_simulation.simulate import simulate
 
 
 def make_disk(
     conditions: DiskConditions | None = None, *, capacity_bytes: int = 1 << 40
 ) -> SimulatedDisk:
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, SimulatedLoop)
+    loop = running_loop()
     return SimulatedDisk(loop, "disk", conditions, capacity_bytes=capacity_bytes)
 
 
@@ -262,8 +261,7 @@ def test_cancelling_an_append_may_come_too_late() -> None:
 
 def test_a_lying_disk_loses_what_was_synced() -> None:
     async def main() -> bytes | None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, SimulatedLoop)
+        loop = running_loop()
         device = SimulatedDisk(loop, "liar")
         device.is_lying = True
         file = await device.mount().open("journal")

@@ -7,12 +7,11 @@ import asyncio
 import pytest
 
 from geminga_simulation.event_loop.clock import WALL_START_MS, SimulatedClock
-from geminga_simulation.event_loop.loop import SimulatedLoop
+from geminga_simulation.event_loop.loop import running_loop
 
 
 async def test_durations_follow_virtual_time_and_the_wall_follows_jumps() -> None:
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, SimulatedLoop)
+    loop = running_loop()
     right, askew = SimulatedClock(loop), SimulatedClock(loop, skew_ms=-500)
     await asyncio.sleep(1.5)
     assert right.monotonic() == askew.monotonic() == 1.5

@@ -12,13 +12,7 @@ from geminga_simulation.event_loop.incarnation import (
     SimulatedTask,
     is_dead_here,
 )
-from geminga_simulation.event_loop.loop import SimulatedLoop
-
-
-def running_loop() -> SimulatedLoop:
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, SimulatedLoop)
-    return loop
+from geminga_simulation.event_loop.loop import running_loop
 
 
 async def test_what_a_task_starts_belongs_to_its_incarnation() -> None:

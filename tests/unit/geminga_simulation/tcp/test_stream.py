@@ -10,7 +10,7 @@ import pytest
 from tests.unit.geminga_simulation.recording import Recording
 
 from geminga_simulation.conditions import NetworkConditions
-from geminga_simulation.event_loop.loop import SimulatedLoop
+from geminga_simulation.event_loop.loop import running_loop
 from geminga_simulation.simulate import simulate
 from geminga_simulation.tcp.network import SimulatedNetwork
 
@@ -19,8 +19,7 @@ async def connected(
     conditions: NetworkConditions | None = None, *, keeps_open: bool = False
 ) -> tuple[SimulatedNetwork, Recording, Recording]:
     """A network, the connecting end and the accepting end of a stream."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, SimulatedLoop)
+    loop = running_loop()
     network = SimulatedNetwork(loop, conditions)
     accepted: list[Recording] = []
 
@@ -171,8 +170,7 @@ async def test_a_protocol_that_raises_loses_its_connection(
         await client.lost.wait()
     assert isinstance(client.error, ConnectionResetError)
     assert isinstance(server.error, ValueError)
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, SimulatedLoop)
+    loop = running_loop()
     assert "Recording.data_received failed" in str(loop.failures[0]["message"])
 
 
