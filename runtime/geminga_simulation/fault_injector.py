@@ -110,7 +110,7 @@ class FaultInjector:
         self, network: NetworkConditions, disk: DiskConditions, coordination: CoordinationConditions
     ) -> None:
         self._world.network.conditions = network
-        self._world.disk_conditions = disk
+        self._world.set_disk_conditions(disk)
         for zookeeper in self._world.zookeepers:
             zookeeper.conditions = coordination
 

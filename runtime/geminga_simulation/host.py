@@ -14,6 +14,7 @@ from random import Random
 from typing import Any, Protocol, TypeVar
 
 from geminga_runtime.disk import Disk
+from geminga_simulation.conditions import DiskConditions
 from geminga_simulation.disk import SimulatedDisk
 from geminga_simulation.errors import HostCrashed, SimulationError
 from geminga_simulation.event_loop.clock import SimulatedClock
@@ -33,10 +34,9 @@ class Surroundings(Protocol):
     loop: SimulatedLoop
     network: SimulatedNetwork
     turn_cost_s: float
-
-    def make_disk(self, name: str) -> SimulatedDisk:
-        """A new, empty disk."""
-        ...
+    disk_conditions: DiskConditions
+    disk_capacity_bytes: int
+    are_disks_lying: bool
 
     def note(self, text: str) -> None:
         """Note what was done, for the report of a failed run."""
@@ -102,7 +102,14 @@ class Host:
         """The device ``name`` itself, for faults and checkers; made when first asked for."""
         found = self.devices.get(name)
         if found is None:
-            found = self.devices[name] = self._world.make_disk(f"{self.name}/{name}")
+            world = self._world
+            found = self.devices[name] = SimulatedDisk(
+                world.loop,
+                f"{self.name}/{name}",
+                world.disk_conditions,
+                capacity_bytes=world.disk_capacity_bytes,
+            )
+            found.is_lying = world.are_disks_lying
         return found
 
     def disk(self, name: str) -> Disk:

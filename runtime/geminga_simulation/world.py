@@ -31,7 +31,7 @@ from geminga_simulation.conditions import (
     DiskConditions,
     NetworkConditions,
 )
-from geminga_simulation.disk import CAPACITY_BYTES_DEFAULT, SimulatedDisk
+from geminga_simulation.disk import CAPACITY_BYTES_DEFAULT
 from geminga_simulation.event_loop.incarnation import CURRENT
 from geminga_simulation.event_loop.loop import running_loop
 from geminga_simulation.host import Host
@@ -81,9 +81,11 @@ class World:
         control = RUN_CONTROL.get(None)
         if control is not None:
             control.events, control.errors = self.events, self.errors
-        # Of all disks; the disks' own differ while a fault of one lasts.
-        self._disk_conditions = disk or DiskConditions()
-        self._disk_capacity_bytes = disk_capacity_bytes
+        # How all disks behave, those made later included; a disk's own differ while a fault of it
+        # lasts. ``set_disk_conditions`` changes them.
+        self.disk_conditions = disk or DiskConditions()
+        self.disk_capacity_bytes = disk_capacity_bytes
+        self.are_disks_lying = canary is Canary.LYING_DISK
         self._listener = _ErrorListener(self)
 
     async def __aenter__(self) -> Self:
@@ -143,21 +145,9 @@ class World:
         self.zookeepers.append(zookeeper)
         return zookeeper
 
-    def make_disk(self, name: str) -> SimulatedDisk:
-        """A new, empty disk of this world's kind."""
-        capacity_bytes = self._disk_capacity_bytes
-        disk = SimulatedDisk(self.loop, name, self._disk_conditions, capacity_bytes=capacity_bytes)
-        disk.is_lying = self._canary is Canary.LYING_DISK
-        return disk
-
-    @property
-    def disk_conditions(self) -> DiskConditions:
-        """How all disks behave; setting it changes existing disks and those made later."""
-        return self._disk_conditions
-
-    @disk_conditions.setter
-    def disk_conditions(self, conditions: DiskConditions) -> None:
-        self._disk_conditions = conditions
+    def set_disk_conditions(self, conditions: DiskConditions) -> None:
+        """Let all disks behave like this, whatever befell single ones before."""
+        self.disk_conditions = conditions
         for host in self.hosts.values():
             for disk in host.devices.values():
                 disk.conditions = conditions
