@@ -29,7 +29,6 @@ from geminga_simulation.run_control import (
     dishes_of,
 )
 from geminga_simulation.world import ZOOKEEPER, World
-from geminga_simulation.zookeeper.requests import Follower
 from geminga_simulation.zookeeper.server import SimulatedZooKeeper
 from geminga_simulation.zookeeper.write_troubles import Trouble
 
@@ -242,12 +241,14 @@ class FaultInjector:
             hosts = ", ".join(dict.fromkeys(each.host for each in behind))
             world.note(f"a follower lags by {seconds:.6f} s, which serves {hosts or 'none'}")
             zookeeper.fall_behind(behind)
-            world.later(seconds, partial(self._catch_up, zookeeper, zookeeper.follower))
+            follower = zookeeper.follower
 
-    def _catch_up(self, zookeeper: SimulatedZooKeeper, follower: Follower | None) -> None:
-        # Another follower may lag by now, if the story had this one catch up.
-        if zookeeper.follower is follower:
-            zookeeper.catch_up()
+            def catch_up() -> None:
+                # Another follower may lag by now, if the story had this one catch up.
+                if zookeeper.follower is follower:
+                    zookeeper.catch_up()
+
+            world.later(seconds, catch_up)
 
     def _restart_zookeeper(self) -> None:
         """Stop a ZooKeeper for a while; it keeps its sessions."""
@@ -300,21 +301,24 @@ class FaultInjector:
             for host in self._liars
             if host.is_running and not any(disk.is_lying for disk in host.devices.values())
         ]
-        if honest:
-            host = self._random.choice(honest)
-            seconds = self._random.random() * self._menu.lying_sync_s_max
-            self._world.note(f"syncs of {host.name} make nothing safe for {seconds:.6f} s")
-            for disk in host.devices.values():
-                disk.is_lying = True
-            self._world.later(seconds, partial(self._lose_power, host))
+        if not honest:
+            return
+        host = self._random.choice(honest)
+        devices = host.devices
+        seconds = self._random.random() * self._menu.lying_sync_s_max
+        self._world.note(f"syncs of {host.name} make nothing safe for {seconds:.6f} s")
+        for disk in devices.values():
+            disk.is_lying = True
 
-    def _lose_power(self, host: Host) -> None:
-        # The truth was told again if all faults have ended: nothing may be lost any more then.
-        if host.is_running and any(disk.is_lying for disk in host.devices.values()):
-            host.crash()
-            self._bring_up_later(host, self._random.random() * self._menu.down_s_max)
-        for disk in host.devices.values():
-            disk.is_lying = False
+        def lose_power() -> None:
+            # The truth was told again if all faults have ended: nothing may be lost any more then.
+            if host.is_running and any(disk.is_lying for disk in devices.values()):
+                host.crash()
+                self._bring_up_later(host, self._random.random() * self._menu.down_s_max)
+            for disk in devices.values():
+                disk.is_lying = False
+
+        self._world.later(seconds, lose_power)
 
     def _harm_clock(self, dish: str) -> None:
         """Set the wall clock of a host wrong, or let a victim's monotonic clock go at another rate.

@@ -140,9 +140,21 @@ class Host:
         world.note(f"{self.name} starts, life {self.lives}")
         context = incarnation.context.copy()
         task = world.loop.create_task(main(self), name=self.name, context=context)
+
+        def main_done(done: asyncio.Task[object]) -> None:
+            error = None if done.cancelled() else done.exception()
+            if error is not None:
+                self.failures.append(error)
+                self.status = f"failed: {error!r}"
+                world.note(f"{self.name} fails: {type(error).__name__}")
+            # Else it was killed, and perhaps started again, before its main task was done.
+            if self._incarnation is incarnation:
+                self._end_process("exits", is_silent=False)
+                for disk in self.devices.values():
+                    disk.unmount()
+
         # Outside of all processes: the process that starts this one may die before it.
-        outside = world.loop.main.context
-        task.add_done_callback(lambda done: self._main_done(incarnation, done), context=outside)
+        task.add_done_callback(main_done, context=world.loop.main.context)
 
     def restart(self) -> None:
         """Start what ran here last."""
@@ -285,18 +297,6 @@ class Host:
                 promise.exception()  # marked as retrieved: a caller need not wait for it
         if self._exited is not None and not self._exited.done():
             self._exited.set_result(None)
-
-    def _main_done(self, incarnation: Incarnation, task: asyncio.Task[object]) -> None:
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self.failures.append(error)
-            self.status = f"failed: {error!r}"
-            self._world.note(f"{self.name} fails: {type(error).__name__}")
-        # Else it was killed, and perhaps started again, before its main task was done.
-        if self._incarnation is incarnation:
-            self._end_process("exits", is_silent=False)
-            for disk in self.devices.values():
-                disk.unmount()
 
     def _promise(self) -> asyncio.Future[Any]:
         promise: asyncio.Future[Any] = self._world.loop.create_future()

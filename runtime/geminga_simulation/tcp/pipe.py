@@ -120,8 +120,15 @@ class Pipe:
             # Wait until the link works again (``resume``), and give up when that takes too long.
             if self._stalled_since_s is None:
                 self._stalled_since_s = since_s = network.loop.now_s
+
+                def give_up() -> None:
+                    # Only if the link has not worked once since this timer was set.
+                    if self._stalled_since_s == since_s:
+                        self.clear()
+                        self.sender.lose(TimeoutError(errno.ETIMEDOUT, "the peer does not answer"))
+
                 give_up_s = network.conditions.give_up_s
-                network.loop.after(give_up_s, self._give_up, since_s, context=self.sender.context)
+                network.loop.after(give_up_s, give_up, context=self.sender.context)
         elif receiver.is_gone:
             # The receiver closed or died: its machine answers bytes, but not an end, with a reset.
             carries_bytes = any(segment.chunks is not None for segment in self.segments)
@@ -175,9 +182,3 @@ class Pipe:
         if network.is_leaky and network.random.randrange(CHANCES_PER_STRIKE) == 0:
             return
         receiver.receive(bytes(content))
-
-    def _give_up(self, since_s: float) -> None:
-        # Only if the link has not worked once since this timer was set.
-        if self._stalled_since_s == since_s:
-            self.clear()
-            self.sender.lose(TimeoutError(errno.ETIMEDOUT, "the peer does not answer"))

@@ -206,10 +206,29 @@ class Endpoint(asyncio.Transport):
 
     def refill_later(self) -> None:
         """The receiver took bytes: the window opens when word of it gets back to this end."""
-        if not self._is_refill_due:
-            self._is_refill_due = True
-            network = self._network
-            network.loop.after(network.delay_s(), self._refill, context=self.context)
+        if self._is_refill_due:
+            return
+        self._is_refill_due = True
+
+        def refill() -> None:
+            self._is_refill_due = False
+            if self.is_gone:
+                return
+            self._push()
+            if self._is_writing_paused and self.backlog_bytes <= self._low_bytes:
+                self._is_writing_paused = False
+                self._call("resume_writing")
+            # The protocol may have written or closed just now. When everything is out, what was
+            # asked for meanwhile is done.
+            if self._backlog or self.is_gone:
+                return
+            if self._is_closing:
+                self._finish_close()
+            elif self._is_end_due:
+                self.out_pipe.send(None)
+
+        network = self._network
+        network.loop.after(network.delay_s(), refill, context=self.context)
 
     def lose(self, error: BaseException | None) -> None:
         """The socket broke: tell the protocol, once. Runs in this end's own process."""
@@ -242,23 +261,6 @@ class Endpoint(asyncio.Transport):
             pipe.send(content)
             room_bytes -= len(content)
             self.backlog_bytes -= len(content)
-
-    def _refill(self) -> None:
-        self._is_refill_due = False
-        if self.is_gone:
-            return
-        self._push()
-        if self._is_writing_paused and self.backlog_bytes <= self._low_bytes:
-            self._is_writing_paused = False
-            self._call("resume_writing")
-        # The protocol may have written or closed just now. When everything is out, what was asked
-        # for meanwhile is done.
-        if self._backlog or self.is_gone:
-            return
-        if self._is_closing:
-            self._finish_close()
-        elif self._is_end_due:
-            self.out_pipe.send(None)
 
     def _finish_close(self) -> None:
         self._forget_socket()

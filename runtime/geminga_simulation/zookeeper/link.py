@@ -349,7 +349,13 @@ class SessionLink:
             self._fire(watch)
         loop = self.server.loop
         left_s = self._heard_s + self.timeout_s * DOUBT_FRACTION - loop.now_s
-        self._doubt_timer = loop.call_later(max(0.0, left_s), self._doubt)
+
+        def doubt() -> None:
+            # The server may soon end the session, for it was not heard of for long.
+            if not self.is_over and self.state is SessionState.SUSPENDED:
+                self._change_state(SessionState.DOUBTFUL)
+
+        self._doubt_timer = loop.call_later(max(0.0, left_s), doubt)
         self.reconnect_later()
 
     def reconnect_later(self) -> None:
@@ -390,11 +396,6 @@ class SessionLink:
             # Its caller may have given up, or its time-out has passed.
             if not request.future.done():
                 self._send(request)
-
-    def _doubt(self) -> None:
-        """In the client: the server may soon end the session, for it was not heard of for long."""
-        if not self.is_over and self.state is SessionState.SUSPENDED:
-            self._change_state(SessionState.DOUBTFUL)
 
     def _change_state(self, state: SessionState) -> None:
         if self._doubt_timer is not None:

@@ -243,10 +243,18 @@ class SimulatedZooKeeper:
         # Drawn in any case, so that a session that has ended shifts no later chance.
         quiet_s = self.random.random() * timeout_s / PINGS_PER_TIMEOUT
         is_new = session_id in self._expiries and self._expiries[session_id] is None
+
+        def time_out() -> None:
+            self.end(session_id)
+            # A paused process still has its connection: it finds it broken when it goes on.
+            for client in self.sessions():
+                if client.session_id == session_id and client.is_link_up:
+                    client.cut_link()
+
         if is_new and not self.is_away:
             # The server counts from the last heartbeat, which came before the silence was noticed.
             self._expiries[session_id] = self.loop.after(
-                timeout_s - quiet_s, self._time_out, session_id, context=self.context
+                timeout_s - quiet_s, time_out, context=self.context
             )
         return quiet_s
 
@@ -256,13 +264,6 @@ class SimulatedZooKeeper:
         if timer is not None:
             timer.cancel()
             self._expiries[session_id] = None
-
-    def _time_out(self, session_id: int) -> None:
-        self.end(session_id)
-        # A paused process still has its connection: it finds it broken when it goes on.
-        for client in self.sessions():
-            if client.session_id == session_id and client.is_link_up:
-                client.cut_link()
 
     # --- watches and time -------------------------------------------------------------------
 
