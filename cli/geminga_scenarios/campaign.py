@@ -37,30 +37,26 @@ class Campaign:
         self._pool.shutdown(cancel_futures=True)
 
     def run(
-        self, story: RunSeed, seeds: Iterable[int], options: RunOptions
+        self, runs: Iterable[tuple[RunSeed, int]], options: RunOptions
     ) -> Generator[SeedResult]:
-        """Yield the result of each seed, in the order of the seeds.
+        """Yield the result of each seed, given with its story, in the order of ``runs``.
 
         Closing the generator cancels the seeds that have not begun. Raises ``GemingaError`` where
         there is no story to run.
         """
-        return self.run_mixed(((story, seed) for seed in seeds), options)
-
-    def run_mixed(
-        self, runs: Iterable[tuple[RunSeed, int]], options: RunOptions
-    ) -> Generator[SeedResult]:
-        """Do the same for seeds of several stories, each given with its story."""
         pending = deque[Future[SeedResult]]()
         try:
             for story, seed in runs:
                 # The pool starts a process when it needs one, which is inside ``submit``.
                 with _fixed_hash_seed():
                     pending.append(self._pool.submit(story, seed, options))
+                # The results keep the order of the runs, so a slow seed holds back those behind it.
                 if len(pending) >= self._pending_max:
                     yield pending.popleft().result()
             while pending:
                 yield pending.popleft().result()
         finally:
+            # What runs already cannot be cancelled: leaving the context waits for it.
             for future in pending:
                 future.cancel()
 

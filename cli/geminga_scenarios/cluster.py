@@ -8,7 +8,7 @@ while it starts, is started again, as a supervisor would do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -307,20 +307,17 @@ class Cluster:
         serving = self._serving.get((host, host.lives))
         return serving[0] if serving is not None and host.is_running else None
 
-    async def do(self, host: Host, what: Callable[[Broker], Awaitable[object]]) -> None:
+    async def do(self, host: Host, what: Callable[[Broker], Coroutine[Any, Any, object]]) -> None:
         """Run ``what`` in the process of the broker on ``host``; nothing happens while none serves.
 
         Raises ``HostCrashed`` where the host crashes meanwhile, and what ``what`` raises.
         """
         broker = self.broker(host)
         if broker is not None:
+            # In its process: what the broker schedules now dies with it.
+            await host.run(what(broker))
 
-            async def done() -> None:
-                await what(broker)
-
-            await host.run(done())
-
-    async def do_everywhere(self, what: Callable[[Broker], Awaitable[object]]) -> None:
+    async def do_everywhere(self, what: Callable[[Broker], Coroutine[Any, Any, object]]) -> None:
         """Run ``what`` in each broker, one after the other; a broker that fails is passed over."""
         for host in self.brokers:
             with suppress(GemingaError, HostCrashed):

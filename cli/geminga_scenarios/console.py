@@ -86,7 +86,8 @@ def run_story(story: Story[SetupT], request: Request) -> int:
         def run_seeds(
             setup: SetupT, seeds: Iterable[int], options: RunOptions
         ) -> Generator[SeedResult]:
-            return campaign.run(partial(story.run, setup), seeds, options)
+            run_seed = partial(story.run, setup)
+            return campaign.run(((run_seed, seed) for seed in seeds), options)
 
         if request.seed is not None and request.shrinks:
             return _shrink_seed(story, run_seeds, request, request.seed)
@@ -101,6 +102,7 @@ def _run_seeds(story: Story[SetupT], run_seeds: RunSeeds[SetupT], request: Reque
     shows_progress = sys.stderr.isatty() and count > 1
     cpu_s = virtual_s = 0.0
     done = failed = 0
+    # Closed at the first failure: seeds that were submitted ahead are cancelled.
     with closing(run_seeds(story.setup, range(first, first + count), options)) as results:
         for result in results:
             done += 1
@@ -111,6 +113,7 @@ def _run_seeds(story: Story[SetupT], run_seeds: RunSeeds[SetupT], request: Reque
                 end = "\n" if done == count else ""
                 words = f"\r{done} of {count} seeds, {failed} failed"
                 print(words, end=end, file=sys.stderr, flush=True)
+            # Also of seeds that succeed, where a trace was asked for.
             _print(trace_lines(result))
             if result.failure is None:
                 continue

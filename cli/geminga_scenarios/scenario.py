@@ -54,6 +54,7 @@ def load(path: Path) -> ScenarioFunction:
     spec = spec_from_file_location(path.stem, path)
     if not path.is_file() or spec is None or spec.loader is None:
         raise NoScenario(f"{path} is no Python file")
+    # It is not entered into ``sys.modules``, where the next seed would find it.
     module = module_from_spec(spec)
     # A scenario may import modules that stand beside it.
     if (folder := str(path.parent.resolve())) not in sys.path:
@@ -81,6 +82,7 @@ def run(path: Path, setup: Setup, seed: int) -> Outcome[None]:
             host = world.host(SCENARIO)
             host.start(lambda _: asyncio.Event().wait())
             await host.run(scenario(cluster))
+            # Only where the scenario itself ended well: what it raised says more.
             cluster.raise_failures()
             raise_loop_failures(world)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import dropwhile
-from typing import Any, Protocol
+from typing import Any
 
 from geminga_scenarios.errors import NoScenario
 from geminga_simulation import simulate
@@ -65,12 +65,9 @@ class SeedResult:
         return None if self.failure is None else self.failure.partition(":")[0]
 
 
-class RunSeed(Protocol):
-    """Runs a seed of one story: ``run_seed`` with its first argument bound."""
-
-    def __call__(self, seed: int, options: RunOptions, /) -> SeedResult:
-        """Run it. An error of the story is a part of the result."""
-        ...
+# Runs a seed of one story: ``run_seed`` with its first argument bound. An error of the story is a
+# part of the result.
+RunSeed = Callable[[int, RunOptions], SeedResult]
 
 
 def run_seed(
@@ -78,6 +75,7 @@ def run_seed(
 ) -> SeedResult:
     """Run the story of ``seed``. Raises only ``NoScenario`` and what is no ``Exception``."""
     control = RunControl(options.menu, options.faults_end_s, options.is_recorded)
+    # Of this process alone; a campaign runs one seed at a time in each.
     began_s = os.times().user
     failure, where = None, ""
     with controlled(control), _captured_log(control, is_traced=options.is_traced) as logged:

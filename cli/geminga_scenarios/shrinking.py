@@ -40,7 +40,9 @@ def shrink(
     first.
     """
     # From here on the menu is given: what the seed drew for itself could not be shortened.
-    failure = replace(failure, options=_with_menu(failure, failure.result.faults))
+    menu = frozenset(failure.result.faults)
+    failure = replace(failure, options=replace(failure.options, menu=menu))
+    # Fewer hosts first: that makes all the runs that follow shorter.
     for setup in smaller:
         if found := _first_failure(run_seeds, failure, replace(failure, setup=setup)):
             yield (failure := found)
@@ -51,28 +53,23 @@ def shrink(
     while is_shorter:
         is_shorter = False
         for fault in failure.result.faults:
-            rest = [each for each in failure.result.faults if each != fault]
-            shorter = replace(failure, options=_with_menu(failure, rest))
+            rest = frozenset(failure.result.faults) - {fault}
+            shorter = replace(failure, options=replace(failure.options, menu=rest))
             if found := _first_failure(run_seeds, failure, shorter):
                 is_shorter = True
                 yield (failure := found)
     yield from _end_faults_earlier(run_seeds, failure)
 
 
-def _with_menu(failure: Failure[SetupT], faults: Iterable[str]) -> RunOptions:
-    return replace(failure.options, menu=frozenset(faults))
-
-
 def _first_failure(
     run_seeds: RunSeeds[SetupT], failure: Failure[SetupT], shorter: Failure[SetupT]
 ) -> Failure[SetupT] | None:
     """Run some seeds as ``shorter`` says; return the first that fails as ``failure`` did."""
-    first = failure.result.seed
+    first, error = failure.result.seed, failure.result.error
     seeds = range(first, first + SEEDS_TRIED)
     with closing(run_seeds(shorter.setup, seeds, shorter.options)) as results:
-        return next(
-            (replace(shorter, result=each) for each in results if _is_same(each, failure)), None
-        )
+        same = (replace(shorter, result=each) for each in results if each.error == error)
+        return next(same, None)
 
 
 def _end_faults_earlier(
@@ -90,11 +87,7 @@ def _end_faults_earlier(
         middle_s = moments[(len(moments) - 1) // 2]
         options = replace(failure.options, faults_end_s=middle_s)
         (result,) = run_seeds(failure.setup, [failure.result.seed], options)
-        if _is_same(result, failure):
+        if result.error == failure.result.error:
             yield (failure := replace(failure, result=result, options=options))
         else:
             passed_s = middle_s
-
-
-def _is_same(result: SeedResult, failure: Failure[SetupT]) -> bool:
-    return result.failure is not None and result.error == failure.result.error

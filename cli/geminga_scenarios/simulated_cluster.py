@@ -68,6 +68,7 @@ class SimulatedCluster:
         async def keep_running(host: Host) -> None:
             while True:
                 try:
+                    # Each run has a client of its own, as a process that is started again.
                     async with self.connect() as client:
                         await program(client)
                         return
@@ -96,6 +97,7 @@ class SimulatedCluster:
     async def create_namespace(self, name: str, policies: Mapping[str, object]) -> None:
         """Create ``tenant/namespace``; ``policies`` have the names of Pulsar's REST, such as
         ``{"message_ttl_in_seconds": 60}``."""
+        # As they are in ZooKeeper: the names of the record are those of the REST interface.
         record = Policies.decode(json.dumps(policies).encode())
         await self._cluster.create_namespace(NamespaceName(*name.split("/")), record)
 

@@ -102,6 +102,7 @@ WINDOW_BYTES: Sequence[int] = (8 * KIB, 4 * KIB, KIB)
 
 def drawn(config: ConfigT, knobs: Knobs, random: Random) -> ConfigT:
     """Return ``config`` with some of the fields of ``knobs`` changed."""
+    # In the order of the lines: a line that is added or moved changes what seeds draw after it.
     for field, values in knobs.items():
         if random.random() >= KEPT_PROBABILITY:
             config = _replaced(config, field.split("."), random.choice(values))
@@ -138,5 +139,6 @@ class DrawnSizes:
         """A size that is no field of a config."""
         if not self.are_drawn:
             return default
+        # From a stream of its own, as a config: other sizes do not shift it.
         random = self._world.loop.stream(f"size of {name}")
         return default if random.random() < KEPT_PROBABILITY else random.choice(others)

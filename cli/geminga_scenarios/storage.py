@@ -129,6 +129,7 @@ class Storage:
             # Without this node, the first bookie that becomes read-only creates it: both happen.
             if self.world.loop.stream("setup").random() < 0.5:
                 await setup.create(READ_ONLY_PATH, make_parents=True)
+        # Only now: a bookie refuses to start in a cluster that has no instance id.
         for bookie in self.bookies:
             self._attach_index(bookie)
             bookie.start(self._run_bookie)
@@ -139,14 +140,14 @@ class Storage:
         def flush() -> None:
             disk = bookie.device("ledgers")
             probability = min(1.0, disk.conditions.sync_error_probability * SYNCS_PER_FLUSH)
-            error_number = disk.error_of("sync", probability)
+            error_number = disk.error_of(probability)
             if error_number:
                 raise OSError(error_number, "the index cannot be flushed")
 
         def read() -> None:
             disk = bookie.device("ledgers")
             probability = disk.conditions.read_error_probability * UNCACHED_SHARE
-            error_number = disk.error_of("read", probability)
+            error_number = disk.error_of(probability)
             if error_number:
                 raise OSError(error_number, "the index cannot be read")
 
@@ -170,12 +171,9 @@ class Storage:
             if host.is_running and host.status == SERVES
         ]
 
-    def know(self, ledger_id: int) -> bool:
-        """Whether any bookie still knows the ledger."""
-        return any(index.ledger(ledger_id) is not None for index in self.indexes())
-
     def lose(self, bookie: Host) -> None:
         """Crash the bookie, and never start it again."""
+        # First: what starts bookies again looks here.
         self.lost.append(bookie.name)
         if bookie.is_running:
             bookie.crash(is_silent=True)
@@ -187,6 +185,7 @@ class Storage:
         either.
         """
         disk = bookie.device(device)
+        # No fault of the menu strikes this disk meanwhile; the end of all faults ends this, too.
         disk.conditions = replace(disk.conditions, full_probability=1.0)
         self.world.note(f"{disk.name} is full for {seconds:.6f} s")
 
@@ -228,6 +227,7 @@ class Storage:
             if not bookie.is_running and bookie.name not in self.lost:
                 bookie.restart()
 
+        # One after the other at one instant: no process runs in between.
         for bookie in self.bookies:
             if bookie.is_running:
                 bookie.crash()
@@ -244,6 +244,7 @@ class Storage:
                     while not (bookie.storage.is_read_only or host.is_stopping):  # noqa: ASYNC110 -- there is no event for it
                         await asyncio.sleep(REPAIR_S)
                     host.status = "takes no more adds"
+            # Any other error is a bug of ours: it ends the process, and the story with it.
             except (GemingaError, OSError) as error:
                 host.status = f"could not start, or failed: {error!r}"
                 await asyncio.sleep(RESTART_S)
@@ -269,6 +270,7 @@ class Storage:
         self, host: Host, config: LedgerConfig | None = None, network: Network | None = None
     ) -> AsyncGenerator[Ledgers]:
         """BookKeeper's client for a process on ``host``; it uses the host's network by default."""
+        # A host that opens ledgers again gets the same sizes.
         config = self.sizes.of(config or LedgerConfig(), LEDGERS)
         async with (
             host.coordination() as session,

@@ -43,6 +43,7 @@ def raise_loop_failures(world: World) -> None:
     for report in world.loop.failures:
         what = f"{report['host']}: {report['message']}"
         raise InvariantViolated(what) from report.get("exception")
+    # A service that works in the background logs how it failed, and goes on or is started again.
     for _, host_name, text in world.errors:
         if text.startswith(UNHANDLED):
             raise InvariantViolated(f"{host_name}: {text}")

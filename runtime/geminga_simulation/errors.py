@@ -17,40 +17,29 @@ class SimulationError(GemingaError):
 class NotSimulated(SimulationError):
     """Something of the real world was asked for: a thread, a socket, a signal, a process."""
 
-    def __init__(self, what: str, instead: str) -> None:
-        super().__init__(f"{what} does not exist under simulation: {instead}")
 
-
-class SimulationDeadlock(SimulationError):
-    """Nothing is ready, no timer is set, and yet the simulation is not done.
+class _Endless(SimulationError):
+    """The simulation is not done, and never will be.
 
     ``tasks`` describes each pending task: host, name, and where it waits.
     """
 
-    def __init__(self, tasks: Sequence[str]) -> None:
+    def __init__(self, why: str, tasks: Sequence[str]) -> None:
         listed = "".join(f"\n  {task}" for task in tasks) or " none"
-        super().__init__(f"nothing can ever happen again; pending tasks:{listed}")
+        super().__init__(f"{why}; pending tasks:{listed}")
         self.tasks = tuple(tasks)
 
 
-class CallbackLimitExceeded(SimulationError):
+class SimulationDeadlock(_Endless):
+    """Nothing is ready, and no timer is set."""
+
+
+class CallbackLimitExceeded(_Endless):
     """More callbacks ran than the bound allows: some code turns in a circle."""
 
-    def __init__(self, callbacks_max: int, tasks: Sequence[str]) -> None:
-        listed = "".join(f"\n  {task}" for task in tasks) or " none"
-        super().__init__(f"more than {callbacks_max} callbacks ran; pending tasks:{listed}")
-        self.callbacks_max = callbacks_max
-        self.tasks = tuple(tasks)
 
-
-class TimeLimitExceeded(SimulationError):
+class TimeLimitExceeded(_Endless):
     """Virtual time passed its bound: what was waited for never came, while timers kept ticking."""
-
-    def __init__(self, time_limit_s: float, tasks: Sequence[str]) -> None:
-        listed = "".join(f"\n  {task}" for task in tasks) or " none"
-        super().__init__(f"more than {time_limit_s} virtual seconds; pending tasks:{listed}")
-        self.time_limit_s = time_limit_s
-        self.tasks = tuple(tasks)
 
 
 class HostCrashed(SimulationError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Self
@@ -18,7 +18,6 @@ from geminga_simulation.conditions import (
     DiskConditions,
     NetworkConditions,
 )
-from geminga_simulation.disk import SimulatedDisk
 from geminga_simulation.fault_menu import FaultMenu
 from geminga_simulation.host import Host
 from geminga_simulation.run_control import (
@@ -30,9 +29,7 @@ from geminga_simulation.run_control import (
     dishes_of,
 )
 from geminga_simulation.world import ZOOKEEPER, World
-from geminga_simulation.zookeeper.requests import Follower
 from geminga_simulation.zookeeper.server import SimulatedZooKeeper
-from geminga_simulation.zookeeper.session import SimulatedSession
 from geminga_simulation.zookeeper.write_troubles import Trouble
 
 # A device that fails to read does not do so each time: what is tried again may work.
@@ -97,21 +94,22 @@ class FaultInjector:
         for host in list(self._down):
             self._bring_up(host)
         for host in self._liars:
-            self._tell_the_truth(host)
+            for disk in host.devices.values():
+                disk.is_lying = False
         for host in self._victims:
             if host.pace.rate != 1.0:
                 self._world.loop.change_pace(host.pace, 1.0)
         for zookeeper in list(self._away):
             self._come_back(zookeeper)
         for zookeeper in self._world.zookeepers:
-            zookeeper.troubles.clear()
+            zookeeper.troubles.waiting.clear()
             zookeeper.catch_up()
 
     def _set_conditions(
         self, network: NetworkConditions, disk: DiskConditions, coordination: CoordinationConditions
     ) -> None:
         self._world.network.conditions = network
-        self._world.disk_conditions = disk
+        self._world.set_disk_conditions(disk)
         for zookeeper in self._world.zookeepers:
             zookeeper.conditions = coordination
 
@@ -128,58 +126,69 @@ class FaultInjector:
                 return
             (name,) = self._random.choices(names, rates)
             self.orders[name] += 1
-            serve: Callable[[], None] = getattr(self, name)
-            serve()
+            match name:
+                case "crash" | "kill" | "pause":
+                    self._harm_process(name)
+                case "partition" | "one_way_partition" | "swizzle":
+                    self._cut_links(name)
+                case "reset" | "half_open":
+                    self._harm_stream(name)
+                case "session_loss" | "session_expiry" | "zookeeper_lag" | "coordination_step":
+                    self._harm_session(name)
+                case "zookeeper_restart":
+                    self._restart_zookeeper()
+                case "disk_stall" | "disk_failure":
+                    self._harm_disk(name)
+                case "lying_sync":
+                    self._let_syncs_lie()
+                case "clock_jump" | "clock_drift":
+                    self._harm_clock(name)
+                case _:
+                    raise AssertionError(f"the menu has a dish that nothing serves: {name}")
 
-    # --- the dishes: a method for each rate of the menu ---------------------------------------
+    # --- the dishes: a method for those that befall the same kind of thing -------------------
 
-    def crash(self) -> None:
-        """Let the power of a host fail; it is started again later."""
-        host = self._victim()
-        if host is not None:
-            host.crash(is_silent=self._random.random() < self._menu.silent_probability)
-            self._bring_up_later(host, self._menu.down_s_max)
-
-    def kill(self) -> None:
-        """Kill a process; it is started again later."""
-        host = self._victim()
-        if host is not None:
-            host.kill()
-            self._bring_up_later(host, self._menu.down_s_max)
-
-    def pause(self) -> None:
-        """Let a process stand still for a while, as SIGSTOP does."""
-        host = self._victim()
-        if host is not None:
+    def _harm_process(self, dish: str) -> None:
+        """Let the power of a host fail, kill its process, or let it stand still as SIGSTOP does; it
+        is started again, or goes on, later."""
+        if len(self._down) >= self._menu.hosts_down_max:
+            return
+        # A host that stands still has a process, and counts as down.
+        standing = [host for host in self._victims if host.is_running and host not in self._down]
+        if not standing:
+            return
+        host = self._random.choice(standing)
+        if dish == "pause":
             seconds = self._random.random() * self._menu.pause_s_max
             host.pause(seconds)
-            self._down[host] = None
-            self._world.later(seconds, partial(self._bring_up, host))
+        else:
+            if dish == "crash":
+                host.crash(is_silent=self._random.random() < self._menu.silent_probability)
+            else:
+                host.kill()
+            seconds = self._random.random() * self._menu.down_s_max
+        self._bring_up_later(host, seconds)
 
-    def partition(self) -> None:
-        """Cut two hosts apart, or a host and ZooKeeper."""
-        one, other = self._random.sample([*self._world.hosts, ZOOKEEPER], 2)
-        self._cut(one, other, self._random.random() * self._menu.partition_s_max)
-
-    def one_way_partition(self) -> None:
-        """Cut the way from one host to another; the way back works."""
-        if len(self._world.hosts) > 1:
-            one, other = self._random.sample(list(self._world.hosts), 2)
-            seconds = self._random.random() * self._menu.partition_s_max
-            self._cut(one, other, seconds, is_one_way=True)
-
-    def swizzle(self) -> None:
-        """Cut all links of one host, one after the other, and heal them in another order."""
+    def _cut_links(self, dish: str) -> None:
+        """Cut two hosts apart, or a host and ZooKeeper; or the way from one host to another, while
+        the way back works; or all links of one host, one after the other."""
         hosts = list(self._world.hosts)
-        host = self._random.choice(hosts)
-        for other in [*hosts, ZOOKEEPER]:
-            # Chance decides for each link when it breaks and heals: for a while the host reaches
-            # some of the others and not the rest.
-            if other != host:
-                begin_s, end_s = sorted(
-                    self._random.random() * self._menu.partition_s_max for _ in range(2)
-                )
-                self._world.later(begin_s, partial(self._cut, host, other, end_s - begin_s))
+        seconds_max = self._menu.partition_s_max
+        if dish == "partition":
+            one, other = self._random.sample([*hosts, ZOOKEEPER], 2)
+            self._cut(one, other, self._random.random() * seconds_max)
+        elif dish == "one_way_partition":
+            if len(hosts) > 1:
+                one, other = self._random.sample(hosts, 2)
+                self._cut(one, other, self._random.random() * seconds_max, is_one_way=True)
+        else:
+            host = self._random.choice(hosts)
+            for other in [*hosts, ZOOKEEPER]:
+                # Chance decides for each link when it breaks and heals: for a while the host
+                # reaches some of the others and not the rest.
+                if other != host:
+                    begin_s, end_s = sorted(self._random.random() * seconds_max for _ in range(2))
+                    self._world.later(begin_s, partial(self._cut, host, other, end_s - begin_s))
 
     def _cut(self, one: str, other: str, seconds: float, *, is_one_way: bool = False) -> None:
         """Cut two hosts apart for so long, unless they are apart, or all faults have ended."""
@@ -191,41 +200,57 @@ class FaultInjector:
         self._world.partition(one, other, is_one_way=is_one_way)
         self._world.later(seconds, partial(self._heal, (one, other)))
 
-    def reset(self) -> None:
-        """Break a stream at both ends."""
-        streams = self._world.network.streams()
-        if streams:
-            stream = self._random.choice(streams)
-            self._world.note(f"stream {stream.host}>{stream.peer.host} is reset")
-            self._world.network.reset(stream)
+    def _harm_stream(self, dish: str) -> None:
+        """Break a stream at both ends, or let nothing through on it any more, unknown to both."""
+        network = self._world.network
+        streams = network.streams()
+        if not streams:
+            return
+        stream = self._random.choice(streams)
+        is_reset = dish == "reset"
+        what = "is reset" if is_reset else "goes dark"
+        self._world.note(f"stream {stream.host}>{stream.peer.host} {what}")
+        if is_reset:
+            network.reset(stream)
+        else:
+            network.darken(stream)
 
-    def half_open(self) -> None:
-        """Let nothing through on a stream any more, unknown to both ends."""
-        streams = self._world.network.streams()
-        if streams:
-            stream = self._random.choice(streams)
-            self._world.note(f"stream {stream.host}>{stream.peer.host} goes dark")
-            self._world.network.darken(stream)
-
-    def session_loss(self) -> None:
-        """Break the connection of a session; the session itself lives."""
-        sessions = self._sessions()
-        if sessions:
-            _, session = self._random.choice(sessions)
-            self._world.note(f"{session.host} loses its connection to ZooKeeper")
+    def _harm_session(self, dish: str) -> None:
+        """Do harm to a session of a living process, or by it to the server that keeps it."""
+        world, menu, random = self._world, self._menu, self._random
+        sessions = [(each, session) for each in world.zookeepers for session in each.sessions()]
+        if not sessions:
+            return
+        zookeeper, session = random.choice(sessions)
+        if dish == "session_loss":
+            # The connection breaks; the session itself lives.
+            world.note(f"{session.host} loses its connection to ZooKeeper")
             session.cut_link()
-
-    def session_expiry(self) -> None:
-        """End a session at the server."""
-        sessions = self._sessions()
-        if sessions:
-            zookeeper, session = self._random.choice(sessions)
-            self._world.note(f"the session of {session.host} expires")
-            is_noticed = self._random.random() >= self._menu.unnoticed_probability
-            noticed_s = 0.0 if is_noticed else self._random.random() * self._menu.unnoticed_s_max
+        elif dish == "session_expiry":
+            world.note(f"the session of {session.host} expires")
+            is_noticed = random.random() >= menu.unnoticed_probability
+            noticed_s = 0.0 if is_noticed else random.random() * menu.unnoticed_s_max
             zookeeper.expire(session, noticed_s)
+        elif dish == "coordination_step":
+            # One of the next writes to this server meets with a trouble.
+            zookeeper.troubles.waiting.append((random.choice(list(Trouble)), world.note))
+        elif zookeeper.follower is None and not zookeeper.is_away:
+            # Some sessions are connected to a follower that learns of changes late.
+            behind = [each for each in zookeeper.sessions() if random.random() < 0.5]
+            seconds = random.random() * menu.zookeeper_lag_s_max
+            hosts = ", ".join(dict.fromkeys(each.host for each in behind))
+            world.note(f"a follower lags by {seconds:.6f} s, which serves {hosts or 'none'}")
+            zookeeper.fall_behind(behind)
+            follower = zookeeper.follower
 
-    def zookeeper_restart(self) -> None:
+            def catch_up() -> None:
+                # Another follower may lag by now, if the story had this one catch up.
+                if zookeeper.follower is follower:
+                    zookeeper.catch_up()
+
+            world.later(seconds, catch_up)
+
+    def _restart_zookeeper(self) -> None:
         """Stop a ZooKeeper for a while; it keeps its sessions."""
         zookeeper = self._random.choice(self._world.zookeepers)
         if zookeeper not in self._away and not zookeeper.is_away:
@@ -240,51 +265,35 @@ class FaultInjector:
             del self._away[zookeeper]
             zookeeper.come_back(keeps_sessions=True)
 
-    def zookeeper_lag(self) -> None:
-        """Connect some sessions to a follower that learns of changes late."""
-        sessions = self._sessions()
-        if not sessions:
+    def _harm_disk(self, dish: str) -> None:
+        """Make every operation of a disk slow for a while, or let its reads fail."""
+        menu = self._menu
+        is_stall = dish == "disk_stall"
+        bound_s = menu.disk_stall_s_max if is_stall else menu.disk_failure_s_max
+        seconds = self._random.random() * bound_s
+        # Only a disk of a victim that no fault has befallen now.
+        normal = self._world.disk_conditions
+        devices = [disk for host in self._victims for disk in host.devices.values()]
+        disks = [disk for disk in devices if disk.conditions is normal]
+        if not disks:
             return
-        zookeeper, _ = self._random.choice(sessions)
-        if zookeeper.follower is None and not zookeeper.is_away:
-            behind = [each for each in zookeeper.sessions() if self._random.random() < 0.5]
-            seconds = self._random.random() * self._menu.zookeeper_lag_s_max
-            hosts = ", ".join(dict.fromkeys(session.host for session in behind))
-            self._world.note(f"a follower lags by {seconds:.6f} s, which serves {hosts or 'none'}")
-            zookeeper.fall_behind(behind)
-            self._world.later(seconds, partial(self._catch_up, zookeeper, zookeeper.follower))
-
-    def _catch_up(self, zookeeper: SimulatedZooKeeper, follower: Follower | None) -> None:
-        # Another follower may lag by now, if the story had this one catch up.
-        if zookeeper.follower is follower:
-            zookeeper.catch_up()
-
-    def coordination_step(self) -> None:
-        """Let one of the next writes to a ZooKeeper meet with a trouble."""
-        sessions = self._sessions()
-        if sessions:
-            zookeeper, _ = self._random.choice(sessions)
-            zookeeper.troubles.plan(self._random.choice(list(Trouble)), self._world.note)
-
-    def disk_stall(self) -> None:
-        """Make every operation of a disk slow for a while."""
-        seconds = self._random.random() * self._menu.disk_stall_s_max
-        disk = self._disk()
-        if disk is not None:
+        disk = self._random.choice(disks)
+        if is_stall:
             self._world.note(f"{disk.name} is slow for {seconds:.6f} s")
-            slow = replace(disk.conditions, slow_probability=1.0, slow_s_max=seconds)
-            self._change_for(disk, slow, seconds)
-
-    def disk_failure(self) -> None:
-        """Let reads of a disk fail for a while."""
-        seconds = self._random.random() * self._menu.disk_failure_s_max
-        disk = self._disk()
-        if disk is not None:
+            harmed = replace(normal, slow_probability=1.0, slow_s_max=seconds)
+        else:
             self._world.note(f"reads of {disk.name} fail for {seconds:.6f} s")
-            failing = replace(disk.conditions, read_error_probability=FAILED_READS)
-            self._change_for(disk, failing, seconds)
+            harmed = replace(normal, read_error_probability=FAILED_READS)
+        disk.conditions = harmed
 
-    def lying_sync(self) -> None:
+        def repair() -> None:
+            # By identity: the end of all faults, or a story, may have set others meanwhile.
+            if disk.conditions is harmed:
+                disk.conditions = self._world.disk_conditions
+
+        self._world.later(seconds, repair)
+
+    def _let_syncs_lie(self) -> None:
         """Let the syncs of one host's disks make nothing safe for a while, and then its power fail.
         The longer that takes, the more has been confirmed and is lost."""
         honest = [
@@ -292,79 +301,47 @@ class FaultInjector:
             for host in self._liars
             if host.is_running and not any(disk.is_lying for disk in host.devices.values())
         ]
-        if honest:
-            host = self._random.choice(honest)
-            seconds = self._random.random() * self._menu.lying_sync_s_max
-            self._world.note(f"syncs of {host.name} make nothing safe for {seconds:.6f} s")
-            for disk in host.devices.values():
-                disk.is_lying = True
-            self._world.later(seconds, partial(self._lose_power, host))
+        if not honest:
+            return
+        host = self._random.choice(honest)
+        devices = host.devices
+        seconds = self._random.random() * self._menu.lying_sync_s_max
+        self._world.note(f"syncs of {host.name} make nothing safe for {seconds:.6f} s")
+        for disk in devices.values():
+            disk.is_lying = True
 
-    def _lose_power(self, host: Host) -> None:
-        # The truth was told again if all faults have ended: nothing may be lost any more then.
-        if host.is_running and any(disk.is_lying for disk in host.devices.values()):
-            host.crash()
-            self._bring_up_later(host, self._menu.down_s_max)
-        self._tell_the_truth(host)
+        def lose_power() -> None:
+            # The truth was told again if all faults have ended: nothing may be lost any more then.
+            if host.is_running and any(disk.is_lying for disk in devices.values()):
+                host.crash()
+                self._bring_up_later(host, self._random.random() * self._menu.down_s_max)
+            for disk in devices.values():
+                disk.is_lying = False
 
-    def _tell_the_truth(self, host: Host) -> None:
-        for disk in host.devices.values():
-            disk.is_lying = False
+        self._world.later(seconds, lose_power)
 
-    def _disk(self) -> SimulatedDisk | None:
-        """A disk of a victim that no fault has befallen now; None where there is none."""
-        disks = [
-            disk
-            for host in self._victims
-            for disk in host.devices.values()
-            if disk.conditions is self._world.disk_conditions
-        ]
-        return self._random.choice(disks) if disks else None
+    def _harm_clock(self, dish: str) -> None:
+        """Set the wall clock of a host wrong, or let a victim's monotonic clock go at another rate.
 
-    def _change_for(self, disk: SimulatedDisk, conditions: DiskConditions, seconds: float) -> None:
-        """Give a disk other conditions for so long, unless the world's are changed meanwhile."""
-        disk.conditions = conditions
-        self._world.later(seconds, partial(self._repair, disk, conditions))
-
-    def _repair(self, disk: SimulatedDisk, conditions: DiskConditions) -> None:
-        # By identity: the end of all faults, or a story, may have set others meanwhile.
-        if disk.conditions is conditions:
-            disk.conditions = self._world.disk_conditions
-
-    def _sessions(self) -> list[tuple[SimulatedZooKeeper, SimulatedSession]]:
-        """All sessions of living processes, each with the server that keeps it."""
-        return [(each, session) for each in self._world.zookeepers for session in each.sessions()]
-
-    def clock_jump(self) -> None:
-        """Set the wall clock of a host wrong."""
-        host = self._random.choice(list(self._world.hosts.values()))
-        bound_ms = self._menu.clock_jump_ms_max
-        milliseconds = self._random.randint(-bound_ms, bound_ms)
-        self._world.note(f"the clock of {host.name} jumps by {milliseconds} ms")
-        host.clock.jump(milliseconds)
-
-    def clock_drift(self) -> None:
-        """Let a victim's monotonic clock go at another rate. Stories tell by the clocks of the
-        other hosts in which order things happened."""
-        if self._victims:
+        Only a victim's: stories tell by the clocks of the other hosts in which order things
+        happened.
+        """
+        world, menu = self._world, self._menu
+        if dish == "clock_jump":
+            host = self._random.choice(list(world.hosts.values()))
+            milliseconds = self._random.randint(-menu.clock_jump_ms_max, menu.clock_jump_ms_max)
+            world.note(f"the clock of {host.name} jumps by {milliseconds} ms")
+            host.clock.skew_ms += milliseconds
+        elif self._victims:
             host = self._random.choice(self._victims)
-            drift = self._random.uniform(-self._menu.clock_drift_max, self._menu.clock_drift_max)
-            self._world.note(f"the monotonic clock of {host.name} goes at {1 + drift:.4f}")
-            self._world.loop.change_pace(host.pace, 1 + drift)
+            rate = 1 + self._random.uniform(-menu.clock_drift_max, menu.clock_drift_max)
+            world.note(f"the monotonic clock of {host.name} goes at {rate:.4f}")
+            world.loop.change_pace(host.pace, rate)
 
-    # --- going down and coming up -------------------------------------------------------------
+    # --- undoing it ---------------------------------------------------------------------------
 
-    def _victim(self) -> Host | None:
-        """A host that may go down now; None where as many are down as may be."""
-        if len(self._down) >= self._menu.hosts_down_max:
-            return None
-        # A host that stands still has a process, and counts as down.
-        standing = [host for host in self._victims if host.is_running and host not in self._down]
-        return self._random.choice(standing) if standing else None
-
-    def _bring_up_later(self, host: Host, seconds_max: float) -> None:
+    def _bring_up_later(self, host: Host, seconds: float) -> None:
         self._down[host] = None
-        seconds = self._random.random() * seconds_max
         self._world.later(seconds, partial(self._bring_up, host))
 
     def _bring_up(self, host: Host) -> None:

@@ -119,6 +119,7 @@ class FaultMenu(Conditions):
         Runs in which some faults never happen find what runs with everything at once hide, and
         some mistakes need everything at once.
         """
+        # Drawn also where the menu is ordered: what is drawn after it must not change by that.
         if random.random() < WHOLE_MENU_PROBABILITY:
             return chosen_from(self, self)
         left_out: dict[str, Any] = {

@@ -14,6 +14,7 @@ from random import Random
 from typing import Any, Protocol, TypeVar
 
 from geminga_runtime.disk import Disk
+from geminga_simulation.conditions import DiskConditions
 from geminga_simulation.disk import SimulatedDisk
 from geminga_simulation.errors import HostCrashed, SimulationError
 from geminga_simulation.event_loop.clock import SimulatedClock
@@ -33,14 +34,9 @@ class Surroundings(Protocol):
     loop: SimulatedLoop
     network: SimulatedNetwork
     turn_cost_s: float
-
-    def make_disk(self, name: str) -> SimulatedDisk:
-        """A new, empty disk."""
-        ...
-
-    def later(self, seconds: float, act: Callable[[], object]) -> None:
-        """Do something in so many virtual seconds."""
-        ...
+    disk_conditions: DiskConditions
+    disk_capacity_bytes: int
+    are_disks_lying: bool
 
     def note(self, text: str) -> None:
         """Note what was done, for the report of a failed run."""
@@ -106,7 +102,14 @@ class Host:
         """The device ``name`` itself, for faults and checkers; made when first asked for."""
         found = self.devices.get(name)
         if found is None:
-            found = self.devices[name] = self._world.make_disk(f"{self.name}/{name}")
+            world = self._world
+            found = self.devices[name] = SimulatedDisk(
+                world.loop,
+                f"{self.name}/{name}",
+                world.disk_conditions,
+                capacity_bytes=world.disk_capacity_bytes,
+            )
+            found.is_lying = world.are_disks_lying
         return found
 
     def disk(self, name: str) -> Disk:
@@ -132,13 +135,26 @@ class Host:
         self._exited = world.loop.create_future()
         incarnation = world.loop.incarnate(self.name, turn_cost_s=world.turn_cost_s, pace=self.pace)
         self._incarnation = incarnation
+        # Before the process runs: a machine that was dark would not hear it.
         world.network.power_on(self.name)
         world.note(f"{self.name} starts, life {self.lives}")
         context = incarnation.context.copy()
         task = world.loop.create_task(main(self), name=self.name, context=context)
+
+        def main_done(done: asyncio.Task[object]) -> None:
+            error = None if done.cancelled() else done.exception()
+            if error is not None:
+                self.failures.append(error)
+                self.status = f"failed: {error!r}"
+                world.note(f"{self.name} fails: {type(error).__name__}")
+            # Else it was killed, and perhaps started again, before its main task was done.
+            if self._incarnation is incarnation:
+                self._end_process("exits", is_silent=False)
+                for disk in self.devices.values():
+                    disk.unmount()
+
         # Outside of all processes: the process that starts this one may die before it.
-        outside = world.loop.main.context
-        task.add_done_callback(lambda done: self._main_done(incarnation, done), context=outside)
+        task.add_done_callback(main_done, context=world.loop.main.context)
 
     def restart(self) -> None:
         """Start what ran here last."""
@@ -258,7 +274,8 @@ class Host:
             if self._incarnation is incarnation:
                 self.zookeeper.hear(self.name)
 
-        world.later(seconds, go_on)
+        # Outside of all processes: this one may be dead by then.
+        world.loop.after(seconds, go_on, context=world.loop.main.context)
 
     def _end_process(self, how: str, *, is_silent: bool) -> None:
         incarnation = self._incarnation
@@ -273,24 +290,13 @@ class Host:
         world.loop.kill(incarnation)
         world.network.kill(incarnation, is_silent=is_silent)
         self.zookeeper.kill(incarnation)
+        # Last: those who wait outside go on in a turn of their own, and find all this done.
         for promise in list(self._promises):
             if not promise.done():
                 promise.set_exception(HostCrashed(self.name))
                 promise.exception()  # marked as retrieved: a caller need not wait for it
         if self._exited is not None and not self._exited.done():
             self._exited.set_result(None)
-
-    def _main_done(self, incarnation: Incarnation, task: asyncio.Task[object]) -> None:
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self.failures.append(error)
-            self.status = f"failed: {error!r}"
-            self._world.note(f"{self.name} fails: {type(error).__name__}")
-        # Else it was killed, and perhaps started again, before its main task was done.
-        if self._incarnation is incarnation:
-            self._end_process("exits", is_silent=False)
-            for disk in self.devices.values():
-                disk.unmount()
 
     def _promise(self) -> asyncio.Future[Any]:
         promise: asyncio.Future[Any] = self._world.loop.create_future()

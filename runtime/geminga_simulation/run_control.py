@@ -73,6 +73,7 @@ def serves_sizes(*, drawn: bool) -> bool:
     control = RUN_CONTROL.get(None)
     if control is None:
         return drawn
+    # Noted also where they are drawn: a tool that repeats the run must order the same.
     control.has_sizes = drawn if control.menu is None else SIZES in control.menu
     return control.has_sizes
 

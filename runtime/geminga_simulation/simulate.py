@@ -63,6 +63,7 @@ def simulate(
             # What is pending must not run on while the runner closes the loop.
             loop.abandon()
             raise
+        # Before the runner closes the loop, which takes some more callbacks.
         lines = tuple(loop.trace.lines or ())
         return Outcome(result, loop.trace.digest(), loop.now_s, loop.callbacks, lines)
 

@@ -31,7 +31,7 @@ from geminga_simulation.conditions import (
     DiskConditions,
     NetworkConditions,
 )
-from geminga_simulation.disk import CAPACITY_BYTES_DEFAULT, SimulatedDisk
+from geminga_simulation.disk import CAPACITY_BYTES_DEFAULT
 from geminga_simulation.event_loop.incarnation import CURRENT
 from geminga_simulation.event_loop.loop import running_loop
 from geminga_simulation.host import Host
@@ -81,9 +81,11 @@ class World:
         control = RUN_CONTROL.get(None)
         if control is not None:
             control.events, control.errors = self.events, self.errors
-        # Of all disks; the disks' own differ while a fault of one lasts.
-        self._disk_conditions = disk or DiskConditions()
-        self._disk_capacity_bytes = disk_capacity_bytes
+        # How all disks behave, those made later included; a disk's own differ while a fault of it
+        # lasts. ``set_disk_conditions`` changes them.
+        self.disk_conditions = disk or DiskConditions()
+        self.disk_capacity_bytes = disk_capacity_bytes
+        self.are_disks_lying = canary is Canary.LYING_DISK
         self._listener = _ErrorListener(self)
 
     async def __aenter__(self) -> Self:
@@ -105,6 +107,7 @@ class World:
         # Objects of a story's processes must not outlive it: the next one may run in this process.
         for host in self.hosts.values():
             host.kill()
+        # Here, while the loop runs: the cleanup of dead tasks asks for the running loop.
         self.loop.bury()
 
     def describe(self) -> str:
@@ -112,7 +115,7 @@ class World:
         status, the last errors that processes logged, and what was last done to the world."""
         lines = [f"at {self.loop.now_s:.3f} s of virtual time", "hosts:"]
         lines += (f"  {host.name} {host.describe()}" for host in self.hosts.values())
-        cuts = ", ".join(f"{one} to {other}" for one, other in self.network.cuts())
+        cuts = ", ".join(f"{one} to {other}" for one, other in sorted(self.network.cuts))
         lines += [f"cut links: {cuts or 'none'}", "errors, the last ones:"]
         last_errors = self.errors[-EVENTS_DESCRIBED_MAX:]
         lines += (f"  {at_s:.3f} {host}: {text}" for at_s, host, text in last_errors)
@@ -120,21 +123,21 @@ class World:
         lines += (f"  {at_s:.3f} {text}" for at_s, text in self.events[-EVENTS_DESCRIBED_MAX:])
         return "\n".join(lines)
 
-    def host(self, name: str) -> Host:
-        """The host ``name``, made when first asked for; it runs nothing by itself."""
-        return self._host(name, self.zookeeper)
+    def host(self, name: str, zookeeper: SimulatedZooKeeper | None = None) -> Host:
+        """The host ``name``, made when first asked for; it runs nothing by itself.
 
-    def _host(self, name: str, zookeeper: SimulatedZooKeeper) -> Host:
+        Its ZooKeeper is the one for hosts of no site, unless another is given.
+        """
         assert name != ZOOKEEPER, "ZooKeeper's machine runs no process of ours"
         found = self.hosts.get(name)
         if found is None:
-            found = self.hosts[name] = Host(self, name, zookeeper)
+            found = self.hosts[name] = Host(self, name, zookeeper or self.zookeeper)
         return found
 
     def site(self, name: str) -> Site:
         """A new site. The names of its hosts begin with its name."""
         zookeeper = self._new_zookeeper(f"{name}-{ZOOKEEPER}")
-        return Site(name, zookeeper, lambda host: self._host(f"{name}-{host}", zookeeper))
+        return Site(name, zookeeper, lambda host: self.host(f"{name}-{host}", zookeeper))
 
     def _new_zookeeper(self, name: str) -> SimulatedZooKeeper:
         zookeeper = SimulatedZooKeeper(self.loop, self._coordination, name=name)
@@ -142,24 +145,9 @@ class World:
         self.zookeepers.append(zookeeper)
         return zookeeper
 
-    def make_disk(self, name: str) -> SimulatedDisk:
-        """A new, empty disk of this world's kind."""
-        return SimulatedDisk(
-            self.loop,
-            name,
-            self._disk_conditions,
-            capacity_bytes=self._disk_capacity_bytes,
-            is_lying=self._canary is Canary.LYING_DISK,
-        )
-
-    @property
-    def disk_conditions(self) -> DiskConditions:
-        """How all disks behave; setting it changes existing disks and those made later."""
-        return self._disk_conditions
-
-    @disk_conditions.setter
-    def disk_conditions(self, conditions: DiskConditions) -> None:
-        self._disk_conditions = conditions
+    def set_disk_conditions(self, conditions: DiskConditions) -> None:
+        """Let all disks behave like this, whatever befell single ones before."""
+        self.disk_conditions = conditions
         for host in self.hosts.values():
             for disk in host.devices.values():
                 disk.conditions = conditions
@@ -226,7 +214,8 @@ class _ErrorListener(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         errors = self._world.errors
         incarnation = CURRENT.get(None)
-        # The process that logs is the one that runs: records themselves name no host.
+        # The process that logs is the one that runs: records themselves name no host. The first
+        # errors are kept, for the later ones mostly follow from them.
         if len(errors) < ERRORS_KEPT_MAX:
             text = record.getMessage()
             if record.exc_info and record.exc_info[1] is not None:

@@ -19,8 +19,8 @@ LOOK_S = 0.5
 
 
 async def check_accounts(cluster: Cluster) -> None:
-    """To be called when all clients are closed and nothing fails any more: brokers and proxies owe
-    nobody anything soon, and what they and the bookies count is right."""
+    """Check, once all clients are closed and nothing fails any more, that brokers and proxies soon
+    owe no client anything, and that what they and the bookies count is right."""
     await _until_none(lambda: _owed(cluster), "without clients, ")
     for broker, _ in cluster.serving():
         check_ledgers(broker.ledgers)
@@ -29,9 +29,9 @@ async def check_accounts(cluster: Cluster) -> None:
 
 async def until_trimmed(cluster: Cluster) -> None:
     """Return when no topic has a ledger that all of its subscriptions have passed: soon, where
-    nothing fails. Nobody asks for that, and only a broker's load of a topic repairs what keeps it
-    from trimming."""
-    await _until_none(lambda: _needless(cluster), "nobody needs it, and it is not deleted: ")
+    nothing fails. No client asks for that, and what keeps a topic from trimming is repaired only
+    when a broker loads it."""
+    await _until_none(lambda: _needless(cluster), "it is needed no more, and not deleted: ")
 
 
 async def _until_none(find: Callable[[], str], complaint: str) -> None:
@@ -80,7 +80,7 @@ def check_bookies(storage: Storage) -> None:
 
 
 def check_ledgers(ledgers: Ledgers) -> None:
-    """What is kept of what readers fetched has the size that is counted."""
+    """What is kept of fetched entries has the size that is counted."""
     surplus = ledgers._read_ahead
     size_bytes = sum(len(each) + ENTRY_OVERHEAD_BYTES for each in surplus._entries.values())
     if surplus.size_bytes != size_bytes:

@@ -40,7 +40,7 @@ def tell_all_stories(request: Request, only: Collection[str] = frozenset(SHARES)
     runs = mixed_seeds(request.seeds, request.first, only)
     with Campaign(request.jobs) as campaign:
         calls = ((partial(tell_story, story), seed) for story, seed in runs)
-        with closing(campaign.run_mixed(calls, request.run_options())) as outcomes:
+        with closing(campaign.run(calls, request.run_options())) as outcomes:
             for (story, seed), told in zip(runs, outcomes, strict=False):
                 told_seeds += 1
                 cpu_s += told.cpu_s

@@ -67,8 +67,7 @@ def test_a_seed_repeats_in_another_process(orders: Path) -> None:
     digests: set[str] = set()
     for _ in range(2):
         with Campaign(jobs=1) as campaign:
-            (told,) = campaign.run(
-                partial(run_scenario_seed, orders, Setup(1, 1)), [7], RunOptions()
-            )
+            run_seed = partial(run_scenario_seed, orders, Setup(1, 1))
+            (told,) = campaign.run([(run_seed, 7)], RunOptions())
         digests.add(told.digest)
     assert len(digests) == 1

@@ -21,12 +21,12 @@ import asyncio
 import sys
 from asyncio.events import _get_running_loop, _set_running_loop
 from asyncio.tasks import _enter_task, _leave_task, _unregister_task
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from concurrent.futures import Executor
 from contextvars import Context, copy_context
 from heapq import heappop, heappush
 from random import Random
-from typing import Any, NoReturn, TypeVar, TypeVarTuple, cast
+from typing import Any, NoReturn, TypeVar, TypeVarTuple
 from weakref import WeakSet
 
 from geminga_simulation.errors import (
@@ -71,6 +71,11 @@ class SimulatedLoop(TimerLoop):
     cost no time. ``random`` is the loop's own stream; others are derived from ``seed``.
     """
 
+    # Of asyncio's base class: ``stop``, ``is_closed`` and ``run_until_complete`` go by them.
+    _closed: bool
+    _stopping: bool
+    _check_closed: Callable[[], None]
+
     def __init__(
         self,
         seed: int | str = 0,
@@ -79,8 +84,7 @@ class SimulatedLoop(TimerLoop):
         time_limit_s: float = TIME_LIMIT_S_DEFAULT,
         record: bool = False,
     ) -> None:
-        # These two stand before asyncio's own constructor, which reads them.
-        self._is_closed = False
+        # Before asyncio's own constructor, which asks whether the loop runs.
         self._is_running = False
         super().__init__()
         self.seed = seed
@@ -98,7 +102,6 @@ class SimulatedLoop(TimerLoop):
         self._serial = 0
         self._heap = []
         self._sweep_at = CANCELLED_TIMERS_KEPT
-        self._is_stopping = False
         # All lives of all processes, the dead ones included: their place here is their number.
         self._incarnations: list[Incarnation] = []
         # Killed incarnations whose tasks were not thrown away yet.
@@ -158,6 +161,7 @@ class SimulatedLoop(TimerLoop):
 
     def abandon(self) -> None:
         """Forget everything pending, in every process: the simulation is over."""
+        # All of them before the first cleanup runs: it must not wake a task of another process.
         for incarnation in self._incarnations:
             self.kill(incarnation)
         self.bury()
@@ -186,9 +190,9 @@ class SimulatedLoop(TimerLoop):
         _set_running_loop(self)
         heap = self._heap
         try:
-            while not self._is_stopping:
+            while not self._stopping:
                 if not heap:
-                    raise SimulationDeadlock(self.pending_tasks())
+                    raise SimulationDeadlock("nothing can ever happen again", self.pending_tasks())
                 when_s, _, serial, item = heappop(heap)
                 if isinstance(item, SimulatedHandle):
                     # A timer is due. Its callback joins what is ready in its process, and runs in
@@ -213,40 +217,16 @@ class SimulatedLoop(TimerLoop):
                 self._run_turns(incarnation)
         finally:
             self._is_running = False
-            self._is_stopping = False
+            self._stopping = False
             _set_running_loop(None)
             sys.set_asyncgen_hooks(*hooks)
-
-    def run_until_complete(
-        self, future: Generator[Any, None, ResultT] | Awaitable[ResultT]
-    ) -> ResultT:
-        """Run until ``future`` is done; returns its result or raises its error."""
-        self._check_closed()
-        is_ours = not asyncio.isfuture(future)
-        task = asyncio.ensure_future(cast("Awaitable[ResultT]", future), loop=self)
-        task.add_done_callback(self._stop_when_done)
-        try:
-            self.run_forever()
-        except BaseException:
-            if is_ours and task.done() and not task.cancelled():
-                task.exception()  # it was raised by the loop itself: not "never retrieved"
-            raise
-        finally:
-            task.remove_done_callback(self._stop_when_done)
-        if not task.done():
-            raise RuntimeError("the event loop was stopped before the future was done")
-        return task.result()
-
-    def _stop_when_done(self, task: asyncio.Future[Any]) -> None:
-        if not task.cancelled() and isinstance(task.exception(), (SystemExit, KeyboardInterrupt)):
-            return  # run_forever ends by that exception
-        self.stop()
 
     def _advance(self, when_s: float) -> None:
         # What was due while a process was busy comes later than it was due: time stays then.
         if when_s > self.now_s:
             if when_s > self._time_limit_s:
-                raise TimeLimitExceeded(self._time_limit_s, self.pending_tasks())
+                too_long = f"more than {self._time_limit_s} virtual seconds"
+                raise TimeLimitExceeded(too_long, self.pending_tasks())
             self.now_s = when_s
 
     def _run_turns(self, incarnation: Incarnation) -> None:
@@ -268,7 +248,7 @@ class SimulatedLoop(TimerLoop):
                 # shortcut that saves a heap operation for most turns.
                 if (
                     not incarnation.ready
-                    or self._is_stopping
+                    or self._stopping
                     or (heap and heap[0][0] <= max(next_s, self.now_s))
                 ):
                     return
@@ -287,7 +267,8 @@ class SimulatedLoop(TimerLoop):
         append(incarnation.number)
         self.callbacks += len(ready)
         if self.callbacks > self._callbacks_max:
-            raise CallbackLimitExceeded(self._callbacks_max, self.pending_tasks())
+            too_many = f"more than {self._callbacks_max} callbacks ran"
+            raise CallbackLimitExceeded(too_many, self.pending_tasks())
         for _ in range(len(ready)):
             handle = ready.popleft()
             if handle.is_cancelled:
@@ -319,33 +300,27 @@ class SimulatedLoop(TimerLoop):
         # The chance decides which of several processes that are ready now goes first.
         heappush(self._heap, (when_s, self.random.random(), serial, incarnation))
 
-    def stop(self) -> None:
-        """Stop after the running turn."""
-        self._is_stopping = True
-
     def is_running(self) -> bool:
         """Whether the loop runs now."""
         return self._is_running
-
-    def is_closed(self) -> bool:
-        """Whether the loop was closed."""
-        return self._is_closed
 
     def close(self) -> None:
         """Throw everything pending away; the loop cannot run again."""
         if self._is_running:
             raise RuntimeError("a running event loop cannot be closed")
-        if not self._is_closed:
+        if not self._closed:
             self.abandon()
-            self._is_closed = True
+            self._closed = True
             self._heap.clear()
 
     async def shutdown_asyncgens(self) -> None:
         """Close the asynchronous generators that were not used to their end."""
+        # A copy: a generator that is closed leaves the set.
         for generator in list(self._generators):
             await generator.aclose()
 
     def _own_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
+        # Python calls this in the context of the code that begins to use the generator.
         self._generators.add(generator)
         self._generator_owners[id(generator)] = CURRENT.get(self.main)
 
@@ -355,12 +330,8 @@ class SimulatedLoop(TimerLoop):
         Where that process is dead, the generator goes without its cleanup.
         """
         owner = self._generator_owners.pop(id(generator), self.main)
-        if owner.is_alive and not self._is_closed:
+        if owner.is_alive and not self._closed:
             self.call_soon(self.create_task, generator.aclose(), context=owner.context)
-
-    def _check_closed(self) -> None:
-        if self._is_closed:
-            raise RuntimeError("the event loop is closed")
 
     # --- scheduling -------------------------------------------------------------------------
 
@@ -381,20 +352,15 @@ class SimulatedLoop(TimerLoop):
             self._queue_turn(incarnation)
         return handle
 
-    def call_soon_threadsafe(
-        self,
-        callback: Callable[[*ArgumentsT], object],
-        *args: *ArgumentsT,
-        context: Context | None = None,
-    ) -> asyncio.Handle:
-        """As ``call_soon``: there is but one thread (asyncio's signal handling calls this)."""
-        return self.call_soon(callback, *args, context=context)
+    # There is but one thread (asyncio's signal handling calls this).
+    call_soon_threadsafe = call_soon
 
     def create_future(self) -> asyncio.Future[Any]:
         """A future with a serial number."""
-        self._serial = serial = self._serial + 1
-        incarnation = CURRENT.get(self.main)
-        return SimulatedFuture(loop=self, serial=serial, incarnation=incarnation)
+        future: SimulatedFuture[Any] = SimulatedFuture(loop=self)
+        self._serial = future.serial = self._serial + 1
+        future.incarnation = CURRENT.get(self.main)
+        return future
 
     def create_task(
         self,
@@ -436,7 +402,7 @@ class SimulatedLoop(TimerLoop):
             source = context.get(what)
             if isinstance(source, SimulatedHandle | SimulatedTask | SimulatedFuture):
                 incarnation = source.incarnation
-        if not self._is_closed and incarnation.is_alive:
+        if not self._closed and incarnation.is_alive:
             context["host"] = incarnation.name
             self.failures.append(context)
             super().call_exception_handler(context)
@@ -453,5 +419,5 @@ class SimulatedLoop(TimerLoop):
 
         Names and sockets are refused by this too: asyncio resolves names in a thread.
         """
-        what = f"run_in_executor({label_of(func)})"
-        raise NotSimulated(what, "use the seams (Disk, Network, Coordination)")
+        what = f"run_in_executor({label_of(func)}) does not exist under simulation"
+        raise NotSimulated(f"{what}: use the seams (Disk, Network, Coordination)")

@@ -46,20 +46,17 @@ class Trace:
         if self.lines is not None and len(self.lines) < RECORDED_LINES_MAX:
             self.lines.append(line)
 
-    def fold(self) -> None:
+    def fold(self, numbers_min: int = NUMBERS_PER_FOLD) -> None:
         """Hash the gathered numbers if there are enough of them to make that cheap."""
-        if len(self._numbers) >= NUMBERS_PER_FOLD:
-            self._fold()
+        # ``append`` stays bound to this array, so the array is emptied and not replaced.
+        if len(self._numbers) >= numbers_min:
+            self._hash.update(self._numbers.tobytes())
+            del self._numbers[:]
 
     def digest(self) -> str:
         """The hash of all events so far, 32 hexadecimal digits."""
-        self._fold()
+        self.fold(0)
         return self._hash.copy().hexdigest()
-
-    def _fold(self) -> None:
-        # ``append`` stays bound to this array, so the array is emptied and not replaced.
-        self._hash.update(self._numbers.tobytes())
-        del self._numbers[:]
 
 
 def label_of(callback: object) -> str:

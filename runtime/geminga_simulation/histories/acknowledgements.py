@@ -96,6 +96,7 @@ class AcknowledgementHistory(Generic[PositionT]):
         self, asked: Asked[PositionT], returned_s: float, *, stream: Hashable = None
     ) -> None:
         """The answer came, on ``stream``: the request is done."""
+        # What was asked for single items is found by ``_named``; only the rest is gathered here.
         asked.returned_s, asked.stream = returned_s, stream
         position = asked.up_to
         if position is not None:

@@ -32,7 +32,7 @@ def check_nothing_invented(sent: Collection[Hashable], found: Iterable[Hashable]
     known = frozenset(sent)
     invented = [item for item in found if item not in known]
     if invented:
-        raise InvariantViolated(f"{len(invented)} found that nobody sent: {_some(invented)}")
+        raise InvariantViolated(f"{len(invented)} found that were never sent: {_some(invented)}")
 
 
 def check_prefix(sent: Sequence[object], found: Sequence[object]) -> None:
@@ -63,7 +63,7 @@ def check_order(sent: Sequence[ItemT], received: Iterable[ItemT]) -> int:
         seen.add(item)
         position = positions.get(item)
         if position is None:
-            raise InvariantViolated(f"received {item!r}, which nobody sent")
+            raise InvariantViolated(f"received {item!r}, which was never sent")
         if position < last:
             raise InvariantViolated(f"received {item!r} after {sent[last]!r}, sent before it")
         last = position

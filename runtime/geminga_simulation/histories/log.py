@@ -137,7 +137,7 @@ class LogHistory(Generic[PositionT]):
             assert look.position is not None
             found = by_value.get(look.value)
             if found is None:
-                raise InvariantViolated(f"{look} read {look.value!r}, which nobody sent")
+                raise InvariantViolated(f"{look} read {look.value!r}, which was never sent")
             there = stored.get(look.position)
             if there is not None:
                 if there.value != look.value:

@@ -77,6 +77,7 @@ class OwnershipHistory:
 
 
 def _step(held: Held, what: Hashable) -> Held | None:
+    # A claim changes nothing; it fits where that owner holds one of the nodes.
     if isinstance(what, _Owned):
         return held if any(owner == what.by for _, owner in held) else None
     assert isinstance(what, _Changed)

@@ -11,7 +11,7 @@ import asyncio
 import errno
 from collections.abc import Callable
 from contextvars import Context, copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from geminga_runtime.network import Listener, ProtocolT
 from geminga_simulation.conditions import NetworkConditions
@@ -44,21 +44,21 @@ class SimulatedNetwork:
         self.kernel = loop.incarnate("kernel").context
         # A canary: streams silently lose a chunk now and then.
         self.is_leaky = False
-        self._hosts: dict[str, HostNetwork] = {}
+        self.hosts: dict[str, HostNetwork] = {}
         # Machines without power: they answer nothing.
         self._dark_hosts: set[str] = set()
         # Pairs of which the first reaches the second no longer.
-        self._cuts: set[tuple[str, str]] = set()
-        # Client ends of streams with at least one end open, in the order of connecting, which is
-        # that of their serials.
-        self._streams: dict[int, Endpoint] = {}
+        self.cuts: set[tuple[str, str]] = set()
+        # Client ends of streams with at least one end open, by the numbers of their streams, in the
+        # order of connecting. An end removes its stream when both are gone.
+        self.client_ends: dict[int, Endpoint] = {}
         self._stream_serial = 0
 
     def host(self, name: str) -> HostNetwork:
         """The view of the host ``name``, which exists from now on."""
-        found = self._hosts.get(name)
+        found = self.hosts.get(name)
         if found is None:
-            found = self._hosts[name] = HostNetwork(self, name)
+            found = self.hosts[name] = HostNetwork(self, name)
         return found
 
     @property
@@ -70,19 +70,15 @@ class SimulatedNetwork:
 
     def cut(self, source: str, target: str, *, is_one_way: bool = False) -> None:
         """Let nothing through from ``source`` to ``target`` (nor back), until healed."""
-        self._cuts.add((source, target))
+        self.cuts.add((source, target))
         if not is_one_way:
-            self._cuts.add((target, source))
+            self.cuts.add((target, source))
 
     def heal(self, source: str, target: str) -> None:
         """Let everything through between two hosts; streams that have not broken go on."""
-        self._cuts.discard((source, target))
-        self._cuts.discard((target, source))
+        self.cuts.discard((source, target))
+        self.cuts.discard((target, source))
         self._resume_streams()
-
-    def cuts(self) -> list[tuple[str, str]]:
-        """The pairs of hosts of which the first does not reach the second, sorted."""
-        return sorted(self._cuts)
 
     def power_off(self, host: str) -> None:
         """The machine is dark: it answers nothing, not even with resets."""
@@ -91,13 +87,14 @@ class SimulatedNetwork:
     def power_on(self, host: str) -> None:
         """The machine is back; it knows no stream of before and answers bytes by a reset."""
         self._dark_hosts.discard(host)
+        # What peers have retransmitted until now gets its answer: a reset.
         self._resume_streams()
 
     def streams(self, host: str | None = None) -> list[Endpoint]:
         """The connecting ends of the open streams (of ``host``), oldest first."""
         return [
             client
-            for client in self._streams.values()
+            for client in self.client_ends.values()
             if host is None or host in (client.host, client.peer.host)
         ]
 
@@ -117,8 +114,11 @@ class SimulatedNetwork:
         Its machine tells the peers, unless ``is_silent`` (the machine died with it): an end of
         file, or a reset where bytes from the peer were left unread, as Linux does.
         """
-        for host in self._hosts.values():
-            host.drop_listeners(incarnation)
+        for host in self.hosts.values():
+            for port, listener in list(host.listeners.items()):
+                if listener.context.get(CURRENT) is incarnation:
+                    del host.listeners[port]
+        # A copy: streams leave the list when both of their ends are gone.
         for client in self.streams():
             for end in (client, client.peer):
                 if end.incarnation is not incarnation or end.is_gone:
@@ -131,7 +131,7 @@ class SimulatedNetwork:
                     end.out_pipe.truncate()
                     self.reset_from(end)
                 else:
-                    end.out_pipe.send_end()
+                    end.out_pipe.send(None)
 
     # --- for streams ------------------------------------------------------------------------
 
@@ -150,28 +150,23 @@ class SimulatedNetwork:
         if sender.is_dark:
             return False
         # Most of the time nothing is cut: that is found out without looking at the pair.
-        return not (self._cuts or self._dark_hosts) or self.reaches(sender.host, sender.peer.host)
+        return not (self.cuts or self._dark_hosts) or self.reaches(sender.host, sender.peer.host)
 
     def reaches(self, source: str, target: str) -> bool:
         """Whether packets from one machine get to the other now."""
-        return target not in self._dark_hosts and (source, target) not in self._cuts
+        return target not in self._dark_hosts and (source, target) not in self.cuts
 
     def reset_from(self, end: Endpoint) -> None:
         """Send a reset from ``end`` to its peer; the reset is lost where nothing gets through."""
         if self.passes(end):
             self._break_later(end.peer)
 
-    def forget(self, end: Endpoint) -> None:
-        """One end is gone; with the other gone too the stream leaves the list."""
-        if end.peer.is_gone:
-            self._streams.pop(end.stream, None)
-
     def _break_later(self, end: Endpoint) -> None:
         error = ConnectionResetError(errno.ECONNRESET, "connection reset by peer")
         self.loop.after(self.delay_s(), end.lose, error, context=end.context)
 
     def _resume_streams(self) -> None:
-        for client in self._streams.values():
+        for client in self.client_ends.values():
             for end in (client, client.peer):
                 if self.passes(end):
                     end.out_pipe.resume(RESUME_S_MAX * self.random.random())
@@ -180,7 +175,8 @@ class SimulatedNetwork:
 
     def open_stream(self, attempt: _Attempt, listener: SimulatedListener) -> Endpoint:
         """Make both ends of a new stream and return the one that connects."""
-        source = self._hosts[attempt.source]
+        # Each connection has a port of its own, as if ports never ran out.
+        source = self.hosts[attempt.source]
         source.connect_port += 1
         client = Endpoint(self, attempt.context, attempt.source, source.connect_port)
         server = Endpoint(self, listener.context, attempt.target, listener.port)
@@ -189,63 +185,53 @@ class SimulatedNetwork:
         server.out_pipe = client.in_pipe = Pipe(self, server, client)
         self._stream_serial += 1
         client.stream = server.stream = self._stream_serial
-        self._streams[self._stream_serial] = client
+        self.client_ends[self._stream_serial] = client
         return client
-
-    def listener(self, host: str, port: int) -> SimulatedListener | None:
-        """The listener at a port of a host, if there is one."""
-        return self._hosts[host].listeners.get(port)
 
     def resolve(self, source: str, name: str) -> str:
         """The host meant by ``name`` on ``source``; raises ``OSError`` where there is none."""
         if name in LOOPBACK_NAMES or name == source:
             return source
-        if name not in self._hosts:
+        if name not in self.hosts:
             raise OSError(errno.ENOENT, f"no host is named {name}")
         return name
 
 
+@dataclass(slots=True, eq=False)
 class _Attempt:
-    """One attempt to connect: the packets that go to and fro before there is a stream.
+    """One attempt to connect: the packets that go to and fro before there is a stream."""
 
-    ``context`` is that of the process that connects. ``future`` gives its end of the stream, or an
-    ``OSError``.
-    """
+    network: SimulatedNetwork
+    # That of the process that connects.
+    context: Context
+    # Names of hosts.
+    source: str
+    target: str
+    port: int
+    deadline_s: float
+    # The connecting end of the stream, or an ``OSError``.
+    future: asyncio.Future[Endpoint]
 
-    def __init__(
-        self, network: SimulatedNetwork, context: Context, source: str, target: str, port: int
-    ) -> None:
-        self.context = context
-        self.source = source
-        self.target = target
-        self.future: asyncio.Future[Endpoint] = network.loop.create_future()
-        self._network = network
-        self._port = port
-        self._deadline_s = network.loop.now_s + network.conditions.connect_timeout_s
-        # The first packet. Packets are handled by the machines' kernels, in no process.
-        delay_s = network.delay_s()
-        network.loop.after(delay_s, self._arrive, SYN_RETRY_S_FIRST, context=network.kernel)
-
-    def _arrive(self, retry_s: float) -> None:
+    def arrive(self, retry_s: float) -> None:
         """A packet arrives at the target, unless it is lost; it was the last for ``retry_s``."""
-        network = self._network
+        network = self.network
         loop, kernel = network.loop, network.kernel
         if self.future.done():
             return
-        address = f"{self.target}:{self._port}"
+        address = f"{self.target}:{self.port}"
         is_heard = network.reaches(self.source, self.target)
         if not is_heard or not network.reaches(self.target, self.source):
             # The packet, or its answer, is lost: TCP sends another one until the deadline.
-            if loop.now_s + retry_s < self._deadline_s:
-                loop.after(retry_s, self._arrive, retry_s * 2, context=kernel)
+            if loop.now_s + retry_s < self.deadline_s:
+                loop.after(retry_s, self.arrive, retry_s * 2, context=kernel)
             else:
-                due_s = max(loop.now_s, self._deadline_s)
+                due_s = max(loop.now_s, self.deadline_s)
                 lost = TimeoutError(errno.ETIMEDOUT, f"{address} does not answer")
                 loop.at(due_s, self._finish, None, lost, context=kernel)
             return
         client: Endpoint | None = None
         error: OSError | None = None
-        listener = network.listener(self.target, self._port)
+        listener = network.hosts[self.target].listeners.get(self.port)
         if listener is None:
             error = ConnectionRefusedError(errno.ECONNREFUSED, f"nothing listens on {address}")
         else:
@@ -264,27 +250,42 @@ class _Attempt:
             self.future.set_result(client)
 
 
+@dataclass(slots=True, eq=False)
 class HostNetwork:
     """One host's view: implements ``geminga_runtime.network.Network``."""
 
-    def __init__(self, network: SimulatedNetwork, name: str) -> None:
-        self.name = name
-        self.listeners: dict[int, SimulatedListener] = {}
-        # The port of the last end that connected from here.
-        self.connect_port = CONNECT_PORT_FIRST
-        self._network = network
-        # The next port for a listener that asks for any.
-        self._listen_port = LISTEN_PORT_FIRST
+    network: SimulatedNetwork
+    name: str
+    # By port.
+    listeners: dict[int, SimulatedListener] = field(default_factory=dict[int, "SimulatedListener"])
+    # The port of the last end that connected from here.
+    connect_port: int = CONNECT_PORT_FIRST
+    # The next port for a listener that asks for any.
+    listen_port: int = LISTEN_PORT_FIRST
 
     async def connect(
         self, factory: Callable[[], ProtocolT], host: str, port: int
     ) -> tuple[asyncio.Transport, ProtocolT]:
         """As ``Network.connect``; refused, timed out and unknown names are ``OSError``."""
-        network = self._network
+        network = self.network
         if is_dead_here():
             await network.loop.create_future()  # a dead process never gets an answer
         target = network.resolve(self.name, host)
-        connected = _Attempt(network, copy_context(), self.name, target, port).future
+        loop = network.loop
+        deadline_s = loop.now_s + network.conditions.connect_timeout_s
+        connected: asyncio.Future[Endpoint] = loop.create_future()
+        attempt = _Attempt(
+            network,
+            copy_context(),
+            self.name,
+            target,
+            port=port,
+            deadline_s=deadline_s,
+            future=connected,
+        )
+        # The first packet. Packets are handled by the machines' kernels, in no process.
+        delay_s = network.delay_s()
+        loop.after(delay_s, attempt.arrive, SYN_RETRY_S_FIRST, context=network.kernel)
         try:
             endpoint = await connected
         except asyncio.CancelledError:
@@ -308,12 +309,12 @@ class HostNetwork:
         self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
     ) -> Listener:
         """As ``Network.listen``; the address within the host makes no difference."""
-        self._network.resolve(self.name, host)
+        self.network.resolve(self.name, host)
         if port == 0:
-            while self._listen_port in self.listeners:
-                self._listen_port += 1
-            port = self._listen_port
-            self._listen_port += 1
+            while self.listen_port in self.listeners:
+                self.listen_port += 1
+            port = self.listen_port
+            self.listen_port += 1
         listener = SimulatedListener(self, factory, copy_context(), port)
         # The cleanup of a dead process may still listen: it gets a listener that hears nothing.
         if not is_dead_here():
@@ -321,12 +322,6 @@ class HostNetwork:
                 raise OSError(errno.EADDRINUSE, f"port {port} of {self.name} is taken")
             self.listeners[port] = listener
         return listener
-
-    def drop_listeners(self, incarnation: Incarnation) -> None:
-        """Close the ports of a dead process."""
-        for port, listener in list(self.listeners.items()):
-            if listener.context.get(CURRENT) is incarnation:
-                del self.listeners[port]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -347,6 +342,7 @@ class SimulatedListener:
 
     def accept(self, endpoint: Endpoint) -> None:
         """A stream was opened: make its protocol, in the listener's process."""
+        # The connecting side may have given up in the meantime.
         if endpoint.is_gone:
             return
         try:

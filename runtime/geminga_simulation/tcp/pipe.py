@@ -10,49 +10,15 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections import deque
-from contextvars import Context
 from dataclasses import dataclass
-from random import Random
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from geminga_runtime.disk import Chunk
 from geminga_simulation.canary import CHANCES_PER_STRIKE
-from geminga_simulation.conditions import NetworkConditions
-from geminga_simulation.event_loop.loop import SimulatedLoop
 
 if TYPE_CHECKING:
+    from geminga_simulation.tcp.network import SimulatedNetwork
     from geminga_simulation.tcp.stream import Endpoint
-
-
-class Wires(Protocol):
-    """The network, as its streams see it: ``SimulatedNetwork``, where each is explained."""
-
-    loop: SimulatedLoop
-    random: Random
-    conditions: NetworkConditions
-    kernel: Context
-    is_leaky: bool
-
-    @property
-    def window_bytes(self) -> int:
-        """How many bytes may be under way unread on one stream, each way."""
-        ...
-
-    def delay_s(self) -> float:
-        """How long the next message takes."""
-        ...
-
-    def passes(self, sender: Endpoint) -> bool:
-        """Whether what this end sends arrives."""
-        ...
-
-    def reset_from(self, end: Endpoint) -> None:
-        """Send a reset from this end to the other one."""
-        ...
-
-    def forget(self, end: Endpoint) -> None:
-        """This end is closed."""
-        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -78,7 +44,7 @@ class Pipe:
         "unread_bytes",
     )
 
-    def __init__(self, network: Wires, sender: Endpoint, receiver: Endpoint) -> None:
+    def __init__(self, network: SimulatedNetwork, sender: Endpoint, receiver: Endpoint) -> None:
         self._network = network
         self.sender = sender
         self.receiver = receiver
@@ -92,27 +58,23 @@ class Pipe:
         self._stalled_since_s: float | None = None
         self._label = f"{sender.host}:{sender.port}>{receiver.host}:{receiver.port}"
 
-    def send(self, content: Chunk) -> None:
-        """Put bytes on their way."""
-        self.unread_bytes += len(content)
+    def send(self, content: Chunk | None) -> None:
+        """Put bytes on their way; None: the end of the stream, behind all bytes."""
         now_s = self._network.loop.now_s
         segments = self.segments
-        if segments:
-            last = segments[-1]
-            if last.sent_s == now_s and last.chunks is not None:
-                last.chunks.append(content)  # one turn's writes leave together
-                return
-        self._enqueue(now_s, [content])
-
-    def send_end(self) -> None:
-        """Put the end of the stream on its way, behind all bytes."""
-        self._enqueue(self._network.loop.now_s, None)
-
-    def _enqueue(self, now_s: float, chunks: list[Chunk] | None) -> None:
+        chunks = None
+        if content is not None:
+            self.unread_bytes += len(content)
+            if segments:
+                last = segments[-1]
+                if last.sent_s == now_s and last.chunks is not None:
+                    last.chunks.append(content)  # one turn's writes leave together
+                    return
+            chunks = [content]
         arrival_s = now_s + self._network.delay_s()
-        if self.segments:
-            arrival_s = max(arrival_s, self.segments[-1].arrival_s)
-        self.segments.append(Segment(now_s, arrival_s, chunks))
+        if segments:
+            arrival_s = max(arrival_s, segments[-1].arrival_s)
+        segments.append(Segment(now_s, arrival_s, chunks))
         self.schedule()
 
     def schedule(self, not_before_s: float = 0.0) -> None:
@@ -158,8 +120,15 @@ class Pipe:
             # Wait until the link works again (``resume``), and give up when that takes too long.
             if self._stalled_since_s is None:
                 self._stalled_since_s = since_s = network.loop.now_s
+
+                def give_up() -> None:
+                    # Only if the link has not worked once since this timer was set.
+                    if self._stalled_since_s == since_s:
+                        self.clear()
+                        self.sender.lose(TimeoutError(errno.ETIMEDOUT, "the peer does not answer"))
+
                 give_up_s = network.conditions.give_up_s
-                network.loop.after(give_up_s, self._give_up, since_s, context=self.sender.context)
+                network.loop.after(give_up_s, give_up, context=self.sender.context)
         elif receiver.is_gone:
             # The receiver closed or died: its machine answers bytes, but not an end, with a reset.
             carries_bytes = any(segment.chunks is not None for segment in self.segments)
@@ -213,9 +182,3 @@ class Pipe:
         if network.is_leaky and network.random.randrange(CHANCES_PER_STRIKE) == 0:
             return
         receiver.receive(bytes(content))
-
-    def _give_up(self, since_s: float) -> None:
-        # Only if the link has not worked once since this timer was set.
-        if self._stalled_since_s == since_s:
-            self.clear()
-            self.sender.lose(TimeoutError(errno.ETIMEDOUT, "the peer does not answer"))

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
 from contextvars import Context
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from geminga_runtime.disk import Chunk
 from geminga_simulation.errors import SimulationError
 from geminga_simulation.event_loop.incarnation import CURRENT, Incarnation
-from geminga_simulation.tcp.pipe import Pipe, Wires
+from geminga_simulation.tcp.pipe import Pipe
+
+if TYPE_CHECKING:
+    from geminga_simulation.tcp.network import SimulatedNetwork
 
 # asyncio's own default for the high-water mark of a transport's buffer.
 HIGH_WATER_BYTES_DEFAULT = 64 * 1024
@@ -31,7 +33,7 @@ class Endpoint(asyncio.Transport):
     fault: nothing gets through either way.
     """
 
-    def __init__(self, network: Wires, context: Context, host: str, port: int) -> None:
+    def __init__(self, network: SimulatedNetwork, context: Context, host: str, port: int) -> None:
         super().__init__()
         self._network = network
         # That of the process which the end belongs to: its protocol is called in it.
@@ -71,7 +73,7 @@ class Endpoint(asyncio.Transport):
         protocol.connection_made(self)
         self.in_pipe.schedule()
 
-    # --- what the protocol may do: the interface of asyncio.Transport -----------------------
+    # --- what the protocol may do: the part of asyncio.Transport that is used ----------------
 
     def write(self, data: Chunk) -> None:
         """Send bytes; after ``close`` they are dropped."""
@@ -94,20 +96,12 @@ class Endpoint(asyncio.Transport):
             self._is_writing_paused = True
             self._call("pause_writing")
 
-    def writelines(self, list_of_data: Iterable[Chunk]) -> None:
-        """Send the chunks joined."""
-        self.write(b"".join(list_of_data))
-
     def write_eof(self) -> None:
         """Send the end of the stream behind what was written; reading goes on."""
         if not self._is_end_due and not self._is_closing:
             self._is_end_due = True
             if not self._backlog:
-                self.out_pipe.send_end()
-
-    def can_write_eof(self) -> bool:
-        """Always."""
-        return True
+                self.out_pipe.send(None)
 
     def close(self) -> None:
         """Send what was written, then the end of the stream; read no more."""
@@ -169,10 +163,6 @@ class Endpoint(asyncio.Transport):
         self._high_bytes = high
         self._low_bytes = low
 
-    def get_write_buffer_limits(self) -> tuple[int, int]:
-        """``(low, high)`` in bytes."""
-        return self._low_bytes, self._high_bytes
-
     def get_write_buffer_size(self) -> int:
         """Bytes written that found no room in the window."""
         return self.backlog_bytes
@@ -180,11 +170,6 @@ class Endpoint(asyncio.Transport):
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Pass bytes and events to this protocol from now on."""
         self._protocol = protocol
-
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        """The protocol that bytes and events are passed to."""
-        assert self._protocol is not None
-        return self._protocol
 
     # --- what the network does to it --------------------------------------------------------
 
@@ -221,13 +206,33 @@ class Endpoint(asyncio.Transport):
 
     def refill_later(self) -> None:
         """The receiver took bytes: the window opens when word of it gets back to this end."""
-        if not self._is_refill_due:
-            self._is_refill_due = True
-            network = self._network
-            network.loop.after(network.delay_s(), self._refill, context=self.context)
+        if self._is_refill_due:
+            return
+        self._is_refill_due = True
+
+        def refill() -> None:
+            self._is_refill_due = False
+            if self.is_gone:
+                return
+            self._push()
+            if self._is_writing_paused and self.backlog_bytes <= self._low_bytes:
+                self._is_writing_paused = False
+                self._call("resume_writing")
+            # The protocol may have written or closed just now. When everything is out, what was
+            # asked for meanwhile is done.
+            if self._backlog or self.is_gone:
+                return
+            if self._is_closing:
+                self._finish_close()
+            elif self._is_end_due:
+                self.out_pipe.send(None)
+
+        network = self._network
+        network.loop.after(network.delay_s(), refill, context=self.context)
 
     def lose(self, error: BaseException | None) -> None:
         """The socket broke: tell the protocol, once. Runs in this end's own process."""
+        # Both a reset and a time-out may be on their way: the first one breaks the socket.
         if not self.is_gone:
             self._is_closing = True
             self._forget_socket()
@@ -257,27 +262,10 @@ class Endpoint(asyncio.Transport):
             room_bytes -= len(content)
             self.backlog_bytes -= len(content)
 
-    def _refill(self) -> None:
-        self._is_refill_due = False
-        if self.is_gone:
-            return
-        self._push()
-        if self._is_writing_paused and self.backlog_bytes <= self._low_bytes:
-            self._is_writing_paused = False
-            self._call("resume_writing")
-        # The protocol may have written or closed just now. When everything is out, what was asked
-        # for meanwhile is done.
-        if self._backlog or self.is_gone:
-            return
-        if self._is_closing:
-            self._finish_close()
-        elif self._is_end_due:
-            self.out_pipe.send_end()
-
     def _finish_close(self) -> None:
         self._forget_socket()
         if not self._is_end_due:
-            self.out_pipe.send_end()
+            self.out_pipe.send(None)
         # What arrives from now on is answered by a reset, as the machine does for a closed socket.
         if self.in_pipe.segments:
             self.in_pipe.schedule()
@@ -287,7 +275,8 @@ class Endpoint(asyncio.Transport):
         self.is_gone = True
         self._backlog.clear()
         self.backlog_bytes = 0
-        self._network.forget(self)
+        if self.peer.is_gone:
+            self._network.client_ends.pop(self.stream, None)
 
     def _call_connection_lost(self, error: BaseException | None) -> None:
         if self._protocol is not None:

@@ -18,7 +18,6 @@ from geminga_runtime.coordination import (
     Coordination,
     NodeStat,
     OnChange,
-    OnSession,
     Operation,
 )
 from geminga_simulation.conditions import INSTANT
@@ -51,6 +50,7 @@ class InterceptedSession:
 
     def __init__(self, session: Coordination, intercept: Interceptor | None = None) -> None:
         self.session = session
+        self.on_session = session.on_session
         # Called before each request; what it raises is raised by the request.
         self.before: BeforeRequest | None = None
         # Awaited around each request.
@@ -69,10 +69,12 @@ class InterceptedSession:
 
     async def _make(self, verb: str, path: str, act: Callable[[], Awaitable[ResultT]]) -> ResultT:
         request = f"{verb} {path}"
+        # First: what ``before`` refuses was asked for all the same.
         self.requests.append(request)
         if self.before is not None:
             self.before(verb, path)
         if self.intercept is not None:
+            # An interceptor may make the request never, later or twice: losses are looked for then.
             return await self.intercept(request, partial(self._make_or_lose, verb, path, act))
         return await self._make_or_lose(verb, path, act)
 
@@ -96,10 +98,6 @@ class InterceptedSession:
     def session_id(self) -> int:
         """As ``Coordination.session_id``."""
         return self.session.session_id
-
-    def on_session(self, callback: OnSession) -> None:
-        """As ``Coordination.on_session``."""
-        self.session.on_session(callback)
 
     async def create(
         self,

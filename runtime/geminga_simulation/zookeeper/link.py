@@ -84,8 +84,9 @@ class SessionLink:
         # On their way to the client, each with the moment up to which the server knew all changes
         # when it was sent.
         self._answers: deque[tuple[float, Callable[[], None]]] = deque()
-        # Since when the server sends it nothing more; None while it does.
-        self._deaf_since_s: float | None = None
+        # Since when the server sends it nothing more, for it ended the session or the connection
+        # broke; None while it does.
+        self.deaf_since_s: float | None = None
         # At a follower that lags: how many writes it has not learned of, and the requests that wait
         # behind one.
         self._unheard = 0
@@ -113,16 +114,13 @@ class SessionLink:
         if self._doubt_timer is not None:
             self._doubt_timer.cancel()
 
-    def go_deaf(self) -> None:
-        """The server sends nothing more: it ended the session, or the connection broke."""
-        self._deaf_since_s = self.knows_until_s
-
     @property
     def knows_until_s(self) -> float:
         """The moment until which the client knows of all changes. Only an outside observer can ask
         this: a checker of what clients were told."""
-        told_s = self._answers[0][0] if self._answers else self._server_knows_until_s
-        return told_s if self._deaf_since_s is None else self._deaf_since_s
+        if self.deaf_since_s is not None:
+            return self.deaf_since_s
+        return self._answers[0][0] if self._answers else self._server_knows_until_s
 
     @property
     def _server_knows_until_s(self) -> float:
@@ -258,14 +256,9 @@ class SessionLink:
         if follower is not None and request.verb:
             # The leader has made the write; the follower answers once it has learned of it.
             self._unheard += 1
-            follower.behind.append(partial(self._answer_on, self._link, answer))
+            follower.behind.append(partial(self._answer, answer, self._link))
         else:
-            self._answer(answer)
-
-    def _answer_on(self, link: int, deliver: Callable[[], None]) -> None:
-        """Answer, unless that connection is gone by now."""
-        if link == self._link:
-            self._answer(deliver)
+            self._answer(answer, self._link)
 
     def go_on(self, leader: Replica) -> None:
         """At the server, which now knows of all changes: serve the requests that waited for it."""
@@ -281,10 +274,11 @@ class SessionLink:
         """At the server: tell the client that a watch fired, behind all answers sent before. A
         session that is over has no connection there any more, even if its client does not know."""
         if self.server.is_alive(self.session_id):
-            self._answer(lambda: self._fire(watch))
+            self._answer(lambda: self._fire(watch), self._link)
 
-    def _answer(self, deliver: Callable[[], None]) -> None:
-        if self.is_link_up:
+    def _answer(self, deliver: Callable[[], None], link: int) -> None:
+        """At the server: send the client something, unless that connection is gone by now."""
+        if self.is_link_up and link == self._link:
             server = self.server
             self._answers.append((self._server_knows_until_s, deliver))
             self._answer_s = max(self._answer_s, server.loop.now_s + server.delay_s())
@@ -304,6 +298,8 @@ class SessionLink:
 
     def fail_all(self, error_type: type[CoordinationError], why: str) -> None:
         """In the client: fail all requests that have no answer."""
+        # In the order in which they were made. Both are emptied first: a caller that is told of the
+        # failure may ask again at once.
         waiting = [*self._in_flight, *self._held]
         self._in_flight.clear()
         self._held.clear()
@@ -312,11 +308,14 @@ class SessionLink:
 
     # --- the connection ---------------------------------------------------------------------
 
-    def cut_link(self) -> None:
-        """The connection breaks: some of what is on the way still reaches the server."""
-        if not self.is_link_up:
+    def cut_link(self, session_id: int | None = None) -> None:
+        """The connection breaks: some of what is on the way still reaches the server.
+
+        Nothing happens if the client has another session than ``session_id`` by now.
+        """
+        if not self.is_link_up or session_id not in (None, self.session_id):
             return
-        self.go_deaf()
+        self.deaf_since_s = self.knows_until_s
         server = self.server
         # First, so that what is served now is carried out and not answered.
         self.is_link_up = False
@@ -335,11 +334,6 @@ class SessionLink:
         self._postponed.clear()
         server.loop.after(server.delay_s(), self._notice_cut, context=self.context)
 
-    def cut_link_of(self, session_id: int) -> None:
-        """Break the connection, unless the client has another session by now."""
-        if session_id == self.session_id:
-            self.cut_link()
-
     def _notice_cut(self) -> None:
         """In the client: the connection is gone."""
         if self.is_over or self.state is not SessionState.CONNECTED:
@@ -355,7 +349,13 @@ class SessionLink:
             self._fire(watch)
         loop = self.server.loop
         left_s = self._heard_s + self.timeout_s * DOUBT_FRACTION - loop.now_s
-        self._doubt_timer = loop.call_later(max(0.0, left_s), self._doubt)
+
+        def doubt() -> None:
+            # The server may soon end the session, for it was not heard of for long.
+            if not self.is_over and self.state is SessionState.SUSPENDED:
+                self._change_state(SessionState.DOUBTFUL)
+
+        self._doubt_timer = loop.call_later(max(0.0, left_s), doubt)
         self.reconnect_later()
 
     def reconnect_later(self) -> None:
@@ -385,20 +385,17 @@ class SessionLink:
         else:
             self.replica = server.replica_for(self)
         server.stop_silence(self.session_id)
+        # What the former connection still has on its way is dropped where it arrives.
         self._link += 1
         self.is_link_up = True
-        self._deaf_since_s = None
+        self.deaf_since_s = None
         self._change_state(SessionState.CONNECTED)
         self.connected.set()
         held, self._held = self._held, deque()
         for request in held:
+            # Its caller may have given up, or its time-out has passed.
             if not request.future.done():
                 self._send(request)
-
-    def _doubt(self) -> None:
-        """In the client: the server may soon end the session, for it was not heard of for long."""
-        if not self.is_over and self.state is SessionState.SUSPENDED:
-            self._change_state(SessionState.DOUBTFUL)
 
     def _change_state(self, state: SessionState) -> None:
         if self._doubt_timer is not None:

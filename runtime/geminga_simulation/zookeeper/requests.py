@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from geminga_runtime.coordination import CoordinationError, OnChange
@@ -55,14 +55,14 @@ class Request:
                 self.future.set_exception(error)
 
 
+@dataclass(slots=True, eq=False)
 class Replica:
     """The tree as a server of the ensemble has it, and the watches that its clients left there."""
 
-    def __init__(self, tree: NodeTree) -> None:
-        self.tree = tree
-        # By path, each list in the order in which the watches were set.
-        self.value_watches: dict[str, list[Watch]] = {}
-        self.children_watches: dict[str, list[Watch]] = {}
+    tree: NodeTree
+    # By path, each list in the order in which the watches were set.
+    value_watches: dict[str, list[Watch]] = field(default_factory=dict[str, list[Watch]])
+    children_watches: dict[str, list[Watch]] = field(default_factory=dict[str, list[Watch]])
 
     def spend(self, event: Event, path: str) -> list[Watch]:
         """Take away and return the watches that an event fires."""
@@ -76,6 +76,7 @@ class Replica:
 
     def forget(self, session: SessionLink) -> None:
         """Drop the watches of a session whose connection is gone."""
+        # Empty lists are kept, and passed over here: most paths are watched again soon.
         for watches in (self.value_watches, self.children_watches):
             for path in [path for path, known in watches.items() if known]:
                 watches[path] = [watch for watch in watches[path] if watch.session is not session]
@@ -93,14 +94,11 @@ class Replica:
                     theirs.setdefault(path, []).extend(moved)
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class Follower(Replica):
-    """A server that has learned of no change since ``since_s``. Only its own clients see the tree
-    as it was then.
-    """
+    """A server that has learned of no change since ``since_s``, in virtual time. Only its own
+    clients see the tree as it was then."""
 
-    def __init__(self, tree: NodeTree, since_s: float) -> None:
-        super().__init__(tree)
-        # Virtual time.
-        self.since_s = since_s
-        # What it does, in this order, once it learns of the changes: events, answers to writes.
-        self.behind: list[Callable[[], None]] = []
+    since_s: float
+    # What it does, in this order, once it learns of the changes: events, answers to writes.
+    behind: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])

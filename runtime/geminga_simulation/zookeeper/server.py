@@ -21,15 +21,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 from contextvars import copy_context
-from random import Random
-from typing import cast
 
 from geminga_simulation.canary import CHANCES_PER_STRIKE
 from geminga_simulation.conditions import CoordinationConditions
 from geminga_simulation.event_loop.clock import SimulatedClock
 from geminga_simulation.event_loop.incarnation import Incarnation
 from geminga_simulation.event_loop.loop import SimulatedLoop, running_loop
-from geminga_simulation.event_loop.trace import Trace
 from geminga_simulation.zookeeper.link import SessionLink
 from geminga_simulation.zookeeper.node_tree import Event, NodeTree
 from geminga_simulation.zookeeper.requests import Follower, Replica, Watch
@@ -43,55 +40,25 @@ PINGS_PER_TIMEOUT = 3
 SESSION_ID_FIRST = 1 << 56
 
 
-class BorrowedLoop:
-    """A real event loop in the place of a simulated one, for tests of real sockets that need a
-    ZooKeeper: time and timers are the real loop's, chance comes from a seed."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.trace = Trace(record=False)
-        self.main = self.incarnate("main")
-        self.call_soon = loop.call_soon
-        self.call_later = self.after = loop.call_later
-        self.at = loop.call_at
-        self.create_future = loop.create_future
-        self._loop = loop
-
-    @property
-    def now_s(self) -> float:
-        """As ``SimulatedLoop.now_s``."""
-        return self._loop.time()
-
-    def stream(self, name: str) -> Random:
-        """As ``SimulatedLoop.stream``."""
-        return Random(name)  # noqa: S311 -- chance, not secrecy
-
-    def incarnate(self, name: str) -> Incarnation:
-        """As ``SimulatedLoop.incarnate``; nothing ends it."""
-        return Incarnation(name, 1, 0.0)
-
-
 class SimulatedZooKeeper:
     """The server: the tree, the watches, the sessions that live; ``loop`` is by default the one
     that runs. Servers of one loop have each a ``name`` of its own."""
 
     def __init__(
         self,
-        loop: SimulatedLoop | BorrowedLoop | None = None,
+        loop: SimulatedLoop | None = None,
         conditions: CoordinationConditions | None = None,
         *,
         name: str = "zookeeper",
     ) -> None:
-        loop = loop or running_loop()
-        # Of a borrowed one only what both have is used here.
-        self.loop = cast(SimulatedLoop, loop)
+        self.loop = loop = loop or running_loop()
         # A stream of its own, and one for the troubles: planning one shifts no delays.
         self.random = loop.stream(name)
         self.conditions = conditions or CoordinationConditions()
         self.troubles = WriteTroubles(loop.stream(f"troubles of {name}"))
         # What the server does by itself happens in a process of its own, which never dies.
         self.context = loop.incarnate(name).context
-        clock = SimulatedClock(loop if isinstance(loop, SimulatedLoop) else None)
-        self.tree = NodeTree(self._fire_watches, clock.wall_ms)
+        self.tree = NodeTree(self._fire_watches, SimulatedClock(loop).wall_ms)
         # All servers of the ensemble but one are as the leader; this one lags, when there is one.
         self.leader = Replica(self.tree)
         self.follower: Follower | None = None
@@ -152,13 +119,16 @@ class SimulatedZooKeeper:
         """End a session at the server now. Its client is the last to learn of it: by the end of its
         connection, which comes in ``noticed_s`` or at its next request."""
         self.end(client.session_id)
+        # The id goes with the timer: by then the client may have a new session, whose connection
+        # must not break.
         if noticed_s:
-            self.loop.after(noticed_s, client.cut_link_of, client.session_id)
+            self.loop.after(noticed_s, client.cut_link, client.session_id)
         else:
             client.cut_link()
 
     def isolate(self, host: str) -> None:
         """Nothing gets through between ``host`` and the server, until ``restore``."""
+        # First: a client that notices the break must find that it cannot reconnect.
         self.isolated_hosts[host] = None
         for client in self.sessions(host):
             client.cut_link()
@@ -182,6 +152,7 @@ class SimulatedZooKeeper:
     def come_back(self, *, keeps_sessions: bool) -> None:
         """Go on, with the sessions that there were, each with a new time-out, as after a restart;
         or end them all, as a server that stood still, for which all of them were silent."""
+        # First: only then silences count, and clients get through.
         self.is_away = False
         if not keeps_sessions:
             for session_id in list(self._expiries):
@@ -195,7 +166,8 @@ class SimulatedZooKeeper:
         """Connect these sessions to a follower that learns of no change until ``catch_up``.
         Sessions that reconnect meanwhile come to it or to the leader."""
         assert self.follower is None, "there is one follower, and it lags already"
-        self.follower = Follower(self.tree.copy(), self.loop.now_s)
+        self.follower = Follower(self.tree.copy(), since_s=self.loop.now_s)
+        # The others choose a server when they reconnect.
         connected = [client for client in clients if client.is_link_up]
         self.leader.move(self.follower, connected)
         for client in connected:
@@ -256,12 +228,13 @@ class SimulatedZooKeeper:
         """End a session, unless it has ended: its ephemeral nodes are deleted."""
         if session_id in self._expiries:
             self.stop_silence(session_id)
+            # Before its nodes are deleted: of that, only sessions that live are sent events.
             del self._expiries[session_id]
             self.loop.trace.note(f"session {session_id:#x} ends")
             # Its client is sent nothing more, not even the events of the deletions that follow.
             for client in self.sessions():
                 if client.session_id == session_id:
-                    client.go_deaf()
+                    client.deaf_since_s = client.knows_until_s
             self.tree.delete_ephemerals(session_id)
 
     def count_silence(self, session_id: int, timeout_s: float) -> float:
@@ -270,10 +243,18 @@ class SimulatedZooKeeper:
         # Drawn in any case, so that a session that has ended shifts no later chance.
         quiet_s = self.random.random() * timeout_s / PINGS_PER_TIMEOUT
         is_new = session_id in self._expiries and self._expiries[session_id] is None
+
+        def time_out() -> None:
+            self.end(session_id)
+            # A paused process still has its connection: it finds it broken when it goes on.
+            for client in self.sessions():
+                if client.session_id == session_id and client.is_link_up:
+                    client.cut_link()
+
         if is_new and not self.is_away:
             # The server counts from the last heartbeat, which came before the silence was noticed.
             self._expiries[session_id] = self.loop.after(
-                timeout_s - quiet_s, self._time_out, session_id, context=self.context
+                timeout_s - quiet_s, time_out, context=self.context
             )
         return quiet_s
 
@@ -283,13 +264,6 @@ class SimulatedZooKeeper:
         if timer is not None:
             timer.cancel()
             self._expiries[session_id] = None
-
-    def _time_out(self, session_id: int) -> None:
-        self.end(session_id)
-        # A paused process still has its connection: it finds it broken when it goes on.
-        for client in self.sessions():
-            if client.session_id == session_id and client.is_link_up:
-                client.cut_link()
 
     # --- watches and time -------------------------------------------------------------------
 
@@ -311,6 +285,7 @@ class SimulatedZooKeeper:
 
     def _send(self, spent: list[Watch]) -> None:
         for watch in spent:
+            # The canary: the watch is spent, and its client never learns of the change.
             if self.is_deaf and self.random.randrange(CHANCES_PER_STRIKE) == 0:
                 continue
             if not watch.is_spent:

@@ -52,6 +52,7 @@ class SimulatedSession(SessionLink):
 
     async def close(self) -> None:
         """End the session at the server, if it can be reached; what still waits fails."""
+        # Closed already, or its process died: then the session must time out, and not end now.
         if self.is_over:
             return
         # Behind all requests sent before; without a connection the session times out.
@@ -125,6 +126,7 @@ class SimulatedSession(SessionLink):
         """As ``Coordination.transaction``."""
         if not operations:
             return
+        # A copy: the caller may change its list while the request is held or on its way.
         batch = tuple(operations)
         check_size(batch[0].path, sum(map(operation_bytes, batch)))
         await self.ask(

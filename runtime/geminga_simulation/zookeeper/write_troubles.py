@@ -44,20 +44,13 @@ class WriteTroubles:
         self.met = Counter[str]()
         self._written = Counter[str]()
         self._random = random
-        # Each with a function that records which write met with it.
-        self._waiting: deque[tuple[Trouble, Callable[[str], None]]] = deque(maxlen=WAITING_MAX)
-
-    def plan(self, trouble: Trouble, note: Callable[[str], None]) -> None:
-        """Let one of the next writes meet with ``trouble``; ``note`` is called with which one."""
-        self._waiting.append((trouble, note))
-
-    def clear(self) -> None:
-        """Forget the troubles that have not happened yet."""
-        self._waiting.clear()
+        # The next writes meet with these, the oldest first. Each has a function that is told which
+        # write it was. The fault injector adds them, and clears what has not happened yet.
+        self.waiting: deque[tuple[Trouble, Callable[[str], None]]] = deque(maxlen=WAITING_MAX)
 
     def meet(self, verb: str, path: str) -> Trouble | None:
         """The trouble of the write that is sent now; None most times."""
-        if not self._waiting:
+        if not self.waiting:
             return None
         kind = kind_of(verb, path)
         self._written[kind] += 1
@@ -65,7 +58,7 @@ class WriteTroubles:
         if self._random.random() * self._written[kind] >= 1:
             return None
         # The oldest one: those behind it wait for other writes.
-        trouble, note = self._waiting.popleft()
+        trouble, note = self.waiting.popleft()
         self.met[kind] += 1
         note(f"{verb} of {path} {trouble.value}")
         return trouble

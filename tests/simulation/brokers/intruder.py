@@ -1,6 +1,6 @@
 """Another process that changes the records of brokers in ZooKeeper, as `geminga admin`, a broker of
 Apache's or a hand at `zkCli` does: nodes of owners, of brokers and of namespaces go, come again, or
-hold something else, at any step of whoever works with them.
+hold something else, at any step of the broker that works with them.
 
 All that it does is undone in the end, but for what brokers mend themselves.
 """
@@ -37,7 +37,7 @@ LOCAL_SHARE = 0.7
 
 
 class Intruder:
-    """Of ``cluster``; the namespace ``passing`` is what it does most harm to."""
+    """Harms ``cluster``, and most of all the namespace ``passing``."""
 
     def __init__(self, cluster: Cluster, passing: NamespaceName, chance: Random) -> None:
         self._cluster = cluster
@@ -90,7 +90,7 @@ class Intruder:
             await unloading
 
     async def _quarrel(self) -> None:
-        """Nobody gets a bundle, for its node goes as soon as it is made."""
+        """No broker gets a bundle, for its node goes as soon as it is made."""
         loop = self._cluster.world.loop
 
         def changed(event: Event, path: str) -> None:
@@ -104,7 +104,7 @@ class Intruder:
             self._zookeeper.observers.remove(changed)
 
     async def _own_elsewhere(self) -> None:
-        """A bundle, or half of one, is a broker's that gives it up and takes its time."""
+        """A bundle, or half of one, belongs to a broker that gives it up, but takes its time."""
         if not (owned := self._owned()):
             return
         bundle = self._chance.choice(owned)
@@ -122,7 +122,7 @@ class Intruder:
             self._remove(bundle.path)
 
     async def _erase_broker(self) -> None:
-        """A broker, often the leader, does not seem to live, just when bundles need an owner."""
+        """A broker, often the leader, seems to be dead just when bundles need an owner."""
         brokers = [broker for broker, _ in self._cluster.serving()]
         leaders = [each for each in brokers if each.brokers.election.is_leader]
         if brokers:
@@ -137,7 +137,7 @@ class Intruder:
         await self._cluster.do_everywhere(lambda each: each.ownership.have_acquired(bundle))
 
     async def _spoil_history(self) -> None:
-        """What the leader wrote of a bundle's load is gone, or no record."""
+        """What the leader wrote of the load of a bundle is gone, or is no valid record."""
         for bundle in self._owned():
             path = bundle_data_path(str(bundle))
             if self._zookeeper.tree.exists(path) is not None:
@@ -158,7 +158,7 @@ class Intruder:
             self._zookeeper.put(path, value)
 
     async def _erase_namespace(self) -> None:
-        """It is gone for a while, whoever uses it."""
+        """It is gone for a while, used or not."""
         name = str(self._passing)
         with self._restored(policies_path(name)):
             self._remove(policies_path(name))
@@ -205,7 +205,7 @@ class Intruder:
                 await self._cluster.do(host, cut)
 
     async def _cut_otherwise(self) -> None:
-        """A bundle is cut in the records, of which its owner hears late."""
+        """A bundle is split in the records, and its owner hears of it late."""
         owned = [each for each in self._owned() if each.namespace == self._passing]
         if not owned:
             return

@@ -336,7 +336,7 @@ def write_counts_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_to_send_on(patch: pytest.MonkeyPatch) -> None:
-    """Brokers that have read entries from bookies do not look whom they can be sent to."""
+    """Brokers that have read entries from bookies do not look which consumers can have them."""
 
     async def fetch(
         reader: CursorReader, position: Position, ask: Callable[[], Awaitable[None]]

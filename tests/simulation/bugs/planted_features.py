@@ -141,7 +141,7 @@ def expire_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def expire_never(patch: pytest.MonkeyPatch) -> None:
-    """Nobody looks for what has expired."""
+    """Brokers do not look for what has expired."""
 
     async def keep(expiring: ExpiryMonitor, ttl_s: int, *, spares_delayed: bool) -> None:
         del expiring, ttl_s, spares_delayed
@@ -150,7 +150,7 @@ def expire_never(patch: pytest.MonkeyPatch) -> None:
 
 
 def publish_without_a_limit(patch: pytest.MonkeyPatch) -> None:
-    """What is published is counted, and nobody waits for it."""
+    """What is published is counted, and not waited for."""
     patch.setattr(PublishRate, "wait_s", lambda *_: 0.0)
 
 

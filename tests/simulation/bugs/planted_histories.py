@@ -32,8 +32,8 @@ def forget_single_acknowledgements(patch: pytest.MonkeyPatch) -> None:
 
 
 def send_again_what_lies_between(patch: pytest.MonkeyPatch) -> None:
-    """Whoever attaches again to a shared subscription gets what was acknowledged, too, where it
-    lies between messages that were not."""
+    """A consumer that attaches again to a shared subscription gets what was acknowledged, too,
+    where it lies between messages that were not."""
 
     def all_of_it(_: Acknowledged, ledger_id: int, run: list[Entry]) -> list[Entry]:
         del ledger_id

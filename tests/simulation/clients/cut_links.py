@@ -39,7 +39,7 @@ class Moment(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A stream breaks at the ``occurrence``-th command of this kind that goes this way."""
+    """The stream breaks at the ``occurrence``-th command of this kind that goes this way."""
 
     way: Way
     kind: int

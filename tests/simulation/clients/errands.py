@@ -1,7 +1,7 @@
 """What a program does with a client, from opening to closing, with every command that clients send
 and receive: the same whatever becomes of its connections.
 
-A topic that deduplicates has each message once in the end, in the order of sending. Whoever
+A topic that deduplicates has each message once in the end, in the order of sending. A client that
 receives sees that order, too: what comes again came before.
 """
 
@@ -65,7 +65,7 @@ class Errand:
 
     @property
     def sent(self) -> list[bytes]:
-        """What is sent to the topic, in its order, before the last message."""
+        """The messages that are sent to the topic, in order, before the last one."""
         return [b"%d" % number for number in range(MESSAGES)]
 
     async def run(self, client: Client) -> None:
@@ -176,7 +176,7 @@ class Errand:
         await view.close()
 
     async def _read_a_schema(self, client: Client) -> None:
-        """A consumer that asks for the schema which messages were written with."""
+        """A consumer asks for the schema with which messages were written."""
         topic = f"persistent://{once.NAMESPACE}/typed-{self.name}"
         consumer = await self._open(
             lambda: client.consumer(
@@ -195,7 +195,7 @@ class Errand:
 
 
 async def again(ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
-    """What a request gives, made again while its error says that this may help."""
+    """Make a request again while its error says that this may help; returns its result."""
     for _ in range(ATTEMPTS_MAX):
         try:
             return await ask()

@@ -39,7 +39,3 @@ def run(seed: int, *, record: bool = False) -> Outcome[Summary]:
 def test_careless_programs_are_told_what_becomes_of_what_they_do(first: int) -> None:
     for summary in results(run, range(first, first + SEEDS_A_TEST)):
         assert sum(summary.deeds.values()) > len(ERRANDS)
-
-
-def test_a_seed_repeats() -> None:
-    assert run(3) == run(3)

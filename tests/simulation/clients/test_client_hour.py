@@ -124,8 +124,8 @@ class Bench:
 
 
 def objects() -> Iterator[object]:
-    """All there is but weak proxies: to ask such a one for its class is an error where what it
-    stands for is gone."""
+    """All objects but weak proxies: asking one for its class is an error once its object is
+    gone."""
     return (each for each in gc.get_objects() if type(each) not in ProxyTypes)
 
 
@@ -136,7 +136,7 @@ def is_the_clients(each: object) -> bool:
 
 
 def bytes_of_containers(each: object) -> int:
-    """How large the containers are that an object has, without what is in them."""
+    """How large the containers of an object are, without what is in them."""
     attributes: dict[str, object] = getattr(each, "__dict__", {})
     held: list[object] = [*gc.get_referents(each), *attributes.values()]
     containers = (dict, list, set, deque)
@@ -183,7 +183,8 @@ class Life:
         await asyncio.sleep(QUIET_S)
 
     def _plan_a_fault(self) -> None:
-        """The next of all commands that were seen is cut off, or a stream breaks by itself."""
+        """Plan the next faults: one of the commands that were seen is cut off, and a stream may
+        break."""
         network, chance, world = self._bench.network, self._chance, self._bench.world
         self.cut += network.cut is None
         if network.seen:
@@ -263,7 +264,7 @@ def check_level(bench: Bench, level: Counter[str]) -> None:
 
 
 def check_drift(snapshot: tracemalloc.Snapshot) -> None:
-    """Next to nothing that the client allocated while it was traced is there still."""
+    """Next to nothing is still there of what the client allocated while it was traced."""
     theirs = tracemalloc.Filter(inclusive=True, filename_pattern="*/client/geminga/*")
     grown = snapshot.filter_traces([theirs]).statistics("lineno")
     assert sum(each.size for each in grown) < DRIFT_BYTES_MAX, grown[:10]

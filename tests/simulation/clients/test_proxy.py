@@ -110,7 +110,7 @@ def test_clients_behind_proxies_live_through_storms(first: int) -> None:
 
 
 def count_answers_alone_down(patch: pytest.MonkeyPatch) -> None:
-    """Proxies count a question as open for ever whose client has gone."""
+    """Proxies count a question for ever as open when its client has gone."""
     honest = Lookups._answered
 
     def answered(lookups: Lookups, task: asyncio.Task[object]) -> None:
@@ -126,7 +126,3 @@ def test_a_planted_bug_is_found_by_a_checker(monkeypatch: pytest.MonkeyPatch) ->
         count_answers_alone_down(patch)
         seed = found_by(run)
     run(seed)  # the same story is clean without the bug
-
-
-def test_a_seed_repeats() -> None:
-    assert run(3) == run(3)

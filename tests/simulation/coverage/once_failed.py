@@ -1,17 +1,17 @@
 """The registry of seeds that ever failed: which story, what it found, when, and what keeps it.
 
 A replayed seed proves little, and this is why each entry names a test as well. A seed's number
-stands for a row of draws. It means the same only as long as nobody changes the story, the menu, the
-engine or the number of callbacks that the product takes: the next commit may make another run of
-it, in which the bug would not be met. Seen on 2026-11-24, with the fix undone: seed 27 of the
-cluster's story still fails, two seeds in a hundred do; the takeover's seed 11 does not any more,
-16, 43 and 49 do. What stays true of each is that a run which once failed is clean now, at the price
-of a few tenths of a second. What lasts is the scenario itself: the order of events that the seed
-met by chance, told on purpose in the test of ``kept_as``, which fails without the fix.
+stands for a row of draws. It means the same only until a commit changes the story, the menu, the
+engine or the number of callbacks that the product takes: after that it may be another run, in which
+the bug is not met. Seen on 2026-11-24, with the fix undone: seed 27 of the cluster's story still
+fails, as do two seeds in a hundred; the takeover's seed 11 no longer does, but 16, 43 and 49 do.
+What stays true of each is that a run which once failed is clean now, at the price of a few tenths
+of a second. What lasts is the scenario itself: the order of events that the seed met by chance,
+told on purpose in the test of ``kept_as``, which fails without the fix.
 
-Whoever mends what a seed found adds a line here, in the same commit, and that test. Where a fault
-off the usual menu or another cluster was needed, ``options`` has them: the words of the story's
-``run`` besides the seed.
+A commit that mends what a seed found adds a line here, and that test. Where a fault off the usual
+menu or another cluster was needed, ``options`` has them: the arguments of the story's ``run``
+besides the seed.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ ONCE_FAILED = (
         "logs",
         1,
         "2026-11-27",
-        "a log with message indexes did not open where somebody had deleted its last ledger",
+        "a log with message indexes did not open where an operator had deleted its last ledger",
         "geminga_broker/managed_ledger/writing/test_broker_entry_metadata.py"
         "::test_messages_in_a_ledger_that_somebody_deleted_count_as_one_each",
     ),

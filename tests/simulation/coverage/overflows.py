@@ -48,7 +48,7 @@ class Overflow(Enum):
     SECOND_JOURNAL = "an add goes to a journal that is not the first"
     READERS = "a reader is refused: too many wait for more"
     CONFIRMED = "a bookie remembers of as many ledgers what is confirmed as it may"
-    # Whoever writes and reads ledgers
+    # Clients that write and read ledgers
     TRANSPORT = "a connection to a bookie takes no more bytes"
     SURPLUS = "an entry that was read ahead of a reader is dropped at once"
     # Brokers

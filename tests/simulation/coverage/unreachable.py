@@ -19,14 +19,14 @@ CRYPTO = "nothing is encrypted"
 FILES = "real files"
 HTTP = "no HTTP"
 LIMITS = "a limit that no story comes near"
-INSTANT = "somebody deletes a ledger between its making and its log's naming it"
+INSTANT = "another process deletes a ledger between its making and its log's naming it"
 MISUSE = "what only a mistaken program asks for"
 PROCESSES = "a real process"
 THREADS = "no threads"
 TLS = "no TLS"
 USERS = "functions of users, which no story runs"
 VALUES = "judges values alone: nothing fails, moves or waits there"
-WIRE = "bytes that nobody sends who keeps to the protocol"
+WIRE = "bytes that no peer sends which keeps to the protocol"
 
 UNREACHABLE: dict[str, str] = {
     "geminga._channels.registry:Channels.__init__": MISUSE,

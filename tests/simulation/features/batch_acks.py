@@ -52,7 +52,7 @@ class Settled:
     confirmed: set[int] = field(default_factory=set[int])
     in_doubt: set[int] = field(default_factory=set[int])
     # One for each client. What was sent over the connection of one may be on its way while another
-    # acknowledges it: refusing a message gives all of its batch to whoever is next.
+    # acknowledges it: refusing a message gives all of its batch to the next consumer.
     watches: dict[Client, NoLostAcknowledgement] = field(
         default_factory=lambda: defaultdict(NoLostAcknowledgement)
     )

@@ -64,7 +64,7 @@ class Bereft(Errand):
         await self._made(FAR)
 
     async def live(self) -> None:
-        """Round by round; beside them, one who has not opened all topics yet."""
+        """Work round by round; beside that, a consumer that has not opened all topics yet."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._be_bereft_while_opening())
             tasks.create_task(self._rounds())
@@ -175,8 +175,8 @@ class Bereft(Errand):
         return closes
 
     async def _be_bereft_while_opening(self) -> None:
-        """Who opens two topics at once is told that one is gone, though the broker of the other
-        does not answer."""
+        """A client that opens two topics at once is told that one is gone, though the broker of the
+        other one does not answer."""
         cluster, network = self.stage.cluster, self.stage.cluster.world.network
         near = self.topic("near")
         await self._made(near)
@@ -220,7 +220,7 @@ class Bereft(Errand):
     async def _fails(
         self, call: Callable[[], Awaitable[object]], reason: type[ClientError]
     ) -> None:
-        """From some time on it fails by ``reason``, and then each time."""
+        """From some time on it fails, each time by ``reason``."""
         try:
             async with asyncio.timeout(CALM_S_MAX):
                 while True:

@@ -48,7 +48,7 @@ from geminga_runtime.errors import GemingaError
 from geminga_simulation.errors import HostCrashed, InvariantViolated
 
 PARTITIONS = 3
-# So long somebody waits for what is opened or read, at the most.
+# So long, at the most, a client waits for what it opens or reads.
 PATIENCE_S_MAX = 0.3
 DEEDS_A_LIFE = 8
 # So long those rest whose life was over.
@@ -66,7 +66,7 @@ class Careless(Errand):
     """Senders, readers, one who matches names, one with dead letters, and one who leaves."""
 
     name = "careless"
-    # What is sent to a topic before anybody has subscribed is kept by nothing else.
+    # What is sent to a topic before its first subscription is kept by nothing else.
     policies: ClassVar[Policies] = Policies(
         retention=RetentionPolicies(time_minutes=-1, size_mib=-1)
     )
@@ -101,7 +101,7 @@ class Careless(Errand):
             tasks.create_task(self._leave_in_the_dark())
 
     async def _until(self, end_s: float, life: Callable[[], Awaitable[object]]) -> None:
-        """One life after the other. Raises ``InvariantViolated`` where one hangs."""
+        """Live one life after the other. Raises ``InvariantViolated`` where one hangs."""
         while self.stage.now_s() < end_s:
             await self._ends(life)
             await self.pause(REST_S_MAX)
@@ -283,8 +283,8 @@ class Careless(Errand):
     # Dead letters that cannot be posted for a while
 
     async def _bury(self, client: Client) -> None:
-        """The topic of letters is one that was ended: what cannot be posted there comes again until
-        an operator has made the topic anew."""
+        """The topic for dead letters was terminated: what cannot be published there is delivered
+        again until an operator has made the topic anew."""
         box = self.topic("box")
         await opened(partial(client.producer, box))
         name = TopicName.parse(box)
@@ -341,14 +341,14 @@ class Careless(Errand):
             async with asyncio.timeout(CLOSING_S_MAX):
                 await leaver.close()
         except TimeoutError:
-            raise InvariantViolated("a client that nobody hears does not close") from None
+            raise InvariantViolated("a client that reaches no broker does not close") from None
         finally:
             for front in fronts:
                 network.heal("leaver", front)
 
     async def _quit(self) -> None:
-        """A client closes while messages of it wait for brokers that it has not asked yet: each is
-        stored, or fails."""
+        """A client closes while its messages wait for brokers that it has not asked yet: each
+        message is stored, or fails."""
         quitter = await opened(partial(_entered, self.stage.cluster.client("quitter")))
         with suppress(ClientError):
             producer = await quitter.producer(self.topic(), lazy_start_partitioned_producers=True)
@@ -370,8 +370,9 @@ class Careless(Errand):
             await cluster.do(self.chance.choice(cluster.brokers), lambda each: each.check_health())
 
     async def _grow(self, client: Client, other: Client) -> None:
-        """A partition that the topic has not yet takes nobody. When it comes, one takes it whose
-        name another has in the other partitions, and who gets it as soon as that one is gone."""
+        """A partition that the topic does not have yet takes no producer. When it comes, another
+        client's producer may take it under the name that the topic's producer has on the other
+        partitions; as soon as it is gone, the topic's producer gets the partition."""
         opening = partial(
             client.producer,
             self.topic("growing"),

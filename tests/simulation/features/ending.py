@@ -261,7 +261,7 @@ class Ending(Errand):
     # A subscription that is given up
 
     async def _leave_again_and_again(self, client: Client) -> None:
-        """The topic has ten messages; whoever comes to it anew gets all of them."""
+        """The topic has ten messages; a new consumer gets all of them."""
         topic = self.topic("left")
         async with await opened(
             partial(client.producer, topic, send_timeout_s=None, batching=None)

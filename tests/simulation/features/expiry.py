@@ -1,6 +1,6 @@
 """Messages that expire: none before its time, and in the end all that are older.
 
-Messages come to a topic of whose subscription nobody acknowledges any. A consumer comes and goes:
+Messages come to a topic, and no consumer acknowledges any. A consumer comes and goes:
 it sees the log from where the broker has put the subscription. Whatever it misses, before a message
 that it got, has expired, and must have been old enough.
 """
@@ -110,7 +110,7 @@ class Expiry(Errand):
         opening = partial(
             client.producer, self.topic(), name="numbers", send_timeout_s=None, batching=None
         )
-        async with await opened(opening) as producer:  # a topic that nobody uses is not looked at
+        async with await opened(opening) as producer:  # brokers skip an unused topic
             await asyncio.sleep(TTL_S + LATE_S)
             self.is_late = True
             self.log.send(producer)

@@ -1,9 +1,9 @@
 """Topics that are made, used and deleted by several at once: by clients that come and go, by
-operators who do not know of each other, and by brokers which find that nobody uses them.
+operators who do not know of each other, and by brokers which find that no client uses them.
 
-- Who is not told that a topic is in use did not delete one with clients, as long as these stay.
-- What is published to a topic reaches the subscription of whoever holds it, unless it is deleted.
-- A topic that nobody uses is gone after a while, and comes back when it is used.
+- A deletion that succeeds has met with no topic that clients use, as long as they stay.
+- What is published to a topic reaches each subscription that a client holds, unless it is deleted.
+- A topic that no client uses is gone after a while, and comes back when it is used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from geminga_protocol.records.cluster.namespaces import InactiveTopics, Policies
 from geminga_runtime.errors import GemingaError
 from geminga_simulation.errors import HostCrashed, InvariantViolated
 
-# How often brokers of the story look for topics that nobody uses (``CONFIG``).
+# How often brokers of the story look for topics that no client uses (``CONFIG``).
 CHECK_S = 1.0
 UNUSED_S_MAX = 1
 SHARED = ("zero", "one", "two", "three", "four", "five")
@@ -164,7 +164,7 @@ class Making(Errand):
             await consumer.close()
 
     async def _check_shared(self, local: str) -> None:
-        """It works, and goes when nobody uses it any more."""
+        """It works, and goes when no client uses it any more."""
         client, other = self.stage.clients
         consumer = await opened(partial(client.consumer, self.topic(local), "guest"))
         async with await opened(partial(other.producer, self.topic(local))) as producer:
@@ -179,5 +179,5 @@ class Making(Errand):
 
         while await self.stage.have_owner(self.topic(local), exists) == (True,):
             if self.stage.now_s() > end_s:
-                raise InvariantViolated(f"nobody uses {name}, and it is still there")
+                raise InvariantViolated(f"no client uses {name}, and it is still there")
             await asyncio.sleep(RETRY_S)

@@ -1,4 +1,4 @@
-"""A non-persistent topic: messages go to whoever is connected, or nowhere.
+"""A non-persistent topic: messages go to the consumers that are connected, or nowhere.
 
 Nothing is invented, nothing comes twice, and what comes over one connection is in the order of
 sending. A message may be lost where a consumer has no permits, where a connection breaks, where the
@@ -90,7 +90,7 @@ class NonPersistent(Errand):
             if self.stage.weather is not Weather.STORM and len(set(numbers)) != len(numbers):
                 raise InvariantViolated(f"{name} got messages twice: {numbers}")
             if not set(numbers) <= set(range(self.log.sent)):
-                raise InvariantViolated(f"{name} got what nobody sent: {numbers}")
+                raise InvariantViolated(f"{name} got what was never sent: {numbers}")
             if self.stage.weather is Weather.CALM and numbers != sorted(numbers):
                 raise InvariantViolated(f"{name} got messages out of order: {numbers}")
         if self.stage.weather is Weather.CALM and self.came["wide"] != list(range(MESSAGES)):

@@ -32,7 +32,7 @@ REFUSED = b"refused"
 
 
 class Postponing(Errand):
-    """One producer, that does not know how long messages may be delayed."""
+    """One producer, which does not know how long messages may be delayed."""
 
     name = "postponing"
     policies: ClassVar[Policies] = Policies(

@@ -67,7 +67,7 @@ class Quotas(Errand):
                 self.log.send(producer, b"%d " % self.log.sent + bytes(MESSAGE_BYTES))
                 await self.pause(2 * LIVE_S / MESSAGES)
             await producer.flush()
-            if upto > MESSAGES:  # a topic that nobody uses is not looked at
+            if upto > MESSAGES:  # brokers skip a topic that no client uses
                 await asyncio.sleep(CHECKS * CHECK_S)
 
     async def finish(self) -> None:

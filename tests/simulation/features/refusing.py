@@ -1,5 +1,5 @@
 """Backlog quotas that refuse producers, by size and by age: while a subscription is too far behind
-nobody else may publish, and when it has caught up everybody may again. Nothing is lost for that.
+no other producer may publish, and when it has caught up all may again. Nothing is lost for that.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Refusing(Errand):
             await self.pause(LIVE_S / 6)
 
     async def _publish(self, local: str, count: int) -> None:
-        """Send some; they are stored when somebody catches up, if not before."""
+        """Send some; they are stored when the consumer catches up, if not before."""
         client, log = self.stage.clients[0], self.logs[local]
         opening = partial(
             client.producer, self.topic(local), name="numbers", send_timeout_s=None, batching=None

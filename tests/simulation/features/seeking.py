@@ -260,7 +260,7 @@ class Seeking(Errand):
         self.deeds += is_confirmed
 
     def _aim(self, trail: Trail) -> tuple[MessageId | int, str, Range]:
-        """Where to, in words, and which messages may be the first there."""
+        """Choose where to seek, in words, and which messages may come first after that."""
         log, chance = self.log, self.chance
         roll = chance.random()
         if roll < 0.2:

@@ -58,9 +58,9 @@ class Stage:
     async def ask_owner(
         self, topic: str, ask: Callable[[Broker], Awaitable[AnswerT]]
     ) -> AnswerT | None:
-        """What the broker says that owns ``topic``, as REST would find it; ``None`` where none is
-        found just now. Raises what ``ask`` raises, and ``HostCrashed`` where the broker ends: what
-        it was asked for may be done then, or not."""
+        """Ask the broker that owns ``topic``, as REST would find it; ``None`` where none is found
+        now. Raises what ``ask`` raises, and ``HostCrashed`` where the broker ends: what was asked
+        for may be done then, or not."""
         name = TopicName.parse(topic)
         for host in self.cluster.brokers:
             broker = self.cluster.broker(host)
@@ -90,7 +90,7 @@ class Stage:
             host = self.cluster.world.hosts[urlsplit(owner.broker_url).hostname or ""]
 
     async def have_owner(self, topic: str, ask: Callable[[Broker], Awaitable[AnswerT]]) -> AnswerT:
-        """``ask_owner`` until it is done; only for what may be done twice."""
+        """``ask_owner`` until it is done; only for requests that may be carried out twice."""
         deadline_s = asyncio.get_running_loop().time() + CALM_S_MAX
         while asyncio.get_running_loop().time() < deadline_s:
             with suppress(GemingaError, HostCrashed):
@@ -152,7 +152,7 @@ class Errand(ABC):
         """Do what the feature is for, whatever happens."""
 
     async def calm(self) -> None:  # noqa: B027 -- most have nothing to do then
-        """All is well; in a moment brokers may be killed, or told to end, and begin anew."""
+        """All is well; in a moment brokers may be killed, or told to end, and start anew."""
 
     @abstractmethod
     async def finish(self) -> None:
@@ -183,7 +183,8 @@ class Errand(ABC):
             await asyncio.sleep(RETRY_S)
 
     async def keep(self, topic: str, subscription: str = "keeper") -> None:
-        """Have a subscription that keeps everything: what all have passed is trimmed."""
+        """Open a subscription that keeps everything: what all subscriptions have passed is
+        trimmed."""
         client = self.stage.clients[0]
         opening = partial(client.consumer, topic, subscription, initial_position="earliest")
         await (await opened(opening)).close()

@@ -3,7 +3,7 @@ command may come at any time, and subscriptions that are moved, made and deleted
 
 - Each request is answered, and none with an error inside of the broker.
 - What is confirmed is stored, once, where the receipt says, and nothing else is.
-- When they have gone, whoever knows better finds a topic that works: he may be its exclusive
+- When they have gone, a client that knows better finds a topic that works: it may be its exclusive
   producer, and have each of its subscriptions.
 """
 

@@ -3,8 +3,8 @@ suffers: each seed tells some errands of ``features`` side by side, one for each
 is judged by a model of its own.
 
 In calm weather nothing happens. In change every part is told to end and is started again, one after
-the other, which must cost nobody anything. In storms all that is on the menu comes, and parts are
-told to end besides.
+the other, which must cost no client anything. In storms all that is on the menu comes, and parts
+are told to end besides.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ CONFIG = BrokerConfig(
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a story was about, for those who doubt that it was about anything."""
+    """What a story did, in counts: a story in which nothing happened would prove nothing."""
 
     weather: Weather
     deeds: dict[str, int]
@@ -322,7 +322,3 @@ def test_a_planted_bug_is_found_by_its_model(
         plant(patch)
         seed = found_by(tell)
     tell(seed)  # the same story is clean without the bug
-
-
-def test_a_seed_repeats() -> None:
-    assert run(3) == run(3)

@@ -1,5 +1,5 @@
 """Proves that what workers read of functions and assignments is whole, whatever they missed while
-they were cut off, and that a leader which was half made is in nobody's way.
+they were cut off, and that a leader which was half made is in no worker's way.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def test_a_removal_that_a_compaction_dropped_meanwhile_is_noticed() -> None:
 
 
 async def half_made_producer() -> None:
-    """The broker's answer to a worker that takes a log for itself is lost for a while."""
+    """The answer of the broker to a worker that takes a log for itself is lost for a while."""
     async with World() as world:
         cluster = Cluster(world, Shape())
         await cluster.open()

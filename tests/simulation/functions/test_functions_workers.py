@@ -128,7 +128,8 @@ class Story:
     def next_change(
         self, leadership: Leadership
     ) -> tuple[FunctionName, int | None, Coroutine[Any, Any, None]]:
-        """A function, the version that it gets (None: it is removed), and what sees to that."""
+        """Choose a function, the version that it gets (None: it is removed), and the work that
+        makes this change."""
         name = self.chance.choice(NAMES)
         self.versions += 1
         if self.chance.random() < 0.25:
@@ -141,7 +142,7 @@ class Story:
         return name, self.versions, leadership.put(name, metadata)
 
     def strike(self) -> None:
-        """Let the leader stand still in the midst of a change, and its connections break."""
+        """Let the leader stand still in the midst of a change, and break its connections."""
         if (leader := self.leader()) is None:
             return
         host, leadership = leader
@@ -155,7 +156,7 @@ class Story:
             world.network.reset(stream)
 
     def drain(self) -> None:
-        """Drain a worker, if none is: whoever leads, it takes nothing as long as it lives."""
+        """Drain a worker, if none is: whichever one leads, it takes nothing as long as it lives."""
         serving = self.workers.serving()
         if serving and not any(each.heartbeats.is_draining for each in serving.values()):
             host = self.chance.choice(list(serving))
@@ -236,7 +237,7 @@ class Story:
         await asyncio.sleep(self.chance.random() * ISOLATED_S_MIN)
 
     async def unload(self) -> None:
-        """Have the owner of the topic by which workers elect their leader hand it on."""
+        """Let the owner of the topic by which workers elect their leader hand the topic over."""
 
         async def unload(broker: Broker) -> None:
             if broker.ownership.owns(COORDINATION):
@@ -350,10 +351,6 @@ def test_no_instance_runs_twice(first: int) -> None:
     assert all(starts)
 
 
-def test_a_seed_repeats() -> None:
-    assert run(3) == run(3)
-
-
 async def calm_and_election(steps: list[float]) -> None:
     """Nothing happens for a while; then the leader is killed."""
     async with World() as world:
@@ -429,7 +426,7 @@ def keep_the_session(patch: pytest.MonkeyPatch) -> None:
 
 
 def fence_no_leader(patch: pytest.MonkeyPatch) -> None:
-    """A leader leaves the one before it in the topics, which may go on after a pause."""
+    """A new leader does not fence the one before it, which may go on after a pause."""
     patch.setattr(f"{__name__}.STRIKES", 5)
     patch.setattr(keyed_log, "LEADERS_ACCESS", AccessMode.SHARED)
 

@@ -336,8 +336,9 @@ class Workers:
         return await self._answer_of_broker(host, call)
 
     async def _answer_of_broker(self, host: Host, call: RestCall) -> RestAnswer:
-        """Stats of a topic, or its compaction; of another broker's topic where to ask. The topics
-        that functions consume nobody has made: they have no subscriptions to delete."""
+        """Answer a request for stats of a topic, or for its compaction; for a topic of another
+        broker, say where to ask. The topics that functions consume were never made: they have no
+        subscriptions to delete."""
         if call.method == "DELETE":
             return RestAnswer(404)
         *_, domain, tenant, namespace, topic, what = urlsplit(call.url).path.split("/")

@@ -112,7 +112,7 @@ class GeoClusters:
         return ClusterData(broker_service_url=self.clusters[name].service_url)
 
     def behind(self) -> str:
-        """Why not everything is replicated everywhere; empty where it is. Brokers are asked that
+        """Say why not everything is replicated everywhere; empty where it is. Asks the brokers that
         have the topic for certain."""
         for name, cluster in self.clusters.items():
             topics = [
@@ -159,18 +159,18 @@ class GeoClusters:
         await self._change(name, replication_clusters=(name, *self.remotes[name]))
 
     async def limit_delays(self, name: str, limit_ms: int) -> None:
-        """Have cluster ``name`` refuse messages with a longer delay; 0: any goes."""
+        """Let cluster ``name`` refuse messages with a longer delay; 0: it takes any."""
         policy = DelayedDelivery(tick_ms=1000, active=True, delay_max_ms=limit_ms)
         await self._change(name, delayed_delivery=policy)
 
     async def limit_rate(self, name: str, messages_per_s: int) -> None:
-        """Have cluster ``name`` replicate no faster; -1: as fast as it can."""
+        """Limit the rate of replication from cluster ``name``; -1: no limit."""
         await self._change(
             name, replicator_dispatch_rate={name: DispatchRate(messages=messages_per_s)}
         )
 
     async def limit_schemas(self, name: str, *, takes_new: bool) -> None:
-        """Have cluster ``name`` refuse schemas that the topic has not, or take them again."""
+        """Let cluster ``name`` refuse schemas that the topic does not have, or take them again."""
         await self._change(name, is_allow_auto_update_schema=takes_new)
 
     async def divide(self, name: str, partitions: int) -> None:
@@ -215,7 +215,7 @@ class Application:
     """How one sends so many ``messages`` in its cluster, for about so many ``seconds``.
 
     ``keeps``: there is a subscription that keeps all messages; else the cluster's own are there
-    until they are replicated, and nobody reads. ``delays``: some messages have a delay.
+    until they are replicated, and no client reads. ``delays``: some messages have a delay.
     ``selects``: some are not for all clusters. ``has_schema``: all have their cluster's schema.
     """
 

@@ -52,7 +52,7 @@ class Book:
 
 
 def schema_of(name: str) -> SchemaInfo:
-    """That of messages of cluster ``name``, which all others are compatible with."""
+    """The schema of the messages of cluster ``name``; all others are compatible with it."""
     maybe = {"name": name, "type": ["null", "string"], "default": None}
     record = {"type": "record", "name": "Order", "fields": [maybe]}
     return SchemaInfo(SchemaType.JSON, definition=json.dumps(record).encode())

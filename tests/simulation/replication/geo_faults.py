@@ -38,8 +38,8 @@ DOWN_S_MAX = 2.0
 
 
 async def cut_links(geo: GeoClusters, chance: Random) -> None:
-    """Break what two clusters are connected by, again and again, each time in another way. Never
-    ends; when it is cancelled, all is whole."""
+    """Break the links between two clusters again and again, each time in another way. Never ends;
+    when it is cancelled, all links are whole."""
     world = geo.world
     while True:
         await asyncio.sleep(chance.random() * WHOLE_S_MAX)
@@ -107,7 +107,7 @@ async def change_replication(
         elif what == 7:
             await geo.divide(name, PARTITIONS)
             # Its replicators look again. Not everywhere: where all clusters unload a topic at once
-            # that nobody uses, no replicator is left that asks any of them for it.
+            # that no client uses, no replicator is left that asks any of them for it.
             await geo.clusters[remote].do_everywhere(unload)
             await asyncio.sleep(chance.random() * CHANGED_S_MAX)
             await geo.divide(name, 0)
@@ -116,7 +116,7 @@ async def change_replication(
 
 
 async def forget_schemas(broker: Broker) -> None:
-    """Delete the versions that the topic's schema has: what was sent with them has none now."""
+    """Delete all versions of the schema of the topic: messages sent with them have none now."""
     await broker.topics.services.schemas.delete(TOPIC)
 
 

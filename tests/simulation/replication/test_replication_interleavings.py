@@ -1,7 +1,7 @@
 """Proves that two orders of events in which upstream's replication loses or repeats messages do
 neither here, between two whole clusters: the head of what is on its way is refused while what
 follows could be stored (apache/pulsar#26113), and a cluster loads its topic again before the other
-has the receipts for what it stored (#25861). And that a topic which nobody uses is replicated.
+has the receipts for what it stored (#25861). And that a topic which no client uses is replicated.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Story = Callable[[GeoClusters, Book], Awaitable[None]]
 
 
 async def refuse_the_head(geo: GeoClusters, book: Book) -> None:
-    """West refuses the first entry of what is on its way, and those that are like it."""
+    """West refuses the first entry that is on its way, and each one like it."""
     await geo.limit_delays(WEST, int(DELAY_S * 500))
     await geo.until_replicated()  # the policies are known by then
     book.are_replicating.set()
@@ -62,7 +62,8 @@ async def refuse_the_head(geo: GeoClusters, book: Book) -> None:
 
 
 async def lose_the_receipts(geo: GeoClusters, book: Book, *, restarts: tuple[str, ...]) -> None:
-    """West stores what East sends, and East does not hear of it before these begin anew."""
+    """West stores what East sends, and brokers are killed, those of ``restarts``, before East gets
+    the receipts."""
     east, west = (geo.clusters[name].brokers[0] for name in (EAST, WEST))
     await geo.until_replicated()
     geo.world.network.cut(west.name, east.name, is_one_way=True)
@@ -81,7 +82,7 @@ async def lose_the_receipts(geo: GeoClusters, book: Book, *, restarts: tuple[str
 
 
 async def leave_it_alone(geo: GeoClusters, book: Book) -> None:
-    """East has what West lacks, and there is nobody who would have East load its topic: its
+    """East has what West lacks, and nothing would have East load its topic: its
     application has gone, and West does not replicate to it."""
     east, west = (geo.clusters[name].brokers[0] for name in (EAST, WEST))
     await geo.replicate(WEST, [])

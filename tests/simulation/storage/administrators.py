@@ -3,8 +3,8 @@
 They switch it off and on, change the grace of lost bookies, take ledgers off bookies by the tools,
 delete ledgers, ask for bookies that there never were. Each command may meet with ZooKeeper's errors
 and is then left as it is. Other programs of the same ZooKeeper do their part: a candidate of
-Pulsar's election takes the auditor's node, a worker holds a lock for too long, somebody deletes a
-vote, a newer version writes a ledger's record, a script marks one ledger over and over.
+Pulsar's election takes the auditor's node, a worker holds a lock for too long, an operator deletes
+a vote, a newer version writes a ledger's record, a script marks one ledger over and over.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ Command = Callable[[Host, Coordination], Awaitable[None]]
 @dataclass(slots=True)
 class Administration:
     """What all administrators of a storage do, and what came of it: ``done`` counts the commands
-    that ended well. ``doomed`` are ledgers that somebody began to delete, or must."""
+    that ended well. ``doomed`` are ledgers whose deletion was begun, or must be."""
 
     storage: Storage
     history: History
@@ -121,7 +121,7 @@ class Administration:
         await controls.set_lost_bookie_delay(session, host.random.randrange(2))
 
     async def forget_grace(self, _: Host, session: Coordination) -> None:
-        """By hand: what the settings say counts from the next auditor on."""
+        """Remove the setting by hand: the configured grace holds from the next auditor on."""
         with suppress(NodeMissing):
             await session.delete(LOST_BOOKIE_DELAY_PATH)
 
@@ -137,7 +137,7 @@ class Administration:
         raise InvariantViolated("a bookie is known that there never was")
 
     async def decommission(self, host: Host, session: Coordination) -> None:
-        """Of one that is gone, if there is any; broken off where it takes long."""
+        """Decommission a bookie that is gone, if there is any; break off where it takes long."""
         gone = [each for each in self.storage.bookies if not each.is_running]
         bookie = host.random.choice(gone or self.storage.bookies)
         with suppress(BookieStillThere, RecoveryDisabled, DecommissionStalled):
@@ -152,7 +152,7 @@ class Administration:
             )
 
     async def recover(self, host: Host, session: Coordination) -> None:
-        """Off one that is gone, or off any; whatever stays there is told."""
+        """Recover ledgers from a bookie that is gone, or from any; what stays there is reported."""
         gone = [each for each in self.storage.bookies if not each.is_running]
         if host.random.random() < 0.5:
             gone = []
@@ -173,7 +173,7 @@ class Administration:
             raise InvariantViolated(f"{progress}, and of {told} it is told why")
 
     async def delete(self, host: Host, session: Coordination) -> None:
-        """A closed ledger, whoever is on it."""
+        """A closed ledger, on whichever bookies."""
         ended = [each for each in self.history.ledgers if each in self.history.ended]
         if ended:
             ledger_id = host.random.choice(ended)
@@ -188,7 +188,7 @@ class Administration:
             await session.delete(f"{VOTES_PATH}/{host.random.choice(names)}")
 
     async def lead(self, host: Host, session: Coordination) -> None:
-        """A bookie of Pulsar's election leads now and then, as soon as nobody does."""
+        """A bookie of Pulsar's election leads now and then, as soon as no other does."""
         while True:
             gone = asyncio.Event()
             if await session.exists(LEADER_PATH, on_change=gone.set) is not None:
@@ -209,7 +209,7 @@ class Administration:
         await asyncio.sleep(HELD_S_MAX * host.random.random())
 
     async def write_a_strange_record(self, host: Host, session: Coordination) -> None:
-        """A newer version makes a ledger, and somebody marks it."""
+        """A newer version makes a ledger, and it is marked."""
         ledger_id = STRANGE_IDS_FROM + host.random.randrange(10_000)
         self.doomed.append(ledger_id)
         await session.create(ledger_path(ledger_id), STRANGE_RECORD, make_parents=True)
@@ -218,7 +218,7 @@ class Administration:
         )
 
     async def mark_over_and_over(self, host: Host, session: Coordination) -> None:
-        """Nobody's mark is lost: each is there in the end, or its marker is told that it is not."""
+        """No mark is lost: each is there in the end, or its marker is told that it is not."""
         if not self.history.ledgers:
             return
         ledger_id = host.random.choice(self.history.ledgers)
@@ -252,7 +252,7 @@ async def repair_unlocked(
         marks = UnderreplicationMarks(session, host.clock)
         with suppress(TimeoutError):
             async with asyncio.timeout(MARKED_S_MAX if waits_for_marks else 0):
-                while not await marks.ledgers():  # noqa: ASYNC110 -- it is nobody's to tell
+                while not await marks.ledgers():  # noqa: ASYNC110 -- nothing tells
                     await asyncio.sleep(LOOK_S)
 
         async def mend(ledger_id: int, terms: RepairOptions) -> None:

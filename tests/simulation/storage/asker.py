@@ -1,5 +1,5 @@
 """Processes that ask bookies themselves, over the protocol, what clients of ours hardly ask; and
-that use ledgers which nobody made. What they are told must be true.
+that use ledgers which no client made. What they are told must be true.
 
 A bookie may say that it has none of a ledger, or cannot read it. What it gives must be what was
 written; what it says is confirmed, the writer must know to be.
@@ -47,7 +47,7 @@ PAUSE_S_MAX = 0.05
 QUESTIONS_AT_ONCE = 4
 POLL_MS = 300
 BATCH_BYTES = (200, 8 * 1024, 64 * 1024)
-# Ids of ledgers that nobody made: far from those that ZooKeeper gives.
+# Ids of ledgers that no client made: far from those that ZooKeeper gives.
 STRANGE_IDS_FROM = 1 << 50
 STRANGE_ENTRIES = 150
 STRANGE_PAUSE_S = 0.004
@@ -109,7 +109,8 @@ class Asker:
             _require(0 <= room.freeDiskSpace <= room.totalDiskCapacity, f"it has {room}")
 
     def note(self, question: str, status: int, others: tuple[int, ...]) -> bool:
-        """Whether the answer is one that tells; of the others only some are right."""
+        """Count the answer; returns whether it says anything, for of the others only some are
+        right."""
         self.answers[question, status] += 1
         _require(status == pb.EOK or status in others, f"{question}: status {status}")
         return status == pb.EOK
@@ -138,7 +139,7 @@ class _Questions:
         _require(response.status == pb.ENOENTRY, f"entry -2 has status {response.status}")
 
     async def read_several(self, client: RawBookieClient) -> None:
-        """One answer has the first entry and those behind it, as far as they are there and fit."""
+        """One answer has the first entry and the following ones, as far as they exist and fit."""
         batch = await client.read_batch(self._ledger_id, self._entry_id, bytes_max=self._bytes_max)
         self._asker.answers["batch", batch.code] += 1
         right = {ReturnCode.EOK, ReturnCode.ENOLEDGER, ReturnCode.ENOENTRY, ReturnCode.EIO}
@@ -219,7 +220,7 @@ async def _add_and_wait(client: RawBookieClient, ledger_id: int) -> None:
 
 
 async def _fence(client: RawBookieClient, ledger_id: int) -> None:
-    """Fence a ledger of which there is nothing: whoever has another key is refused, and once the
+    """Fence a ledger of which there is nothing: a client with another key is refused, and once the
     bookie has said that it is fenced, it takes nothing of it any more."""
     response = await client.ask(read_request(ledger_id, 0, fence_key=KEY))
     _require(response.status in (pb.ENOENTRY, pb.EIO), f"a fence: {response.status}")
@@ -247,7 +248,7 @@ async def _confirm(client: RawBookieClient, ledger_id: int) -> None:
     if response.status != pb.EOK:
         return
     response = await client.ask(read_lac_request(ledger_id))
-    # It may have been collected meanwhile: nobody knows the ledger.
+    # It may have been collected meanwhile: no bookie knows the ledger.
     if response.status == pb.EOK:
         told = response.readLacResponse.lacBody
         _require(told == encode_explicit_lac(ledger_id, 7), f"it was told something else: {told!r}")

@@ -45,7 +45,7 @@ class History:
         self._check_end(ledger_id)
 
     def end(self, ledger_id: int, last_entry: int) -> None:
-        """The ledger is closed and ends here, for everybody and for ever."""
+        """The ledger is closed and ends here, for all clients and for ever."""
         self.truth.observe(f"the end of ledger {ledger_id}", last_entry)
         self.ended[ledger_id] = last_entry
         self._check_end(ledger_id)

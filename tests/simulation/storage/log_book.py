@@ -1,7 +1,8 @@
-"""What those were told who write one log, each believing that it is theirs; and what must be there.
+"""What the owners of one log were told, each believing that the log is its own; and what must be
+there.
 
-Truncations and deletions take a while, and whoever asked for one may never hear the end of it: what
-was stored before may be gone then, what was published after it was over is there.
+Truncations and deletions take a while, and the process that asked for one may never hear the end of
+it: what was stored before may be gone then, what was published after it was over is there.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class LogBook:
     settings: list[Deed] = field(default_factory=list[Deed])
     # Where the log ends for good, as those were told who ended it.
     end: Position | None = None
-    # Ledgers that somebody deleted, and entries that somebody spoilt, behind everybody's back.
+    # Ledgers that were deleted, and entries that were spoilt, unknown to all owners.
     deleted: set[int] = field(default_factory=set[int])
     damaged: set[Position] = field(default_factory=set[Position])
     # How often what was tried came to an end.
@@ -64,12 +65,12 @@ class LogBook:
         self._check_end(position)
 
     def read(self, position: Position, body: bytes) -> None:
-        """Somebody read it: all read the same there, and what was sent."""
+        """A client read it: all read the same there, and what was sent."""
         self.truth.observe(position, body)
         check_nothing_invented(self.pushed_s, [body])
 
     def terminated(self, last: Position) -> None:
-        """Somebody was told that the log ends here."""
+        """A client was told that the log ends here."""
         self.truth.observe("the end of the log", last)
         self.end = last
         for position, _ in self.stored.values():
@@ -80,12 +81,12 @@ class LogBook:
             raise InvariantViolated(f"{position} is stored behind the end, {self.end}")
 
     def check(self, found: Mapping[Position, bytes | None], properties: Mapping[str, str]) -> None:
-        """Whether the log has what it must have, and nothing that is gone."""
+        """Check that the log has all that it must have, and nothing that is gone."""
         for position, body in found.items():
             if body is not None:
                 self.read(position, body)
             elif position not in self.damaged:
-                raise InvariantViolated(f"{position} cannot be read, and nobody spoilt it")
+                raise InvariantViolated(f"{position} cannot be read, and it was not spoilt")
         twice = [body for body, count in Counter(found.values()).items() if body and count > 1]
         if twice:
             raise InvariantViolated(f"stored twice: {twice}")
@@ -111,7 +112,7 @@ class LogBook:
 
     def _is_kept(self, ledger_id: int, found: Collection[Position]) -> bool:
         """A log that has ended keeps its last ledger, which says where the end is: the last that is
-        left, where somebody deleted the one that it ended in."""
+        left, where the one was deleted that it ended in."""
         if self.end is None:
             return False
         if self.end.ledger_id not in self.deleted:
@@ -119,8 +120,8 @@ class LogBook:
         return ledger_id == max(each.ledger_id for each in found)
 
     def _check_property(self, properties: Mapping[str, str]) -> None:
-        """It is what somebody set, and nobody set another one after that was over; a setting of
-        which nobody heard the end may take place whenever it likes."""
+        """It is what was set, and no other was set after that was over; a setting of which the end
+        is not known may take effect at any time."""
         value = properties.get(PROPERTY)
         over_s = -inf
         if value is not None:

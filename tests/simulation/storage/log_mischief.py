@@ -1,6 +1,6 @@
-"""What happens to the owners of a log besides the menu: bookies that nobody reaches for longer than
-a change waits, a network that is slow for minutes, records and ledgers that others change or delete
-behind the owners' backs, entries that are spoilt on all disks."""
+"""What happens to the owners of a log besides the menu: bookies that they cannot reach for longer
+than a change waits, a network that is slow for minutes, records and ledgers that others change or
+delete unknown to the owners, entries that are spoilt on all disks."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ AGAIN_S = 0.01
 # Of a network on which a read takes so long, a look at a whole backlog does not come to an end.
 SLOW_S = 140.0
 SLOW_NETWORK = NetworkConditions(delay_s_min=2.0, delay_s_max=3.0)
-# Somebody writes a record so often, for so long.
+# A stranger writes a record so often, for so long.
 TOUCHED_EACH_S = 0.000_3
 TOUCHED_S = 1.0
-# Within so long somebody truncates the log. Who made a ledger hears of it within so long.
+# Within so long the log is truncated. An owner that made a ledger hears of it within so long.
 TRUNCATED_S_MAX = 5.0
 HEARD_S_MAX = 0.008
 IDS_TAKEN = 4
 # So long is a bookie away that is called by another name.
 AWAY_S = 1.0
 SPOILT_MAX = 4
-# Within so long somebody has taken over all that was left open, if that can be.
+# Within so long all that was left open has been taken over, if that can be.
 CLOSED_S = 2.0
 
 
@@ -74,12 +74,12 @@ class LogMischief:
         await asyncio.sleep(HELD_S)
 
     async def hold(self) -> None:
-        """Nobody reaches a bookie, or ZooKeeper, or either, for longer than a change waits."""
+        """Owners reach no bookie, or not ZooKeeper, or neither, for longer than a change waits."""
         both = [*self._bookies, ZOOKEEPER]
         await self._hold(self._chance.choice((self._bookies, [ZOOKEEPER], both)))
 
     async def hold_a_truncation(self) -> None:
-        """The same, of either, when somebody who truncates has a new ledger: his cursors are to be
+        """The same, of either, when an owner that truncates has a new ledger: the cursors are to be
         written next."""
         end_s = self._world.loop.now_s + TRUNCATED_S_MAX
         begun = len(self._book.removals)
@@ -116,7 +116,7 @@ class LogMischief:
         network.conditions = before
 
     async def touch_a_record(self) -> None:
-        """Somebody writes the record of the log, or of a cursor, again and again as it is."""
+        """A stranger writes the record of the log, or of a cursor, again and again as it is."""
         path = self._chance.choice((managed_ledger_path(LOG), cursor_path(LOG, READER)))
         self._world.note(f"{path} is written again and again")
         end_s = self._world.loop.now_s + TOUCHED_S
@@ -126,7 +126,7 @@ class LogMischief:
             await asyncio.sleep(TOUCHED_EACH_S)
 
     async def take_ledger_ids(self) -> None:
-        """Somebody makes ledgers under ids of his own choice, and deletes them at once."""
+        """A stranger makes ledgers under ids of its own choice, and deletes them at once."""
         newest = max((*self._ledgers(), *self._cursor_ledgers()), default=0)
         ids = range(newest + 1, newest + 1 + IDS_TAKEN)
         taken = dict[int, None]()
@@ -180,7 +180,7 @@ class LogMischief:
                 bookie.restart()
 
     async def delete_the_last_ledger(self) -> None:
-        """An operator takes it for one that nobody needs."""
+        """An operator takes it for one that is not needed."""
         for ledger_id in self._ledgers()[-1:]:
             self._delete(ledger_id)
 

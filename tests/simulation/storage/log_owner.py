@@ -1,8 +1,9 @@
 """One broker's worth of work on one log: open it, and do all that may be done to a log, several
 things at a time, until another one has it or it is given up.
 
-Nobody asks who owns the log: that its record and its ledgers keep two who write it apart is what is
-tried. Cursors are kept apart by ownership besides, so of these only what holds back ledgers counts.
+No owner asks whether another process owns the log: what is tried is that its record and its ledgers
+keep two writers apart. Cursors are kept apart by ownership besides, so of these only what holds
+back ledgers counts.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ BODY_BYTES_MAX = 3000
 # Some are larger than an entry may be.
 ENTRY_BYTES_MAX = 2000
 PAUSE_S_MAX = 0.15
-# How long an owner works on a log that nobody takes from it, and on one that somebody did.
+# How long an owner works on a log that no other owner takes from it, and on one that was taken.
 LIVES_S = (0.5, 2.0, 4.0)
 NOTICED_S = 0.3
 # So often it does not give the log up before all that is under way has had its time.
@@ -92,7 +93,7 @@ class Publisher:
         return len(requests), 0
 
     def fail(self, request: AppendRequest, error: BrokerError) -> None:
-        """It is not, or nobody knows."""
+        """It is not, or that is not known."""
 
 
 PUBLISHER = Publisher()
@@ -109,7 +110,7 @@ class Readers:
         return self.all
 
     def reads_from(self) -> Position | None:
-        """As ``Readership``: nobody is sent anything."""
+        """As ``Readership``: nothing is sent."""
         return None
 
 
@@ -242,7 +243,7 @@ class Work:
             await asyncio.wait(self._under_way, timeout=PATIENCE_S)
 
     async def finish(self) -> None:
-        """Whoever asked for something is told in the end, whatever became of the log."""
+        """A client that asked for something is told in the end, whatever became of the log."""
         if self._under_way:
             _, left = await asyncio.wait(self._under_way, timeout=TOLD_S_MAX)
             if left:
@@ -311,7 +312,7 @@ class Work:
         deed.end_s, deed.is_done = now_s(), True
 
     async def _read(self, chance: Random) -> None:
-        """What was stored, which may be trimmed by now, or be on its way out."""
+        """Read something that was stored, which may be trimmed by now, or soon."""
         end_of = self.log.reader.readable_end
         stored = [each for each, _ in self._book.stored.values() if each[1] < end_of(each[0])]
         if stored:
@@ -322,13 +323,13 @@ class Work:
                 self._book.read(Position(position.ledger_id, entry_id), body_of(payload))
 
     async def _acknowledge(self, chance: Random) -> None:
-        """As somebody who wants to know when it is stored, and what is to be stored with it."""
+        """As a producer that wants to know when it is stored, and what is to be stored with it."""
         cursor = next(each for each in self._readers.all if each.name == READER)
         cursor.acknowledged.acknowledge_upto(self.log.chain.last_confirmed)
         await cursor.change_properties({"number": str(chance.randrange(100))})
 
     async def _look(self, chance: Random) -> None:
-        """As those do who ask for the last message id, and for a backlog."""
+        """Do as a client does that asks for the last message id, and for a backlog."""
         del chance
         await last_message(self.log.reader)
         await self.look_at_backlog()
@@ -346,7 +347,7 @@ class Work:
             raise InvariantViolated(f"a scan took {now_s() - began_s} s: {scan}")
 
     async def _subscribe(self, chance: Random) -> None:
-        """Somebody comes, and goes."""
+        """A subscription comes, and goes."""
         log = self.log
         name = f"guest-{chance.randrange(3)}"
         if name in await self._factory.cursor_names(LOG):
@@ -358,7 +359,7 @@ class Work:
 
 
 async def read_all(work: Work, deleted: Collection[int]) -> dict[Position, bytes | None]:
-    """What an open log has: None for an entry that is damaged. Of ledgers that somebody deleted
+    """What an open log has: None for an entry that is damaged. Of ledgers that were deleted
     nothing is read. Raises ``StorageUnavailable``."""
     reader, found = work.log.reader, dict[Position, bytes | None]()
     for span in work.log.chain.spans:

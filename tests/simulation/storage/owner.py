@@ -172,7 +172,7 @@ async def take_over(ledgers: Ledgers, history: History, ledger_id: int) -> None:
             raise InvariantViolated(f"an entry of a closed ledger is gone: {error}") from error
         except NoSuchLedger:
             if ledger_id not in history.ledgers:
-                return  # somebody has deleted it
+                return  # it was deleted meanwhile
             await asyncio.sleep(RETRY_S)
         except (LedgerError, CoordinationError):
             await asyncio.sleep(RETRY_S)
@@ -181,7 +181,7 @@ async def take_over(ledgers: Ledgers, history: History, ledger_id: int) -> None:
 
 
 async def check_copies(ledgers: Ledgers, ledger_id: int, lost: Collection[str]) -> None:
-    """Every entry of a closed ledger is on an ack quorum of its ensemble, whoever says so.
+    """Every entry of a closed ledger is on an ack quorum of its ensemble, whichever client says so.
 
     Asks each bookie for all it should have. One that is ``lost`` is believed to have had it.
     """
@@ -235,7 +235,7 @@ async def _stored(
 
 
 async def keep_up(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Do it until it ends well: a process that cannot start is started again."""
+    """Run it until it ends well: a process that cannot start is started again."""
     while True:
         try:
             await work()

@@ -1,5 +1,5 @@
 """Entries that are spoilt on bookies that have them: on one, or on every one, which is more than is
-promised to survive, so that what is promised then can be tried. Nobody takes them for good ones."""
+promised to survive, so that what is promised then can be tried. No reader takes them for good."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHORT_ENTRY_BYTES = 20
 
 async def spoil(storage: Storage, ledger_id: int, entry_ids: Collection[int]) -> list[int]:
     """Let bookies rest, then end them, spoil all copies of these entries, and start them again;
-    which of the entries had any. Nobody may write meanwhile."""
+    which of the entries had any. Nothing may be written meanwhile."""
     await asyncio.sleep(AT_REST_S)
     running = [each for each in storage.bookies if each.is_running]
     for bookie in running:

@@ -1,4 +1,4 @@
-"""Proves, over many seeds, that what few bookies lose or spoil is not lost to anybody.
+"""Proves, over many seeds, that what few bookies lose or spoil is not lost to any client.
 
 Ledgers are written under faults, and deleted in half the seeds, so that bookies compact logs that
 are spoilt. As many bookies as may be lost (one fewer than confirm an entry) are harmed besides, at
@@ -82,7 +82,7 @@ SYNCS_LIE = replace(NOBODY_GOES, lying_sync_rate=1.0, down_s_max=1.0)
 VERY_SLOW_DISK = DiskConditions(sync_s_min=0.1, sync_s_max=0.2)
 # Bookies that were started again can be asked after so long.
 REGISTERED_S = 0.2
-# So long is a ledger written that nobody closes.
+# So long a ledger is written that is never closed.
 WRITTEN_S = 0.2
 PAUSED_S = 0.05
 
@@ -120,7 +120,7 @@ class Harm:
         return self._remove("ledgers", self._closed_logs())
 
     def copy_an_entry_log_to_the_other_disk(self) -> bool:
-        """Somebody restores a file from a copy, and takes the wrong directory."""
+        """An operator restores a file from a copy, and takes the wrong directory."""
         paths = self._files("ledgers", entry_log_v1.SUFFIX)
         other = self._bookie.devices.get("ledgers-1")
         if not paths or other is None:
@@ -146,7 +146,7 @@ class Harm:
         return self._remove("ledgers", self._files("ledgers", entry_log_v1.SUFFIX))
 
     def flip_a_bit_within_the_journal(self) -> bool:
-        """Before its last file, whose end may never have been written for all anybody knows."""
+        """Before its last file, whose end may never have been written, as far as bookies know."""
         return self._flip("journal", self._files("journal", journal_v1.SUFFIX)[:-1])
 
     def cut_a_file_of_the_journal(self) -> bool:
@@ -171,7 +171,7 @@ class Harm:
         return True
 
     def lose_the_end_of_the_journal(self) -> bool:
-        """Nobody can tell this from an end that was never written."""
+        """No bookie can tell this from an end that was never written."""
         files = self._files("journal", journal_v1.SUFFIX)[-1:]
         return self._cut("journal", files, at_most=TAIL_BYTES_MAX)
 
@@ -191,8 +191,8 @@ class Harm:
 
     def _files(self, name: str, suffix: str) -> list[str]:
         """The files of a disk that have anything in them, in the order of their names."""
-        files = self._disk(name).files
-        return [path for path in sorted(files) if path.endswith(suffix) and files[path].content]
+        files = sorted(self._disk(name).files.items())
+        return [path for path, file in files if path.endswith(suffix) and file.content]
 
     def _flip(self, name: str, paths: list[str]) -> bool:
         if paths:
@@ -203,9 +203,9 @@ class Harm:
         if paths:
             # Of the last one a start takes the end for one that a crash tore.
             path = self._chance.choice(self._chance.choice((paths, paths[-1:])))
-            unit = self._chance.choice(UNITS_BYTES)
-            units = 1 + (len(self._disk(name).files[path].content) - 1) // unit
-            self._disk(name).spoil(path, unit * self._chance.randrange(units), unit)
+            disk, unit = self._disk(name), self._chance.choice(UNITS_BYTES)
+            start = unit * self._chance.randrange(1 + (len(disk.files[path].content) - 1) // unit)
+            disk.files[path].spoil(disk.random, start, start + unit)
         return bool(paths)
 
     def _cut(self, name: str, paths: list[str], at_most: int | None = None) -> bool:
@@ -260,7 +260,7 @@ SILENT = (Harm.lose_the_end_of_the_journal,)
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a story was about, for those who doubt that it was about anything."""
+    """What a story did, in counts: a story in which nothing happened would prove nothing."""
 
     confirmed: int
     copied: int
@@ -311,7 +311,7 @@ async def story(menu: FaultMenu, sizes: Sizes, harms: tuple[Callable[[Harm], boo
 async def _ask_of_an_open_one(
     storage: RecoveringStorage, history: History, sizes: Sizes, harmed: Sequence[Host]
 ) -> None:
-    """The last entry of a ledger that nobody closes is spoilt on few bookies, and others before it;
+    """The last entry of a ledger that is not closed is spoilt on few bookies, and others before it;
     a reader who asks up to where it is confirmed is told what its writer knew."""
 
     async def write(host: Host) -> None:
@@ -354,7 +354,7 @@ async def make_whole(
     storage: RecoveringStorage, history: History, doomed: Sequence[int] = ()
 ) -> None:
     """Recover and read all ledgers but the ``doomed`` ones, and return when every copy is there
-    again. What somebody began to delete is deleted."""
+    again. What was to be deleted is deleted."""
     inspector = storage.world.host("inspector")
     inspector.start(lambda _: asyncio.Event().wait())
     async with asyncio.timeout(SETTLE_S):

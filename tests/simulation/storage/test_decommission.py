@@ -67,7 +67,7 @@ ADMINISTERED, ADMINISTRATORS = 0.5, 2
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a story was about, for those who doubt that it was about anything."""
+    """What a story did, in counts: a story in which nothing happened would prove nothing."""
 
     confirmed: int
     moved: int
@@ -175,7 +175,7 @@ async def write(world: World, storage: RecoveringStorage, history: History, size
 
 
 def end_owners(world: World) -> None:
-    """Nobody writes any more."""
+    """The writer is done."""
     for name, host in list(world.hosts.items()):
         if name.startswith("owner") and host.is_running:
             host.kill()
@@ -198,7 +198,7 @@ async def look(
     doomed: Host,
     known: Collection[int],
 ) -> None:
-    """Nothing is left on the bookie, nobody needs it, and a new one may have its place."""
+    """Nothing is left on the bookie, it is not needed, and a new one may have its place."""
     async with host.coordination() as session:
         named = await named_by(doomed.name, session, store_of(host, session))
         left = [ledger_id for ledger_id in named if ledger_id in known]
@@ -214,7 +214,7 @@ async def look(
 
 
 async def named_by(bookie_id: str, session: Coordination, store: LedgerStore) -> list[int]:
-    """The ledgers that name a bookie, as whoever opens them finds it."""
+    """The ledgers whose metadata name a bookie, as a client that opens them finds it."""
     return [
         ledger_id
         for directory in await ledger_directories(session)
@@ -265,7 +265,3 @@ def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -
         plant(patch)
         seed = found_by(run)
     run(seed)  # the same story is clean without the bug
-
-
-def test_a_seed_repeats() -> None:
-    assert run(1) == run(1)

@@ -1,4 +1,4 @@
-"""Proves, over many seeds, that a log keeps what was published to it, whoever believes to own it.
+"""Proves, over many seeds, that a log keeps what was published to it, however many own it.
 
 Owners open one log, one after the other and side by side, as brokers do when a topic is loaded
 while another one still has it. Each does all that may be done to a log: several things at a time,
@@ -52,7 +52,7 @@ ROUNDS = 4
 REIGN_S_MAX = 2.0
 # In so many seeds an owner is there before the cluster is.
 EARLY = 0.2
-# In so many, somebody looks at a whole backlog in the end, over a network that is slow.
+# In so many, a process looks at a whole backlog in the end, over a network that is slow.
 AT_LENGTH = 0.4
 # Bookies that answer later are given up.
 SLOW_NETWORK = NetworkConditions(delay_s_min=3.5, delay_s_max=4.5)
@@ -89,7 +89,7 @@ async def story(menu: FaultMenu, manners: Manners) -> Counter[str]:
             await asyncio.sleep(chance.random())
         await storage.open()
         mischief = LogMischief(storage, hosts, book, owner, chance)
-        # Owners whom the menu kills do not live to see how long a change waits.
+        # Owners that the menu kills do not live to see how long a change waits.
         victims = storage.bookies if chance.random() < 0.5 else [*storage.bookies, *hosts]
         async with FaultInjector(world, menu, victims):
             for number in range(ROUNDS):
@@ -174,7 +174,3 @@ def test_a_log_keeps_what_was_published_to_it_whoever_owns_it(first: int) -> Non
         deeds.update(told)
     assert deeds["append"] > 20 * SEEDS_A_TEST
     assert all(deeds[each] for each in ERRANDS)
-
-
-def test_a_seed_repeats() -> None:
-    assert run(3) == run(3)

@@ -54,7 +54,7 @@ FAULTS_S_MAX = 4.0
 PAUSE_S_MAX = 0.1
 FILL_S_MAX = 2.0
 WAIT_S_MAX = 5.0
-# How often somebody asks who does not wait, and how long he stays: about as long as connecting and
+# How often a client asks that does not wait, and how long it stays: about as long as connecting and
 # asking take.
 HURRIES_S = 1.0
 IN_A_HURRY_S_MAX = 0.003
@@ -193,7 +193,7 @@ async def _follow_one(host: Host, ledgers: Ledgers, book: Book, ledger_id: int) 
 
 async def hurry(host: Host, storage: Storage, book: Book, config: LedgerConfig) -> None:
     """The main of a process that asks what is confirmed and ends its part of ledgers at once, while
-    bookies are being connected: whoever asks is told all the same, and then refused."""
+    bookies are being connected: a client that asks is told all the same, and then refused."""
     while not book.is_over.is_set():
         await asyncio.sleep(HURRIES_S * host.random.random())
         if book.history.ledgers:
@@ -310,10 +310,6 @@ def test_readers_follow_a_writer_through_all_that_happens(first: int) -> None:
     assert changes
 
 
-def test_a_seed_repeats() -> None:
-    assert run(1) == run(1)
-
-
 def believe_one_more(patch: pytest.MonkeyPatch) -> None:
     """Readers think that an entry is confirmed as soon as a bookie has it."""
     honest = LongPoll.run
@@ -326,7 +322,7 @@ def believe_one_more(patch: pytest.MonkeyPatch) -> None:
 
 
 def hear_nothing(patch: pytest.MonkeyPatch) -> None:
-    """Readers do not hear that a ledger's metadata are others by now."""
+    """Readers are not told that the metadata of a ledger have changed."""
 
     def ignore(*_: object) -> None:
         pass

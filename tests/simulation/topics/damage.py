@@ -51,7 +51,7 @@ class Published:
         return self.sent[body].position in self.damaged
 
     async def publish(self, client: Client, bodies: Sequence[bytes], clock: Clock) -> None:
-        """Send these; with keys where the topic has them, and for later where it is that."""
+        """Publish these messages; with keys or delays where the topic has them."""
         producer = await opened(lambda: client.producer(str(self.topic), batching=None))
         async with producer:
             for body in bodies:
@@ -108,7 +108,8 @@ async def _receive(consumer: Consumer[bytes]) -> bytes:
 
 
 async def check_keyed(client: Client, published: Published, kept: Collection[bytes]) -> None:
-    """Who reads compacted sees of each key nothing out of order, what is ``kept``, and the last."""
+    """A reader of the compacted topic gets the messages of each key in order, those ``kept``, and
+    the last one."""
     read = list[bytes]()
     reader = await opened(lambda: client.reader(str(KEYED), EARLIEST, read_compacted=True))
     async with reader, asyncio.timeout(RECEIVED_S_MAX):
@@ -122,7 +123,8 @@ async def check_keyed(client: Client, published: Published, kept: Collection[byt
 
 
 async def look_at_keyed(client: Client, published: Published) -> None:
-    """Who reads compacted while all may be lost sees nothing wrong, and nothing out of order."""
+    """A reader of the compacted topic gets, while all may be lost, nothing wrong and nothing out of
+    order."""
     read = list[bytes]()
     reader = await opened(lambda: client.reader(str(KEYED), EARLIEST, read_compacted=True))
     async with reader:
@@ -154,11 +156,11 @@ async def take_later(client: Client, published: Published, came: set[bytes], clo
 
 
 async def check_old(client: Client, published: Published, clock: Clock) -> None:
-    """What is too old is gone, damaged or not, and keeps nobody from what is new."""
-    # A topic that nobody uses is not looked at.
+    """What is too old is gone, damaged or not, and keeps no consumer from what is new."""
+    # Brokers do not look at a topic that no client uses.
     await published.publish(client, [FIRST], clock)
     if published.damaged:
-        # How old such a message is nobody can read: its ledger must be so old as a whole.
+        # How old such a message is cannot be read: its ledger must be so old as a whole.
         await asyncio.sleep(TTL_S)
     await asyncio.sleep(EXPIRED_S)
     await published.publish(client, [LAST], clock)

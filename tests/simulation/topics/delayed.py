@@ -1,4 +1,4 @@
-"""Messages that are to come later: none early, none left out, whoever serves them by then."""
+"""Messages that are to come later: none early, none left out, by whichever broker."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Appointments:
 async def send_ahead(
     client: Client, appointments: Appointments, clock: Clock, chance: Random
 ) -> None:
-    """Publish messages that are due at some time, most of them not yet."""
+    """Publish messages that are due at some time, most of them later."""
     async with await client.producer(TOPIC) as producer:
         for number in range(MESSAGES):
             payload = b"%d" % number

@@ -126,7 +126,7 @@ async def publish(
 
 
 async def work_in_shifts(client: Client, work: Work, chance: Random) -> None:
-    """Come, work, leave, and come again, each time as somebody new. Never ends."""
+    """Come, work, leave, and come again, each time as a new consumer. Never ends."""
     while True:
         worker = work.shifts
         work.shifts += 1
@@ -161,7 +161,7 @@ async def _shift(consumer: Consumer[bytes], worker: int, work: Work, chance: Ran
 
 def check_work(work: Work) -> None:
     """Everything stored was settled, nothing invented, and no message overtook another of its key:
-    each key's messages came first in the order of sending, whoever got them."""
+    each key's messages came first in the order of sending, whichever consumer got them."""
     if work.errors:
         raise InvariantViolated(f"not stored: {work.errors[0]}")
     lost = sorted(work.stored - work.settled)
@@ -169,7 +169,7 @@ def check_work(work: Work) -> None:
         raise InvariantViolated(f"{len(lost)} stored and never settled: {lost[:3]}")
     invented = sorted({item for _, item in work.deliveries} - set(work.sent))
     if invented:
-        raise InvariantViolated(f"nobody sent {invented[:3]}")
+        raise InvariantViolated(f"{invented[:3]} came and were never sent")
     _check_first_deliveries(item for _, item in work.deliveries)
 
 
@@ -183,7 +183,7 @@ def _check_first_deliveries(items: Iterable[Item]) -> None:
 
 
 def check_nothing_overtaken(work: Work) -> None:
-    """Of a key, nobody got a message while somebody else had an earlier one.
+    """Of a key, no consumer got a message while another one had an earlier one.
 
     Holds where workers know what they have: one whose connection breaks does not.
     """

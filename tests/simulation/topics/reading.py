@@ -10,10 +10,14 @@ A broker that answers with the end of what it knew before, or forgets to send on
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
+from typing import Any
+
+from tests.simulation.accounts import check_accounts
+from tests.simulation.listened import listen
 
 from geminga import (
     EARLIEST,
@@ -24,13 +28,17 @@ from geminga import (
 )
 from geminga._channels.consumer_channel import ConsumerChannel, ConsumerChannelOptions
 from geminga._channels.registry import Channels, ClientOptions
+from geminga_ledger import LedgerConfig
 from geminga_protocol.pulsar.api_pb2 import CommandMessage, MessageIdData
 from geminga_protocol.pulsar.messages.integers import signed
 from geminga_protocol.pulsar.messages.payload import open_payload
 from geminga_protocol.pulsar.topics.topic_names import TopicName
-from geminga_scenarios.cluster import Cluster
+from geminga_scenarios.cluster import Cluster, Shape
+from geminga_scenarios.verdicts import raise_loop_failures
 from geminga_simulation.errors import InvariantViolated
+from geminga_simulation.fault_menu import FaultMenu
 from geminga_simulation.histories.checkers import check_nothing_lost, check_order
+from geminga_simulation.world import World
 
 TOPIC = "persistent://public/default/read"
 MESSAGES = 60
@@ -217,3 +225,27 @@ def check_read(published: Published, read: Sequence[bytes]) -> None:
     check_nothing_lost(set(published.stored), read)
     for name, sent in published.sent.items():
         check_order(sent, [each for each in read if each.startswith(name.encode())])
+
+
+async def story(
+    live_through: Callable[[Cluster, FaultMenu, Random], Coroutine[Any, Any, Published]],
+    menu: FaultMenu,
+    shape: Shape,
+    ledgers: LedgerConfig,
+) -> int:
+    """Tell ``live_through`` in a world of its own; returns how many messages it was about."""
+    async with World() as world:
+        cluster = Cluster(world, shape, ledgers)
+        histories = listen(cluster)
+        await cluster.open()
+        client, other = world.host("client"), world.host("other-client")
+        for host in (client, other):
+            host.start(lambda _: asyncio.Event().wait())
+        try:
+            told = await client.run(live_through(cluster, menu, world.loop.stream("story")))
+        except ExceptionGroup as group:  # of the story's tasks the first that failed tells why
+            raise group.exceptions[0] from group
+        await check_accounts(cluster)
+        raise_loop_failures(world)
+    histories.check()
+    return len(told.stored)

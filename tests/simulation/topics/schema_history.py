@@ -89,7 +89,7 @@ class History:
     brought_again: list[Operation] = field(default_factory=list[Operation])
 
     def add(self, client: str, called_s: float, returned_s: float, what: Hashable) -> None:
-        """Note an operation; ``returned_s`` is infinite where nobody knows what came of it."""
+        """Note an operation; ``returned_s`` is infinite where it is not known what came of it."""
         self.operations.append(Operation(client, called_s, returned_s, what))
 
     def check(self, versions: Versions) -> None:

@@ -14,6 +14,7 @@ from random import Random
 from typing import TypeVar
 
 from tests.simulation.clients.errands import again
+from tests.simulation.storage.log_book import now_s
 from tests.simulation.topics.schema_history import (
     ACCEPTED,
     NAMES_BY_DEFINITION,
@@ -72,7 +73,7 @@ class Registries:
     async def ask(
         self, host: Host, what: Callable[[SchemaRegistry], Awaitable[AnswerT]]
     ) -> AnswerT:
-        """What the registry of this broker does. Raises what it raises, and ``HostCrashed``."""
+        """Ask the registry of this broker. Raises what that raises, and ``HostCrashed``."""
         broker = self.cluster.broker(host)
         if broker is None:
             raise HostCrashed(host.name)
@@ -86,7 +87,8 @@ class Registries:
     async def have(
         self, what: Callable[[SchemaRegistry], Awaitable[AnswerT]], host: Host | None = None
     ) -> AnswerT:
-        """``ask`` until it is done, of this broker or of any; only for what may be done twice."""
+        """``ask`` this broker, or any, until it is done; only for requests that may be made
+        twice."""
         deadline_s = asyncio.get_running_loop().time() + CALM_S_MAX
         while True:
             try:
@@ -118,16 +120,13 @@ class Orders:
         # What was stored, by its payload's number: the name of its definition.
         self._stored: dict[int, str] = {}
 
-    def _now_s(self) -> float:
-        return asyncio.get_running_loop().time()
-
     def _known_s(self, *hosts: Host) -> float:
         """A broker answers of what it has heard of ZooKeeper, which may be late; one that is not
         there yet will come to a follower that lags, if there is one."""
         follower = self._cluster.place.zookeeper.follower
-        late_s = self._now_s() if follower is None else follower.since_s
+        late_s = now_s() if follower is None else follower.since_s
         known = [self._cluster.knows_until_s(each.name) for each in hosts]
-        return min(self._now_s(), *[late_s if each == -inf else each for each in known])
+        return min(now_s(), *[late_s if each == -inf else each for each in known])
 
     # What clients do
 
@@ -140,10 +139,10 @@ class Orders:
             await self._send(client, partition, name, put)
         except IncompatibleSchema:
             self.refusals += 1
-            put(self._now_s(), ("put", name, REFUSED))
+            put(now_s(), ("put", name, REFUSED))
         except ClientError:
             put(inf, ("put", name, None))
-        if self._now_s() > asked_s + UNBROKEN_S_MAX:
+        if now_s() > asked_s + UNBROKEN_S_MAX:
             again = Operation("client", asked_s, inf, ("put", name, None))
             self.history.brought_again.append(again)
 
@@ -158,7 +157,7 @@ class Orders:
         producer = await client.producer(
             str(partition), schema=BytesSchema(definition_of(name)), batching=None
         )
-        put(self._now_s(), ("put", name, ACCEPTED))
+        put(now_s(), ("put", name, ACCEPTED))
         self._versions += 1
         number = self._sent
         self._sent += 1
@@ -176,7 +175,7 @@ class Orders:
         with suppress(ClientError):
             info = await client.schema(str(self.topic), version)
             told = None if info is None else NAMES_BY_DEFINITION[info.definition]
-            self.history.add("looker", asked_s, self._now_s(), ("get", asked, told))
+            self.history.add("looker", asked_s, now_s(), ("get", asked, told))
 
     # What operators do at any broker
 
@@ -195,7 +194,7 @@ class Orders:
             self.history.add(host.name, asked_s, inf, ("put", name, None))
             return
         self._versions += 1
-        self.history.add(host.name, asked_s, self._now_s(), ("put", name, told))
+        self.history.add(host.name, asked_s, now_s(), ("put", name, told))
 
     async def race(self) -> None:
         """Two operators at once."""
@@ -203,26 +202,26 @@ class Orders:
 
     async def delete(self) -> None:
         """Delete what there is: versions from then on have greater numbers."""
-        host, asked_s = self._registries.any_broker(), self._now_s()
+        host, asked_s = self._registries.any_broker(), now_s()
         try:
             told = await self._registries.ask(host, lambda each: each.delete(self.topic))
         except (GemingaError, HostCrashed):
             self.history.add(host.name, asked_s, inf, ("delete", None, None))
             return
         self._versions += 1
-        self.history.add(host.name, asked_s, self._now_s(), ("delete", None, told))
+        self.history.add(host.name, asked_s, now_s(), ("delete", None, told))
 
     # In the end
 
     async def finish(self, client: Client) -> int:
-        """Ask each broker for all versions, and read what was sent; how much that was."""
+        """Ask each broker for all versions, and read what was sent; returns how much that was."""
         for host in self._cluster.brokers:
-            asked_s = self._now_s()
+            asked_s = now_s()
             versions = await self._registries.have(lambda each: each.versions(self.topic), host)
             told = {each.version: NAMES_BY_DEFINITION[each.info.definition] for each in versions}
             for number in range(self._versions + 1):
                 what = ("get", number, told.get(number))
-                self.history.add(host.name, asked_s, self._now_s(), what)
+                self.history.add(host.name, asked_s, now_s(), what)
         locator = await self._registries.have(lambda each: each.locator(self.topic))
         named = () if locator is None else locator.versions
         numbers = [each.version for each in named]
@@ -233,8 +232,8 @@ class Orders:
         return len(self._stored)
 
     async def _read_all(self, client: Client) -> None:
-        """Each message tells the schema that it was sent with, until that is deleted: then it has
-        no value any more."""
+        """Each message names the schema that it was sent with until that schema is deleted: then
+        the message has no value."""
         missing = dict(self._stored)
         reader = await again(
             partial(client.reader, str(self.topic), EARLIEST, schema=AutoConsumeSchema())
@@ -246,7 +245,7 @@ class Orders:
                     number = json.loads(message.data)["amount"]
                     name = missing.pop(number, None)
                     if name is None:
-                        continue  # nobody knows whether it was stored, or it came twice
+                        continue  # it may have been stored or not, or came twice
                     version = message.schema_version
                     assert version is not None
                     info = await again(partial(client.schema, str(self.topic), version))
@@ -264,7 +263,7 @@ class Orders:
 
 class Scrapped:
     """A topic whose schemas are stored and all deleted for good by several brokers at once. What
-    there is meanwhile nobody can say; in the end there is nothing, and numbers begin again."""
+    there is meanwhile cannot be told; in the end there is nothing, and numbers begin again."""
 
     def __init__(self, registries: Registries, topic: TopicName) -> None:
         self.topic = topic
@@ -328,8 +327,8 @@ async def strive(
     cluster: Cluster, topic: TopicName, act: Callable[[], Awaitable[object]], chance: Random
 ) -> None:
     """``act`` again and again while another process writes the record of the topic's schemas anew
-    as it is, as a broker of another version may: whoever changes it has to read it again. Sessions
-    of brokers end in the midst of that."""
+    as it is, as a broker of another version may: a broker that changes it has to read it again.
+    Sessions of brokers end in the midst of that."""
     host = cluster.world.host("broker-of-another-version")
     loop = asyncio.get_running_loop()
     end_s = loop.time() + chance.uniform(STRIFE_S_MIN, STRIFE_S_MAX)

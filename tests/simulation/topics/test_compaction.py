@@ -15,7 +15,6 @@ from functools import partial
 from random import Random
 
 import pytest
-from tests.simulation.accounts import check_accounts
 from tests.simulation.bugs.planted import (
     Plant,
     compact_up_to_the_end,
@@ -23,9 +22,8 @@ from tests.simulation.bugs.planted import (
     found_by,
 )
 from tests.simulation.harm import patience, with_bad_disks
-from tests.simulation.listened import listen
 from tests.simulation.seeds import first_seeds
-from tests.simulation.topics.reading import Published, channels, producer_of, read_all
+from tests.simulation.topics.reading import Published, channels, producer_of, read_all, story
 from tests.simulation.topics.traffic import PRODUCERS
 
 from geminga import Client
@@ -35,20 +33,18 @@ from geminga_broker.compaction.topic_compactor import BEGUN_PROPERTY
 from geminga_broker.errors import TopicFenced
 from geminga_broker.managed_ledger.records.properties import set_property
 from geminga_broker.topics.topic_compaction import TopicCompaction
-from geminga_ledger import LedgerConfig
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_protocol.records.ledgers.ledger_metadata import ledger_path
 from geminga_protocol.records.topics.managed_ledger import managed_ledger_path
 from geminga_runtime.errors import GemingaError
-from geminga_scenarios.cluster import RESTART_S, SHAPES, SHORT_FAULTS, Cluster, Shape
-from geminga_scenarios.verdicts import raise_loop_failures, results
+from geminga_scenarios.cluster import RESTART_S, SHAPES, SHORT_FAULTS, Cluster
+from geminga_scenarios.verdicts import results
 from geminga_simulation.errors import HostCrashed, InvariantViolated
 from geminga_simulation.fault_injector import FaultInjector
 from geminga_simulation.fault_menu import FaultMenu
 from geminga_simulation.histories.checkers import check_nothing_invented
 from geminga_simulation.host import Host
 from geminga_simulation.simulate import Outcome, simulate
-from geminga_simulation.world import World
 from geminga_simulation.zookeeper.node_tree import Event
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -107,8 +103,8 @@ async def compact_again_and_again(cluster: Cluster, chance: Random) -> None:
 
 
 async def interrupt(cluster: Cluster, chance: Random) -> None:
-    """Kill the broker that compacts, again and again. The ledger that it has begun, the next one
-    deletes, and gets no answer. Never ends."""
+    """Kill the broker that compacts, again and again. The next one deletes the ledger that was
+    begun, and gets no answer. Never ends."""
     zookeeper, begun = cluster.world.zookeeper, set[str]()
 
     def disconnect() -> None:
@@ -138,8 +134,8 @@ async def interrupt(cluster: Cluster, chance: Random) -> None:
 
 
 async def take_away(cluster: Cluster) -> None:
-    """Another process writes the record of the topic's log. The owner finds that out by a write of
-    its own, and compacts for nobody who asks for it just then."""
+    """Another process writes the record of the log of the topic. The owner finds out when it writes
+    the record itself, and refuses to compact when it is asked just then."""
     zookeeper = cluster.world.zookeeper
     path = managed_ledger_path(TOPIC.managed_ledger_name)
     begun: list[Broker] = []
@@ -167,7 +163,7 @@ def restart_those_killed(cluster: Cluster) -> None:
 
 
 async def begun_at(cluster: Cluster, known: Collection[str]) -> tuple[Host, str]:
-    """A broker that has begun to write a compacted ledger which is not ``known``; its node."""
+    """A broker that has begun to write a compacted ledger which is not ``known``, and its node."""
     while True:
         for host in cluster.brokers:
             broker = cluster.broker(host)
@@ -180,7 +176,7 @@ async def begun_at(cluster: Cluster, known: Collection[str]) -> tuple[Host, str]
 
 
 async def compact_once(cluster: Cluster) -> None:
-    """Return when the topic is compacted up to what is its end now, whoever serves it."""
+    """Return when the topic is compacted up to what is its end now, by whichever broker."""
     statuses: list[CompactionStatus] = []
 
     async def compact(broker: Broker) -> None:
@@ -265,31 +261,14 @@ def check_newest(published: Published, read: Sequence[bytes]) -> None:
             raise InvariantViolated(f"the last of {key} was {payload!r}, read {found.get(key)!r}")
 
 
-async def story(menu: FaultMenu, shape: Shape, ledgers: LedgerConfig) -> int:
-    """``live_through`` in a world of its own; how many messages it was about."""
-    async with World() as world:
-        cluster = Cluster(world, shape, ledgers)
-        histories = listen(cluster)
-        await cluster.open()
-        client, other = world.host("client"), world.host("other-client")
-        for host in (client, other):
-            host.start(lambda _: asyncio.Event().wait())
-        try:
-            told = await client.run(live_through(cluster, menu, world.loop.stream("story")))
-        except ExceptionGroup as group:  # of the story's tasks the first that failed tells why
-            raise group.exceptions[0] from group
-        await check_accounts(cluster)
-        raise_loop_failures(world)
-    histories.check()
-    return len(told.stored)
-
-
 def run(seed: int, *, menu: FaultMenu | None = None, record: bool = False) -> Outcome[int]:
     """The story of one seed, which also chooses the cluster and what may go wrong in it."""
     random = Random(seed)
     storm = with_bad_disks(SHORT_FAULTS.drawn(random), random)
     drawn = random.choice((CALM, storm, storm))
-    told = partial(story, menu or drawn, random.choice(SHAPES), patience(drawn, random))
+    told = partial(
+        story, live_through, menu or drawn, random.choice(SHAPES), patience(drawn, random)
+    )
     return simulate(seed, told, time_limit_s=TIME_LIMIT_S, record=record)
 
 
@@ -306,7 +285,3 @@ def test_a_planted_bug_is_found_by_a_checker(plant: Plant, monkeypatch: pytest.M
         plant(patch)
         seed = found_by(tell)
     tell(seed)  # the same story is clean without the bug
-
-
-def test_a_seed_repeats() -> None:
-    assert run(3) == run(3)

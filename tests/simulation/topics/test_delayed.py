@@ -129,7 +129,3 @@ def test_a_planted_bug_is_found_by_a_checker(plant: Plant, monkeypatch: pytest.M
         plant(patch)
         seed = found_by(run)
     run(seed)  # the same story is clean without the bug
-
-
-def test_a_seed_repeats() -> None:
-    assert run(3) == run(3)

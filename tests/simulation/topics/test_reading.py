@@ -13,7 +13,6 @@ from functools import partial
 from random import Random
 
 import pytest
-from tests.simulation.accounts import check_accounts
 from tests.simulation.bugs.planted import (
     Plant,
     acknowledge_whole_ledgers,
@@ -22,7 +21,6 @@ from tests.simulation.bugs.planted import (
     keep_consumers_of_closed_topics,
 )
 from tests.simulation.harm import patience, with_bad_disks
-from tests.simulation.listened import listen
 from tests.simulation.seeds import first_seeds
 from tests.simulation.topics.reading import (
     MESSAGES,
@@ -33,19 +31,18 @@ from tests.simulation.topics.reading import (
     publish,
     read_all,
     read_late,
+    story,
 )
 from tests.simulation.topics.traffic import FROM_THE_FIRST, PRODUCERS, READER
 
-from geminga_ledger import LedgerConfig
 from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_runtime.errors import GemingaError
-from geminga_scenarios.cluster import SHAPES, SHORT_FAULTS, Cluster, Shape
-from geminga_scenarios.verdicts import raise_loop_failures, results
+from geminga_scenarios.cluster import SHAPES, SHORT_FAULTS, Cluster
+from geminga_scenarios.verdicts import results
 from geminga_simulation.errors import HostCrashed
 from geminga_simulation.fault_injector import FaultInjector
 from geminga_simulation.fault_menu import FaultMenu
 from geminga_simulation.simulate import Outcome, simulate
-from geminga_simulation.world import World
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
@@ -83,7 +80,7 @@ async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> Pub
         channels(cluster, "other-client") as reading_there,
         asyncio.TaskGroup() as tasks,
     ):
-        # What nobody has subscribed to is not kept.
+        # A topic without a subscription keeps nothing.
         async with await client.consumer(TOPIC, READER, **FROM_THE_FIRST):
             pass
         clients = (client, other)
@@ -122,31 +119,12 @@ async def live_through(cluster: Cluster, menu: FaultMenu, chance: Random) -> Pub
     return published
 
 
-async def story(menu: FaultMenu, shape: Shape, ledgers: LedgerConfig) -> int:
-    """``live_through`` in a world of its own; how many messages it was about."""
-    async with World() as world:
-        cluster = Cluster(world, shape, ledgers)
-        histories = listen(cluster)
-        await cluster.open()
-        client, other = world.host("client"), world.host("other-client")
-        for host in (client, other):
-            host.start(lambda _: asyncio.Event().wait())
-        try:
-            told = await client.run(live_through(cluster, menu, world.loop.stream("story")))
-        except ExceptionGroup as group:  # of the story's tasks the first that failed tells why
-            raise group.exceptions[0] from group
-        await check_accounts(cluster)
-        raise_loop_failures(world)
-    histories.check()
-    return len(told.stored)
-
-
 def run(seed: int, *, menu: FaultMenu | None = None, record: bool = False) -> Outcome[int]:
     """The story of one seed, which also chooses the cluster and what may go wrong in it."""
     random = Random(seed)
     drawn = random.choice((CALM, with_bad_disks(SHORT_FAULTS.drawn(random), random)))
     shape = random.choice(SHAPES)
-    told = partial(story, menu or drawn, shape, patience(drawn, random))
+    told = partial(story, live_through, menu or drawn, shape, patience(drawn, random))
     return simulate(seed, told, time_limit_s=TIME_LIMIT_S, record=record)
 
 
@@ -165,7 +143,3 @@ def test_a_planted_bug_is_found_by_a_checker(plant: Plant, monkeypatch: pytest.M
         plant(patch)
         seed = found_by(tell)
     tell(seed)  # the same story is clean without the bug
-
-
-def test_a_seed_repeats() -> None:
-    assert run(3) == run(3)

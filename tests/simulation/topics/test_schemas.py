@@ -175,7 +175,3 @@ def test_a_planted_bug_is_found_by_the_history(
         plant(patch)
         seed = found_by(run)
     run(seed)  # the same story is clean without the bug
-
-
-def test_a_seed_repeats() -> None:
-    assert run(3) == run(3)

@@ -102,7 +102,7 @@ async def hand_over_again_and_again(cluster: Cluster, chance: Random) -> None:
 
 
 def _end_session(world: World, broker: Host) -> None:
-    """ZooKeeper ends the broker's session; its clients look for another at once."""
+    """ZooKeeper ends the session of the broker; its clients look for another broker at once."""
     world.note(f"the sessions of {broker.name} end")
     for session in world.zookeeper.sessions(broker.name):
         world.zookeeper.expire(session)
@@ -204,7 +204,3 @@ def test_a_planted_bug_is_found_by_a_checker(
         plant(patch)
         seed = found_by(run, first)
     run(seed)  # the same story is clean without the bug
-
-
-def test_a_seed_repeats() -> None:
-    assert run(3) == run(3)

@@ -43,7 +43,7 @@ PRODUCERS = ("first", "second")
 # Messages of one producer, of which so many are sent without a pause between.
 MESSAGES = 30
 BURST = 5
-# How long it is until somebody asks again for the last message.
+# How long it is until a client asks again for the last message.
 LAST_EACH_S = 0.3
 # Of each three in the log the first is never acknowledged; of the queue every fourth is.
 LEFT_EACH = 3
@@ -57,7 +57,7 @@ LOOK_S = 0.02
 # Those who pass by come so often, and stay so long, at the most.
 PASS_EACH_S_MAX, PASS_S_MAX = 1.0, 4.0
 RETRY_S = 0.5
-# What is published last: whoever has received it has received everything that there is.
+# What is published last: a client that has received it has received everything.
 END = b"end"
 
 
@@ -76,7 +76,7 @@ class Told:
     # Whether a message may come now whose acknowledgement was confirmed.
     may_repeat: Callable[[], bool] = lambda: False
     settled: set[MessageId] = field(default_factory=set[MessageId])
-    # Acknowledged, and nobody said whether that arrived.
+    # Acknowledged, without an answer: it may have arrived or not.
     in_doubt: set[MessageId] = field(default_factory=set[MessageId])
     # What was appended, delivered, read and said to be the last, with the times.
     history: LogHistory[MessageId] = field(default_factory=lambda: LogHistory(may_repeat=True))
@@ -159,7 +159,7 @@ def _note_read(told: Told, reader: str, message: Message[bytes]) -> None:
 
 
 async def ask_for_the_last(consumer: Consumer[bytes], told: Told) -> None:
-    """Ask now and then which message is the last, and note what is said. Never ends."""
+    """Ask now and then for the last message, and note the answer. Never ends."""
     loop = running_loop()
     while True:
         await asyncio.sleep(LAST_EACH_S)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from random import Random
 from struct import Struct
+from typing import cast
 
 from geminga_bookie.sessions.session import Session
 from geminga_protocol.bookkeeper.digest import encode_entry_header, master_key
@@ -14,9 +16,11 @@ from geminga_protocol.framing import FrameReader
 from geminga_protocol.records.ledgers.ledger_metadata import INSTANCE_ID_PATH
 from geminga_runtime.network import ProtocolT
 from geminga_simulation.conditions import INSTANT
+from geminga_simulation.event_loop.incarnation import Incarnation
 from geminga_simulation.event_loop.loop import SimulatedLoop
+from geminga_simulation.event_loop.trace import Trace
 from geminga_simulation.zookeeper.interception import InstantSession
-from geminga_simulation.zookeeper.server import BorrowedLoop, SimulatedZooKeeper
+from geminga_simulation.zookeeper.server import SimulatedZooKeeper
 
 KEY = master_key(b"")
 OTHER_KEY = master_key(b"other")
@@ -28,11 +32,38 @@ _BATCH_READ = Struct(">Iqqqiq")
 INSTANT_S = 0.000_001
 
 
+class BorrowedLoop:
+    """A real event loop in the place of a simulated one, for tests of real sockets: it has what the
+    simulated ZooKeeper uses. Time and timers are the real loop's, chance comes from a seed."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.trace = Trace(record=False)
+        self.main = self.incarnate("main")
+        self.call_soon = loop.call_soon
+        self.call_later = self.after = loop.call_later
+        self.at = loop.call_at
+        self.create_future = loop.create_future
+        self._loop = loop
+
+    @property
+    def now_s(self) -> float:
+        """As ``SimulatedLoop.now_s``."""
+        return self._loop.time()
+
+    def stream(self, name: str) -> Random:
+        """As ``SimulatedLoop.stream``."""
+        return Random(name)
+
+    def incarnate(self, name: str) -> Incarnation:
+        """As ``SimulatedLoop.incarnate``; nothing ends it."""
+        return Incarnation(name, 1, 0.0)
+
+
 def bookie_session() -> InstantSession:
     """A bookie's session with the ZooKeeper of an initialized cluster."""
     loop = asyncio.get_running_loop()
-    on_real_sockets = None if isinstance(loop, SimulatedLoop) else BorrowedLoop(loop)
-    session = InstantSession(SimulatedZooKeeper(on_real_sockets, INSTANT))
+    simulated = loop if isinstance(loop, SimulatedLoop) else cast(SimulatedLoop, BorrowedLoop(loop))
+    session = InstantSession(SimulatedZooKeeper(simulated, INSTANT))
     session.zookeeper.put(INSTANCE_ID_PATH, INSTANCE_ID.encode())
     return session
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,15 +15,14 @@ from geminga_runtime.disk import Disk
 from geminga_simulation.conditions import DiskConditions
 from geminga_simulation.disk import SimulatedDisk
 from geminga_simulation.errors import SimulationError
-from geminga_simulation.event_loop.loop import SimulatedLoop
+from geminga_simulation.event_loop.loop import running_loop
 from geminga_simulation.simulate import simulate
 
 
 def make_disk(
     conditions: DiskConditions | None = None, *, capacity_bytes: int = 1 << 40
 ) -> SimulatedDisk:
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, SimulatedLoop)
+    loop = running_loop()
     return SimulatedDisk(loop, "disk", conditions, capacity_bytes=capacity_bytes)
 
 
@@ -156,17 +156,17 @@ def test_replacing_a_file_leaves_the_old_or_the_new(moment: int) -> None:
     assert set(outcomes) == {b"old" if moment < 4 else b"new"}
 
 
-async def test_a_planned_error_comes_once() -> None:
+async def test_what_fails_changes_nothing() -> None:
     device = make_disk()
     file = await device.mount().open("journal")
-    device.fail_next("append", errno.EIO)
-    device.fail_next("read", errno.EIO)
+    device.conditions = DiskConditions(write_error_probability=1, read_error_probability=1)
     with pytest.raises(OSError, match="journal") as caught:
         await file.append([b"x"])
     assert caught.value.errno == errno.EIO
     assert file.size == 0
     with pytest.raises(OSError, match="journal"):
         await file.read(0, 1)
+    device.conditions = DiskConditions()
     assert await file.append([b"x"]) == 0
     assert await file.read(0, 1) == b"x"
 
@@ -175,8 +175,12 @@ async def test_after_a_failed_sync_a_file_takes_no_more_and_its_bytes_are_doomed
     device = make_disk(DiskConditions(torn_probability=0))
     file = await device.mount().open("journal")
     await file.append([b"doomed"])
-    device.fail_next("sync", errno.EIO)
-    for work in (file.sync, file.sync, lambda: file.append([b"more"])):
+    good = device.conditions
+    device.conditions = replace(good, sync_error_probability=1)
+    with pytest.raises(OSError, match="journal"):
+        await file.sync()
+    device.conditions = good
+    for work in (file.sync, lambda: file.append([b"more"])):
         with pytest.raises(OSError, match="journal"):
             await work()
     again = await device.mount().open("journal")
@@ -257,9 +261,9 @@ def test_cancelling_an_append_may_come_too_late() -> None:
 
 def test_a_lying_disk_loses_what_was_synced() -> None:
     async def main() -> bytes | None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, SimulatedLoop)
-        device = SimulatedDisk(loop, "liar", is_lying=True)
+        loop = running_loop()
+        device = SimulatedDisk(loop, "liar")
+        device.is_lying = True
         file = await device.mount().open("journal")
         await file.append_and_sync([b"S" * 1000])
         device.crash()

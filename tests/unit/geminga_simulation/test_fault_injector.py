@@ -13,11 +13,11 @@ from tests.unit.geminga_simulation.recording import Recording
 from geminga_functions.cluster.sessions import CLOCK_MARGIN
 from geminga_runtime.coordination import DOUBT_FRACTION, ConnectionLost
 from geminga_simulation.conditions import DiskConditions, NetworkConditions
-from geminga_simulation.disk import StoredFile
 from geminga_simulation.fault_injector import FaultInjector
 from geminga_simulation.fault_menu import CLOCK_DRIFT_MAX, FULL_MENU, FaultMenu
 from geminga_simulation.host import Host
 from geminga_simulation.simulate import simulate
+from geminga_simulation.stored_file import StoredFile
 from geminga_simulation.world import World
 
 

@@ -96,7 +96,7 @@ async def test_conditions_of_disks_change_for_all() -> None:
     slow = DiskConditions(sync_s_min=3, sync_s_max=3)
     async with World() as world:
         existing = world.host("host").device("one")
-        world.disk_conditions = slow
+        world.set_disk_conditions(slow)
         assert existing.conditions is world.disk_conditions is slow
         assert world.host("host").device("two").conditions is slow
 

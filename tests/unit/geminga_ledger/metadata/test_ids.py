@@ -41,7 +41,7 @@ async def test_when_the_short_counter_ends_the_long_one_begins() -> None:
     coordination = InstantSession()
     ids = LedgerIds(coordination)
     coordination.zookeeper.put(IDS)
-    coordination.zookeeper.tree.count_from(IDS, COUNTER_END - 1)
+    coordination.zookeeper.tree.node(IDS).creations = COUNTER_END - 1
     assert await ids.next_id() == COUNTER_END - 1
     assert await ids.next_id() == 1 << 32
     assert await ids.next_id() == (1 << 32) + 1
@@ -53,7 +53,7 @@ async def test_a_cluster_that_counts_long_ids_goes_on_with_its_highest_directory
     coordination.zookeeper.put(f"{LONG_IDS}/HOB-0000000002")
     coordination.zookeeper.put(f"{LONG_IDS}/HOB-0000000003")
     coordination.zookeeper.put(f"{LONG_IDS}/something else")
-    coordination.zookeeper.tree.count_from(f"{LONG_IDS}/HOB-0000000003", 5)
+    coordination.zookeeper.tree.node(f"{LONG_IDS}/HOB-0000000003").creations = 5
     assert await LedgerIds(coordination).next_id() == (3 << 32) + 5
 
 
@@ -61,7 +61,7 @@ async def test_a_full_directory_is_followed_by_the_next_and_old_ones_go() -> Non
     coordination = InstantSession()
     for high in range(1, 6):
         coordination.zookeeper.put(f"{LONG_IDS}/HOB-{high:010d}")
-    coordination.zookeeper.tree.count_from(f"{LONG_IDS}/HOB-0000000005", COUNTER_END)
+    coordination.zookeeper.tree.node(f"{LONG_IDS}/HOB-0000000005").creations = COUNTER_END
     assert await LedgerIds(coordination).next_id() == 6 << 32
     assert coordination.zookeeper.tree.children(LONG_IDS) == [
         f"HOB-{high:010d}" for high in (3, 4, 5, 6)

@@ -12,13 +12,7 @@ from geminga_simulation.event_loop.incarnation import (
     SimulatedTask,
     is_dead_here,
 )
-from geminga_simulation.event_loop.loop import SimulatedLoop
-
-
-def running_loop() -> SimulatedLoop:
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, SimulatedLoop)
-    return loop
+from geminga_simulation.event_loop.loop import running_loop
 
 
 async def test_what_a_task_starts_belongs_to_its_incarnation() -> None:
@@ -71,7 +65,7 @@ async def test_forgetting_a_task_runs_its_cleanup_as_a_dead_one_even_if_that_wai
                 seen.append("never")
         finally:
             seen.append("outer")
-            raise ValueError("nobody hears this")
+            raise ValueError("nothing hears this")
 
     task = loop.create_task(work(), context=incarnation.context.copy())
     await asyncio.sleep(1)

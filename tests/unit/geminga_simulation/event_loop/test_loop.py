@@ -16,14 +16,8 @@ from geminga_simulation.errors import (
     SimulationDeadlock,
     TimeLimitExceeded,
 )
-from geminga_simulation.event_loop.loop import SimulatedLoop
+from geminga_simulation.event_loop.loop import SimulatedLoop, running_loop
 from geminga_simulation.simulate import simulate
-
-
-def running_loop() -> SimulatedLoop:
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, SimulatedLoop)
-    return loop
 
 
 async def test_sleeping_takes_no_real_time_and_exactly_the_time_asked_for() -> None:

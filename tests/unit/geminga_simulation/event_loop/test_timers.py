@@ -35,7 +35,7 @@ async def test_a_process_counts_by_the_clock_of_its_machine() -> None:
         assert await fast.run(time_by_loop(fast)) == pytest.approx((22.5, 22.5), abs=TURNS)
         assert await right.run(time_by_loop(right)) == pytest.approx((20, 20), abs=TURNS)
         assert running_loop().time() == running_loop().now_s == pytest.approx(20, abs=TURNS)
-        assert fast.clock.monotonic() == pytest.approx(22.5, abs=TURNS), "whoever looks at it"
+        assert fast.clock.monotonic() == pytest.approx(22.5, abs=TURNS), "wherever it is read"
         assert fast.clock.wall_ms() - right.clock.wall_ms() in (0, 1), "the wall is another clock"
         fast.kill()
         fast.restart()
@@ -76,7 +76,7 @@ async def test_what_is_outside_of_all_processes_follows_no_machine() -> None:
 
 
 async def test_a_deadline_has_passed_when_it_is_told() -> None:
-    """Nobody waits for the same deadline again because of a rounding error."""
+    """No task waits for the same deadline again because of a rounding error."""
     async with World() as world:
         host = world.host("host")
         host.start(serve)

@@ -32,7 +32,7 @@ def test_many_lost_items_are_named_in_part() -> None:
 
 def test_an_invented_item_is_found() -> None:
     check_nothing_invented([1, 2], [2])
-    with pytest.raises(InvariantViolated, match="nobody sent: 3"):
+    with pytest.raises(InvariantViolated, match="were never sent: 3"):
         check_nothing_invented([1, 2], [2, 3])
 
 

@@ -10,7 +10,7 @@ from tests.unit.geminga_simulation.recording import Recording
 
 from geminga_runtime.network import Listener, Network
 from geminga_simulation.conditions import NetworkConditions
-from geminga_simulation.event_loop.loop import SimulatedLoop
+from geminga_simulation.event_loop.loop import running_loop
 from geminga_simulation.simulate import simulate
 from geminga_simulation.tcp.network import SimulatedNetwork
 
@@ -19,8 +19,7 @@ class Pair:
     """A network with a listening server and a way to connect to it."""
 
     def __init__(self, conditions: NetworkConditions | None = None) -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, SimulatedLoop)
+        loop = running_loop()
         self.loop = loop
         self.network = SimulatedNetwork(loop, conditions)
         self.accepted: list[Recording] = []

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.geminga_simulation.recording import Recording
 
 from geminga_simulation.conditions import NetworkConditions
-from geminga_simulation.event_loop.loop import SimulatedLoop
+from geminga_simulation.event_loop.loop import running_loop
 from geminga_simulation.simulate import simulate
 from geminga_simulation.tcp.network import SimulatedNetwork
 
@@ -19,8 +19,7 @@ async def connected(
     conditions: NetworkConditions | None = None, *, keeps_open: bool = False
 ) -> tuple[SimulatedNetwork, Recording, Recording]:
     """A network, the connecting end and the accepting end of a stream."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, SimulatedLoop)
+    loop = running_loop()
     network = SimulatedNetwork(loop, conditions)
     accepted: list[Recording] = []
 
@@ -114,7 +113,6 @@ async def test_closing_sends_what_was_written_first() -> None:
 async def test_a_peer_may_go_on_writing_after_the_end() -> None:
     _, client, server = await connected(keeps_open=True)
     client.transport.write(b"question")
-    assert client.transport.can_write_eof()
     client.transport.write_eof()
     with pytest.raises(RuntimeError, match="end"):
         client.transport.write(b"more")
@@ -172,8 +170,7 @@ async def test_a_protocol_that_raises_loses_its_connection(
         await client.lost.wait()
     assert isinstance(client.error, ConnectionResetError)
     assert isinstance(server.error, ValueError)
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, SimulatedLoop)
+    loop = running_loop()
     assert "Recording.data_received failed" in str(loop.failures[0]["message"])
 
 
@@ -193,7 +190,6 @@ async def test_a_buffered_protocol_gets_its_bytes_through_its_buffer() -> None:
     _, client, server = await connected()
     buffered = Buffered()
     server.transport.set_protocol(buffered)
-    assert server.transport.get_protocol() is buffered
     client.transport.write(b"0123456789")
     await asyncio.sleep(1)
     assert buffered.received == b"0123456789"
@@ -206,9 +202,6 @@ async def test_a_transport_knows_its_names_and_limits() -> None:
     assert server.transport.get_extra_info("peername") == transport.get_extra_info("sockname")
     assert transport.get_extra_info("socket") is None
     assert transport.get_extra_info("cipher", "none") == "none"
-    assert transport.get_write_buffer_limits() == (16 * 1024, 64 * 1024)
-    transport.set_write_buffer_limits(low=10)
-    assert transport.get_write_buffer_limits() == (10, 40)
     with pytest.raises(ValueError, match="high"):
         transport.set_write_buffer_limits(high=1, low=2)
 

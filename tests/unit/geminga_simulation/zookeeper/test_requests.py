@@ -117,7 +117,7 @@ async def test_whoever_had_no_answer_to_a_write_may_read_as_if_it_was_not_made(
         session = zookeeper.session("behind")
         await session.exists("/")
         zookeeper.fall_behind([])
-        zookeeper.troubles.plan(Trouble.UNANSWERED, lambda _: None)
+        zookeeper.troubles.waiting.append((Trouble.UNANSWERED, lambda _: None))
         with pytest.raises(ConnectionLost):
             await session.create(f"/{number}")
         seen.add(await session.exists(f"/{number}") is not None)

@@ -13,15 +13,8 @@ from tests.unit.geminga_simulation.coordination_conformance import (
 
 from geminga_runtime.coordination import NodeMissing, SessionExpired, SessionState
 from geminga_simulation.conditions import CoordinationConditions
-from geminga_simulation.event_loop.loop import SimulatedLoop
 from geminga_simulation.zookeeper.server import SimulatedZooKeeper
 from geminga_simulation.zookeeper.session import SimulatedSession
-
-
-def make_zookeeper(conditions: CoordinationConditions | None = None) -> SimulatedZooKeeper:
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, SimulatedLoop)
-    return SimulatedZooKeeper(loop, conditions)
 
 
 class TestSimulatedZooKeeper(CoordinationConformance):
@@ -29,7 +22,7 @@ class TestSimulatedZooKeeper(CoordinationConformance):
 
     @pytest.fixture
     async def coordinations(self) -> Coordinations:
-        zookeeper = make_zookeeper()
+        zookeeper = SimulatedZooKeeper()
 
         async def begin() -> SimulatedSession:
             return zookeeper.session()
@@ -38,7 +31,7 @@ class TestSimulatedZooKeeper(CoordinationConformance):
 
 
 async def test_an_expired_session_loses_its_nodes_before_its_client_knows() -> None:
-    zookeeper = make_zookeeper()
+    zookeeper = SimulatedZooKeeper()
     owner, other = zookeeper.session("owner"), zookeeper.session("other")
     states: list[tuple[float, SessionState]] = []
     loop = asyncio.get_running_loop()
@@ -60,7 +53,7 @@ async def test_an_expired_session_loses_its_nodes_before_its_client_knows() -> N
 
 
 async def test_a_process_that_dies_is_expired_within_its_timeout() -> None:
-    zookeeper = make_zookeeper()
+    zookeeper = SimulatedZooKeeper()
     loop = zookeeper.loop
     life = loop.incarnate("host")
     context = life.context.copy()
@@ -78,7 +71,7 @@ async def test_a_process_that_dies_is_expired_within_its_timeout() -> None:
 
 
 async def test_a_paused_host_is_expired_before_it_can_give_up() -> None:
-    zookeeper = make_zookeeper()
+    zookeeper = SimulatedZooKeeper()
     loop = zookeeper.loop
     life = loop.incarnate("host")
     context = life.context.copy()
@@ -102,7 +95,7 @@ async def test_a_paused_host_is_expired_before_it_can_give_up() -> None:
 
 
 async def test_a_short_pause_costs_nothing() -> None:
-    zookeeper = make_zookeeper()
+    zookeeper = SimulatedZooKeeper()
     session = zookeeper.session("host")
     first_id = session.session_id
     zookeeper.silence("host")
@@ -113,7 +106,7 @@ async def test_a_short_pause_costs_nothing() -> None:
 
 
 async def test_a_host_that_is_isolated_doubts_before_the_server_ends_its_session() -> None:
-    zookeeper = make_zookeeper()
+    zookeeper = SimulatedZooKeeper()
     loop = zookeeper.loop
     session = zookeeper.session("host")
     doubted_s: list[float] = []
@@ -144,7 +137,7 @@ async def test_a_host_that_is_isolated_doubts_before_the_server_ends_its_session
 async def test_a_zookeeper_that_was_away_ends_no_session_or_all(
     keeps_sessions: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
-    zookeeper = make_zookeeper()
+    zookeeper = SimulatedZooKeeper()
     session, dead = zookeeper.session("host"), zookeeper.session("dead")
     first_id = session.session_id
     await session.create("/e", ephemeral=True)
@@ -165,7 +158,7 @@ async def test_a_zookeeper_that_was_away_ends_no_session_or_all(
 
 
 async def test_a_host_that_starts_isolated_connects_when_it_can() -> None:
-    zookeeper = make_zookeeper()
+    zookeeper = SimulatedZooKeeper()
     zookeeper.isolate("host")
     session = zookeeper.session("host")
     assert session.state is SessionState.EXPIRED
@@ -175,7 +168,7 @@ async def test_a_host_that_starts_isolated_connects_when_it_can() -> None:
 
 
 async def test_a_deaf_zookeeper_forgets_watches() -> None:
-    zookeeper = make_zookeeper()
+    zookeeper = SimulatedZooKeeper()
     zookeeper.is_deaf = True
     session = zookeeper.session()
     await session.create("/a")
@@ -188,7 +181,7 @@ async def test_a_deaf_zookeeper_forgets_watches() -> None:
 
 
 async def test_a_lost_connection_may_or_may_not_have_lost_the_operation() -> None:
-    zookeeper = make_zookeeper(CoordinationConditions(loss_probability=0.3))
+    zookeeper = SimulatedZooKeeper(conditions=CoordinationConditions(loss_probability=0.3))
     session = zookeeper.session()
     outcomes: list[tuple[bool, bool]] = []
     for number in range(100):
@@ -206,7 +199,7 @@ async def test_a_lost_connection_may_or_may_not_have_lost_the_operation() -> Non
 
 
 async def test_a_session_that_has_ended_hears_of_nothing_until_it_is_told() -> None:
-    zookeeper = make_zookeeper()
+    zookeeper = SimulatedZooKeeper()
     session = zookeeper.session("host")
     heard = Heard()
     await session.create("/a")

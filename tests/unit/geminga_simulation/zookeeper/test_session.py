@@ -14,16 +14,13 @@ from geminga_runtime.coordination import (
     SessionExpired,
     SessionState,
 )
-from geminga_simulation.event_loop.loop import SimulatedLoop
 from geminga_simulation.zookeeper.node_tree import Event
 from geminga_simulation.zookeeper.server import SimulatedZooKeeper
 
 
 @pytest.fixture
 async def zookeeper() -> SimulatedZooKeeper:
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, SimulatedLoop)
-    return SimulatedZooKeeper(loop)
+    return SimulatedZooKeeper()
 
 
 async def test_a_lost_connection_fails_what_is_on_the_way_and_calls_every_watch_once(

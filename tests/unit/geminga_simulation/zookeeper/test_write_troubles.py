@@ -14,7 +14,7 @@ from geminga_simulation.zookeeper.write_troubles import Trouble, WriteTroubles
 
 
 def ignore(_: str) -> None:
-    """Nobody wants to know."""
+    """For tests that ask otherwise."""
 
 
 def test_writes_of_a_seldom_kind_meet_with_nearly_as_much_as_those_of_a_frequent_one() -> None:
@@ -22,7 +22,7 @@ def test_writes_of_a_seldom_kind_meet_with_nearly_as_much_as_those_of_a_frequent
     for story in range(100):
         troubles = WriteTroubles(Random(story))
         for _ in range(10):  # changes of which each is made of a hundred writes and of one
-            troubles.plan(Trouble.LATE, ignore)
+            troubles.waiting.append((Trouble.LATE, ignore))
             for number in range(100):
                 troubles.meet("create", f"/often/{number}")
             troubles.meet("set", "/seldom")
@@ -33,8 +33,8 @@ def test_writes_of_a_seldom_kind_meet_with_nearly_as_much_as_those_of_a_frequent
 def test_reads_and_writes_meet_with_nothing_while_nothing_is_planned() -> None:
     troubles = WriteTroubles(Random(1))
     assert troubles.meet("create", "/a") is None
-    troubles.plan(Trouble.LATE, ignore)
-    troubles.clear()
+    troubles.waiting.append((Trouble.LATE, ignore))
+    troubles.waiting.clear()
     assert troubles.meet("create", "/a") is None
     assert troubles.met == Counter()
 
@@ -61,7 +61,7 @@ async def test_a_write_that_meets_with_trouble(
     states: list[SessionState] = []
     session.on_session(states.append)
     notes: list[str] = []
-    zookeeper.troubles.plan(trouble, notes.append)
+    zookeeper.troubles.waiting.append((trouble, notes.append))
     (answer,) = await asyncio.gather(session.create("/a"), return_exceptions=True)
     assert answer == "/a" if is_answered else isinstance(answer, ConnectionLost)
     assert (zookeeper.tree.exists("/a") is not None) is is_made
@@ -75,7 +75,7 @@ async def test_a_write_that_meets_with_trouble(
 async def test_others_see_a_write_before_its_late_answer() -> None:
     zookeeper = SimulatedZooKeeper()
     writer, reader = zookeeper.session("writer"), zookeeper.session("reader")
-    zookeeper.troubles.plan(Trouble.ANSWERED_LATE, ignore)
+    zookeeper.troubles.waiting.append((Trouble.ANSWERED_LATE, ignore))
     creating = asyncio.ensure_future(writer.create("/a"))
     await asyncio.sleep(0.01)
     assert await reader.exists("/a") is not None
@@ -86,7 +86,7 @@ async def test_others_see_a_write_before_its_late_answer() -> None:
 async def test_what_was_sent_behind_a_write_that_is_refused_is_not_made_either() -> None:
     zookeeper = SimulatedZooKeeper()
     session = zookeeper.session()
-    zookeeper.troubles.plan(Trouble.REFUSED, ignore)
+    zookeeper.troubles.waiting.append((Trouble.REFUSED, ignore))
     answers = await asyncio.gather(
         *(session.create(path) for path in ("/a", "/b", "/c")), return_exceptions=True
     )
