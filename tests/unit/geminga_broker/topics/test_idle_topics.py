@@ -32,6 +32,7 @@ from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 from geminga_protocol.records.cluster.namespaces import DispatchRate, Policies, PublishRate
 from geminga_runtime.coordination import Coordination
 from geminga_simulation.event_loop.clock import SimulatedClock
+from geminga_simulation.zookeeper.node_tree import check_path
 from geminga_simulation.zookeeper.server import SESSION_TIMEOUT_S_DEFAULT
 
 TOPICS = 100
@@ -120,6 +121,7 @@ async def test_an_idle_topic_with_a_subscription_takes_a_few_kilobytes(
         await use(topics, number)
     await asyncio.sleep(SESSION_TIMEOUT_S_DEFAULT)  # the deadlines of answered requests go
     requests.clear()
+    check_path.cache_clear()  # the simulated ZooKeeper's
     gc.collect()
     bytes_now, _ = tracemalloc.get_traced_memory()
     assert len(topics.loaded) == TOPICS
