@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
-from typing import Self
 
 from geminga_scenarios.seed_run import RunOptions, RunSeed, SeedResult
 
@@ -22,36 +21,26 @@ HASH_SEED = "PYTHONHASHSEED"
 SEEDS_AHEAD = 4
 
 
-class Campaign:
-    """A pool of ``jobs`` processes that run seeds; leaving the context ends them."""
+# Yields the result of each seed, given with its story, in the order given. Closing the generator
+# cancels the seeds that have not begun. Raises ``GemingaError`` where there is no story to run.
+RunMany = Callable[[Iterable[tuple[RunSeed, int]], RunOptions], Generator[SeedResult]]
 
-    def __init__(self, jobs: int) -> None:
-        self._pending_max = jobs * SEEDS_AHEAD
-        # Not by a fork: that would inherit how the caller hashes text.
-        self._pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
 
-    def __enter__(self) -> Self:
-        return self
+@contextmanager
+def campaign(jobs: int) -> Generator[RunMany]:
+    """Yield a function that runs seeds in ``jobs`` processes; leaving the context ends them."""
+    # Not by a fork: that would inherit how the caller hashes text.
+    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
 
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
-
-    def run(
-        self, runs: Iterable[tuple[RunSeed, int]], options: RunOptions
-    ) -> Generator[SeedResult]:
-        """Yield the result of each seed, given with its story, in the order of ``runs``.
-
-        Closing the generator cancels the seeds that have not begun. Raises ``GemingaError`` where
-        there is no story to run.
-        """
+    def run(runs: Iterable[tuple[RunSeed, int]], options: RunOptions) -> Generator[SeedResult]:
         pending = deque[Future[SeedResult]]()
         try:
             for story, seed in runs:
                 # The pool starts a process when it needs one, which is inside ``submit``.
                 with _fixed_hash_seed():
-                    pending.append(self._pool.submit(story, seed, options))
+                    pending.append(pool.submit(story, seed, options))
                 # The results keep the order of the runs, so a slow seed holds back those behind it.
-                if len(pending) >= self._pending_max:
+                if len(pending) >= jobs * SEEDS_AHEAD:
                     yield pending.popleft().result()
             while pending:
                 yield pending.popleft().result()
@@ -59,6 +48,11 @@ class Campaign:
             # What runs already cannot be cancelled: leaving the context waits for it.
             for future in pending:
                 future.cancel()
+
+    try:
+        yield run
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 @contextmanager

@@ -8,10 +8,11 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from math import inf
 from typing import Generic
 
-from geminga_scenarios.campaign import Campaign
+from geminga_scenarios.campaign import campaign
 from geminga_scenarios.errors import UnknownFault
 from geminga_scenarios.seed_run import RunOptions, SeedResult
 from geminga_scenarios.shrinking import Failure, RunSeeds, SetupT, shrink
@@ -75,19 +76,20 @@ def faults_in(menu: str) -> frozenset[str]:
     wanted = menu.split(",")
     for name in wanted:
         if name not in known:
-            raise UnknownFault(name, [ALL, NOTHING, *known])
+            there_are = ", ".join([ALL, NOTHING, *known])
+            raise UnknownFault(f"there is no fault {name!r}; there are {there_are}")
     return frozenset(wanted)
 
 
 def run_story(story: Story[SetupT], request: Request) -> int:
     """Do what is asked for, and print the results; returns the exit code."""
-    with Campaign(request.jobs) as campaign:
+    with campaign(request.jobs) as run_many:
 
         def run_seeds(
             setup: SetupT, seeds: Iterable[int], options: RunOptions
         ) -> Generator[SeedResult]:
             run_seed = partial(story.run, setup)
-            return campaign.run(((run_seed, seed) for seed in seeds), options)
+            return run_many(((run_seed, seed) for seed in seeds), options)
 
         if request.seed is not None and request.shrinks:
             return _shrink_seed(story, run_seeds, request, request.seed)
@@ -138,11 +140,12 @@ def _shrink_seed(
     if result.failure is None:
         print(f"seed {seed} does not fail")
         return 0
-    failure = Failure(result, story.setup, options)
-    _print(step_lines(failure))
-    for shorter in shrink(run_seeds, failure, story.smaller(story.setup, seed)):
-        failure = shorter
-        _print(step_lines(failure))
+    first = Failure(result, story.setup, options)
+    shorter = shrink(run_seeds, first, story.smaller(story.setup, seed))
+    for failure in chain([first], shorter):
+        result, end_s = failure.result, failure.options.faults_end_s
+        until = "" if end_s == inf else f", faults until {end_s:.6f}"
+        print(f"seed {result.seed} fails, {menu_words(result)} on the menu{until}: {result.error}")
     print()
     _print(failure_lines(story, failure, is_shortest=True))
     return EXIT_FAILED
@@ -151,13 +154,6 @@ def _shrink_seed(
 def _print(lines: Iterable[str]) -> None:
     for line in lines:
         print(line)
-
-
-def step_lines(failure: Failure[SetupT]) -> Iterator[str]:
-    """One step of shrinking."""
-    result, end_s = failure.result, failure.options.faults_end_s
-    until = "" if end_s == inf else f", faults until {end_s:.6f}"
-    yield f"seed {result.seed} fails, {menu_words(result)} on the menu{until}: {result.error}"
 
 
 def menu_words(result: SeedResult) -> str:

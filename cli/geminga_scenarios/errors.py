@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from geminga_runtime.errors import GemingaError
 
 
@@ -12,16 +10,8 @@ class NoScenario(GemingaError):
 
 
 class NoSuchHost(GemingaError):
-    """A scenario named a host that does not exist."""
-
-    def __init__(self, name: str, hosts: Sequence[str]) -> None:
-        super().__init__(f"there is no host {name!r}; there are {', '.join(hosts)}")
-        self.name = name
+    """A scenario named a host that does not exist; the text says which there are."""
 
 
 class UnknownFault(GemingaError):
-    """A menu named a fault that does not exist."""
-
-    def __init__(self, name: str, known: Sequence[str]) -> None:
-        super().__init__(f"there is no fault {name!r}; there are {', '.join(known)}")
-        self.name = name
+    """A menu named a fault that does not exist; the text says which there are."""

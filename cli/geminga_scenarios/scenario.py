@@ -83,7 +83,9 @@ def run(path: Path, setup: Setup, seed: int) -> Outcome[None]:
             host.start(lambda _: asyncio.Event().wait())
             await host.run(scenario(cluster))
             # Only where the scenario itself ended well: what it raised says more.
-            cluster.raise_failures()
+            for program in cluster.programs:
+                for failure in program.failures:
+                    raise failure
             raise_loop_failures(world)
 
     return simulate(seed, live, time_limit_s=setup.time_limit_s)

@@ -38,7 +38,8 @@ class SimulatedCluster:
         self.random: Random = world.loop.stream(SCENARIO)
         self._cluster = cluster
         self._menu_chance = world.loop.stream("menu")
-        self._programs: list[Host] = []
+        # Hosts of programs; faults strike them, and the run fails with an error that ended one.
+        self.programs: list[Host] = []
 
     # --- what a scenario does -----------------------------------------------------------------
 
@@ -78,7 +79,7 @@ class SimulatedCluster:
 
         host = self.world.host(name)
         host.start(keep_running)
-        self._programs.append(host)
+        self.programs.append(host)
 
     def faults(self, menu: FaultMenu = SHORT_FAULTS) -> FaultInjector:
         """Faults while the block runs: ``async with cluster.faults(): ...``; then all have ended.
@@ -87,7 +88,7 @@ class SimulatedCluster:
         proxies and programs are struck; the links between all hosts break.
         """
         cluster = self._cluster
-        victims = [*cluster.storage.bookies, *cluster.brokers, *cluster.proxies, *self._programs]
+        victims = [*cluster.storage.bookies, *cluster.brokers, *cluster.proxies, *self.programs]
         return FaultInjector(self.world, menu.drawn(self._menu_chance), victims)
 
     def note(self, text: str) -> None:
@@ -140,13 +141,5 @@ class SimulatedCluster:
     def _host(self, name: str) -> Host:
         host = self.world.hosts.get(name)
         if host is None:
-            raise NoSuchHost(name, self.hosts)
+            raise NoSuchHost(f"there is no host {name!r}; there are {', '.join(self.hosts)}")
         return host
-
-    # --- for the code that runs the scenario --------------------------------------------------
-
-    def raise_failures(self) -> None:
-        """Raise the first error that ended a program of the scenario, if any did."""
-        for host in self._programs:
-            for failure in host.failures:
-                raise failure

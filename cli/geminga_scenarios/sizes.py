@@ -15,7 +15,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, TypeVar
 
-from geminga_simulation.run_control import serves_sizes
+from geminga_simulation.run_control import RUN_CONTROL, SIZES
 from geminga_simulation.world import World
 
 # That a seed keeps every size; that it keeps the size of one field, where it draws.
@@ -125,9 +125,14 @@ class DrawnSizes:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        is_default = world.loop.stream("sizes").random() < DEFAULT_PROBABILITY
-        # A run that is repeated with a given menu may leave the sizes out.
-        self.are_drawn = serves_sizes(drawn=not is_default)
+        # Drawn also where the menu is ordered, which says whether the sizes are served.
+        self.are_drawn = world.loop.stream("sizes").random() >= DEFAULT_PROBABILITY
+        control = RUN_CONTROL.get(None)
+        if control is not None:
+            if control.menu is not None:
+                self.are_drawn = SIZES in control.menu
+            # Noted in any case: a tool that repeats the run must order the same.
+            control.has_sizes = self.are_drawn
 
     def of(self, config: ConfigT, knobs: Knobs) -> ConfigT:
         """``config`` with the sizes of this world."""

@@ -164,27 +164,22 @@ class _Descriptor:
     """
 
     def __init__(self, number: int) -> None:
-        self._number = number
+        self.number = number
         # Calls in threads that use the number now.
         self._users = 0
-        self._is_closed = False
+        # Only the loop closes: no close can interrupt a call that is made on the loop.
+        self.is_closed = False
         self._lock = threading.Lock()
-
-    def peek(self) -> int:
-        """The number for a call on the loop, which no close can interrupt: only the loop closes."""
-        if self._is_closed:
-            raise ValueError("the file is closed")
-        return self._number
 
     @contextmanager
     def use(self) -> Generator[int]:
         """The number, valid until the block ends; raises ``ValueError`` for a closed file."""
         with self._lock:
-            if self._is_closed:
+            if self.is_closed:
                 raise ValueError("the file is closed")
             self._users += 1
         try:
-            yield self._number
+            yield self.number
         finally:
             self._leave()
 
@@ -192,17 +187,17 @@ class _Descriptor:
         with self._lock:
             self._users -= 1
             # Only one user can be the last, since a closed descriptor takes no new ones.
-            is_last = self._is_closed and self._users == 0
+            is_last = self.is_closed and self._users == 0
         if is_last:
-            os.close(self._number)
+            os.close(self.number)
 
     def close(self) -> None:
         """Allow no more users, and close once the last is done. A second call does nothing."""
         with self._lock:
-            is_idle = not self._is_closed and self._users == 0
-            self._is_closed = True
+            is_idle = not self.is_closed and self._users == 0
+            self.is_closed = True
         if is_idle:
-            os.close(self._number)
+            os.close(self.number)
 
 
 class _OpenFile:
@@ -348,9 +343,10 @@ class _OpenFile:
         # Up to the end as we know it: zeros that were reserved behind it are no part of the file.
         length = max(0, min(length, self.size - offset))
         buffer = bytearray(length)
-        descriptor = self._descriptor.peek()
+        if self._descriptor.is_closed:
+            raise ValueError("the file is closed")
         try:
-            count = os.preadv(descriptor, [buffer], offset, _NO_WAIT) if length else 0
+            count = os.preadv(self._descriptor.number, [buffer], offset, _NO_WAIT) if length else 0
         except BlockingIOError:
             return None
         except OSError:  # the file system does not support it; a real error comes again in a thread

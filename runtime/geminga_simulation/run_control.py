@@ -68,16 +68,6 @@ def chosen_from(menu: MenuT, drawn: MenuT) -> MenuT:
     return drawn if control is None or control.menu is None else only(menu, control.menu)
 
 
-def serves_sizes(*, drawn: bool) -> bool:
-    """Whether sizes are as the seed says: if it has ``drawn`` that, or as it was ordered."""
-    control = RUN_CONTROL.get(None)
-    if control is None:
-        return drawn
-    # Noted also where they are drawn: a tool that repeats the run must order the same.
-    control.has_sizes = drawn if control.menu is None else SIZES in control.menu
-    return control.has_sizes
-
-
 def dish_names(menu: type[Conditions]) -> list[str]:
     """All that a menu of this class may offer: ``crash`` for its ``crash_rate``, ``disk`` for its
     conditions of disks, and so on."""

@@ -13,7 +13,7 @@ from functools import partial
 from tests.simulation.seeds import SHARES, shares_of
 from tests.simulation.stories import tell_story
 
-from geminga_scenarios.campaign import Campaign
+from geminga_scenarios.campaign import campaign
 from geminga_scenarios.console import EXIT_FAILED, Request
 
 
@@ -38,9 +38,9 @@ def tell_all_stories(request: Request, only: Collection[str] = frozenset(SHARES)
     """
     told_seeds, failed, cpu_s = 0, 0, 0.0
     runs = mixed_seeds(request.seeds, request.first, only)
-    with Campaign(request.jobs) as campaign:
+    with campaign(request.jobs) as run_many:
         calls = ((partial(tell_story, story), seed) for story, seed in runs)
-        with closing(campaign.run(calls, request.run_options())) as outcomes:
+        with closing(run_many(calls, request.run_options())) as outcomes:
             for (story, seed), told in zip(runs, outcomes, strict=False):
                 told_seeds += 1
                 cpu_s += told.cpu_s

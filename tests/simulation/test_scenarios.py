@@ -12,7 +12,7 @@ import pytest
 from tests.project_files import ROOT
 
 from geminga_cli.main import main
-from geminga_scenarios.campaign import Campaign
+from geminga_scenarios.campaign import campaign
 from geminga_scenarios.scenario import Setup, run, run_scenario_seed
 from geminga_scenarios.seed_run import RunOptions
 
@@ -66,8 +66,8 @@ def test_what_fails_is_told_with_the_command_that_tells_it_again(
 def test_a_seed_repeats_in_another_process(orders: Path) -> None:
     digests: set[str] = set()
     for _ in range(2):
-        with Campaign(jobs=1) as campaign:
+        with campaign(jobs=1) as run_many:
             run_seed = partial(run_scenario_seed, orders, Setup(1, 1))
-            (told,) = campaign.run([(run_seed, 7)], RunOptions())
+            (told,) = run_many([(run_seed, 7)], RunOptions())
         digests.add(told.digest)
     assert len(digests) == 1

@@ -32,7 +32,8 @@ class Pace:
     """How a machine's monotonic clock goes, beside the virtual time of the loop: at its own rate,
     which may change; it never jumps."""
 
-    # Seconds of the machine's clock for each second of virtual time.
+    # Seconds of the machine's clock for each second of virtual time. ``TimerLoop.change_pace`` sets
+    # all three, and the timers that go by them.
     rate: float = 1.0
     # The moment of the last change of the rate, in virtual time and by the clock.
     since_s: float = 0.0
@@ -46,11 +47,6 @@ class Pace:
         """The virtual time at which the clock shows this."""
         return self.since_s + (local_s - self.local_s) / self.rate
 
-    def change(self, now_s: float, rate: float) -> None:
-        """Let the clock go at another rate from now on."""
-        self.local_s, self.since_s = self.local(now_s), now_s
-        self.rate = rate
-
 
 class Incarnation:
     """A process: its queue of ready callbacks, its pace, its tasks.
@@ -61,13 +57,13 @@ class Incarnation:
     """
 
     __slots__ = (
-        "_prune_at",
         "busy_until_s",
         "context",
         "is_alive",
         "name",
         "number",
         "pace",
+        "prune_at",
         "ready",
         "tasks",
         "turn_cost_s",
@@ -90,19 +86,13 @@ class Incarnation:
         self.busy_until_s = 0.0
         # Serial of the turn that waits in the loop's heap; 0: none does; -1: one runs now.
         self.turn_serial = 0
-        # Tasks in the order of creation; some of them are done already.
+        # Tasks in the order of creation; some of them are done already. The loop keeps them alive
+        # here as long as they run: garbage collection must not decide anything.
         self.tasks: list[SimulatedTask[Any]] = []
-        self._prune_at = TASKS_BEFORE_PRUNING
+        # The length of that list at which the loop throws done tasks out of it.
+        self.prune_at = TASKS_BEFORE_PRUNING
         self.context = copy_context()
         self.context.run(CURRENT.set, self)
-
-    def own(self, task: SimulatedTask[Any]) -> None:
-        """Keep the task alive as long as it runs: garbage collection must not decide anything."""
-        self.tasks.append(task)
-        # Pruning when the list has doubled keeps the cost of a task constant.
-        if len(self.tasks) >= self._prune_at:
-            self.tasks = [kept for kept in self.tasks if not kept.done()]
-            self._prune_at = 2 * len(self.tasks) + TASKS_BEFORE_PRUNING
 
     def end(self) -> None:
         """Throw the tasks of the dead away.

@@ -38,6 +38,7 @@ from geminga_simulation.errors import (
 )
 from geminga_simulation.event_loop.incarnation import (
     CURRENT,
+    TASKS_BEFORE_PRUNING,
     Incarnation,
     Pace,
     SimulatedFuture,
@@ -385,7 +386,11 @@ class SimulatedLoop(TimerLoop):
             incarnation=incarnation,
             eager_start=eager_start,
         )
-        incarnation.own(task)
+        incarnation.tasks.append(task)
+        # Pruning when the list has doubled keeps the cost of a task constant.
+        if len(incarnation.tasks) >= incarnation.prune_at:
+            incarnation.tasks = incarnation.pending_tasks()
+            incarnation.prune_at = 2 * len(incarnation.tasks) + TASKS_BEFORE_PRUNING
         # Cleanup of a dead process started a task: it never runs, and goes with the next burial.
         if not incarnation.is_alive:
             _unregister_task(task)

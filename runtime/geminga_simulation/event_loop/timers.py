@@ -118,8 +118,9 @@ class TimerLoop(asyncio.BaseEventLoop):
 
     def change_pace(self, pace: Pace, rate: float) -> None:
         """Let a machine's clock go at another rate from now on, and its timers with it."""
-        pace.change(self.now_s, rate)
-        heap = self._heap
+        now_s, heap = self.now_s, self._heap
+        # Both clocks go on from what they show now.
+        pace.local_s, pace.since_s, pace.rate = pace.local(now_s), now_s, rate
         # What the machine's timers are due at by its own clock stays; only the virtual time of that
         # changes. The chances are kept, so that the order within an instant stays as well.
         heap[:] = [

@@ -11,7 +11,7 @@ nothing, each can be judged alone when it comes, in constant time unless the sub
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field
 from math import inf
 from typing import Generic
@@ -115,7 +115,12 @@ class AcknowledgementHistory(Generic[PositionT]):
     ) -> None:
         """``client`` was sent ``item`` on ``stream``, and not before ``sent_after_s``: at the
         earliest when a request was made whose answer the stream brought before."""
-        for settled in self._settlements(item):
+        # All confirmed requests that acknowledge the item. Most deliveries are of items beyond the
+        # furthest one: they need no walk through the list.
+        settlements = [asked for asked in self._named.get(item, ()) if asked.returned_s < inf]
+        if self._furthest is not None and not self._furthest < item:
+            settlements += (asked for asked in self._up_to if asked.covers(item))
+        for settled in settlements:
             # Confirmed before the message was sent: by the clock, or because the stream, which
             # keeps its order, brought the confirmation first.
             is_before = settled.returned_s < sent_after_s or (
@@ -144,12 +149,3 @@ class AcknowledgementHistory(Generic[PositionT]):
         if self._wrong:
             named = "\n  ".join(self._wrong[:DELIVERIES_NAMED_MAX])
             raise InvariantViolated(f"{len(self._wrong)} came again:\n  {named}")
-
-    def _settlements(self, item: PositionT) -> Iterator[Asked[PositionT]]:
-        """All confirmed requests that acknowledge ``item``."""
-        for asked in self._named.get(item, ()):
-            if asked.returned_s < inf:
-                yield asked
-        # Most deliveries are of items beyond the furthest one: they need no walk through the list.
-        if self._furthest is not None and not self._furthest < item:
-            yield from (asked for asked in self._up_to if asked.covers(item))

@@ -1,8 +1,8 @@
 """A network of named hosts: which of them reach each other, how fast, and what breaks.
 
 ``host(name)`` gives the ``geminga_runtime.network.Network`` of one host. The faults of links are
-calls here (``cut``, ``heal``, ``reset``, ``darken``, ``power_off``); ``fault_injector`` decides
-which of them come, and when.
+calls here (``cut``, ``heal``, ``reset``, ``darken``); ``fault_injector`` decides which of them come
+and when. A host whose power fails enters itself into ``dark_hosts``.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ class SimulatedNetwork:
         # A canary: streams silently lose a chunk now and then.
         self.is_leaky = False
         self.hosts: dict[str, HostNetwork] = {}
-        # Machines without power: they answer nothing.
-        self._dark_hosts: set[str] = set()
+        # Machines without power: they answer nothing, not even with resets. A host that crashes
+        # silently enters itself, and ``power_on`` takes it out.
+        self.dark_hosts: set[str] = set()
         # Pairs of which the first reaches the second no longer.
         self.cuts: set[tuple[str, str]] = set()
         # Client ends of streams with at least one end open, by the numbers of their streams, in the
@@ -80,13 +81,9 @@ class SimulatedNetwork:
         self.cuts.discard((target, source))
         self._resume_streams()
 
-    def power_off(self, host: str) -> None:
-        """The machine is dark: it answers nothing, not even with resets."""
-        self._dark_hosts.add(host)
-
     def power_on(self, host: str) -> None:
         """The machine is back; it knows no stream of before and answers bytes by a reset."""
-        self._dark_hosts.discard(host)
+        self.dark_hosts.discard(host)
         # What peers have retransmitted until now gets its answer: a reset.
         self._resume_streams()
 
@@ -150,11 +147,11 @@ class SimulatedNetwork:
         if sender.is_dark:
             return False
         # Most of the time nothing is cut: that is found out without looking at the pair.
-        return not (self.cuts or self._dark_hosts) or self.reaches(sender.host, sender.peer.host)
+        return not (self.cuts or self.dark_hosts) or self.reaches(sender.host, sender.peer.host)
 
     def reaches(self, source: str, target: str) -> bool:
         """Whether packets from one machine get to the other now."""
-        return target not in self._dark_hosts and (source, target) not in self.cuts
+        return target not in self.dark_hosts and (source, target) not in self.cuts
 
     def reset_from(self, end: Endpoint) -> None:
         """Send a reset from ``end`` to its peer; the reset is lost where nothing gets through."""
@@ -324,7 +321,7 @@ class HostNetwork:
         return listener
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class SimulatedListener:
     """A port of a host that accepts streams."""
 

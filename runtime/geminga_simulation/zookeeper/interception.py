@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 from geminga_runtime.coordination import (
     ANY_VERSION,
@@ -29,12 +29,9 @@ BeforeRequest = Callable[[str, str], None]
 """Called with the verb and the path of a request."""
 
 
-class Interceptor(Protocol):
-    """Is awaited in the place of a request: may act first, make the request or not, and raise."""
-
-    async def __call__(self, request: str, act: Callable[[], Awaitable[ResultT]]) -> ResultT:
-        """``request`` as it is listed; ``act`` makes it."""
-        ...
+Interceptor = Callable[[str, Callable[[], Awaitable[Any]]], Awaitable[Any]]
+"""Is awaited in the place of a request, with the request as it is listed and a function that makes
+it: may act first, make the request or not, and raise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +72,9 @@ class InterceptedSession:
             self.before(verb, path)
         if self.intercept is not None:
             # An interceptor may make the request never, later or twice: losses are looked for then.
-            return await self.intercept(request, partial(self._make_or_lose, verb, path, act))
+            make = partial(self._make_or_lose, verb, path, act)
+            result: ResultT = await self.intercept(request, make)
+            return result
         return await self._make_or_lose(verb, path, act)
 
     async def _make_or_lose(

@@ -31,11 +31,6 @@ class Trouble(Enum):
     EXPIRED_BEHIND = "is made, and the session expires before the answer"
 
 
-def kind_of(verb: str, path: str) -> str:
-    """The kind of a write: what it does, and the topmost name and the depth of its path."""
-    return f"{verb} /{path.split('/', 2)[1]} {path.count('/')}"
-
-
 class WriteTroubles:
     """The troubles that wait for their writes."""
 
@@ -52,7 +47,8 @@ class WriteTroubles:
         """The trouble of the write that is sent now; None most times."""
         if not self.waiting:
             return None
-        kind = kind_of(verb, path)
+        # What the write does, and the topmost name and the depth of its path.
+        kind = f"{verb} /{path.split('/', 2)[1]} {path.count('/')}"
         self._written[kind] += 1
         # The first write of a kind always, the n-th with a chance of one in n.
         if self._random.random() * self._written[kind] >= 1:

@@ -181,7 +181,7 @@ async def connected_to_a_dark_machine(pair: Pair) -> tuple[Recording, Recording]
     await asyncio.sleep(0.1)
     server = pair.accepted[-1]
     pair.loop.kill(server_life)
-    pair.network.power_off("server")
+    pair.network.dark_hosts.add("server")
     pair.network.kill(server_life, is_silent=True)
     return client, server
 
