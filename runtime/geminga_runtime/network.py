@@ -33,10 +33,8 @@ TLS_HANDSHAKE_TIMEOUT_S = 10.0
 class Listener(Protocol):
     """A port that accepts connections until it is closed."""
 
-    @property
-    def port(self) -> int:
-        """The TCP port, known even when port 0 was asked for."""
-        ...
+    # The TCP port, known even when port 0 was asked for. It never changes.
+    port: int
 
     async def close(self) -> None:
         """Accept no more connections; those already open stay open."""
