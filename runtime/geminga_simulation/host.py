@@ -11,21 +11,36 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from random import Random
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from geminga_runtime.disk import Disk
+from geminga_simulation.conditions import DiskConditions
 from geminga_simulation.disk import SimulatedDisk
 from geminga_simulation.errors import HostCrashed, SimulationError
 from geminga_simulation.event_loop.clock import SimulatedClock
 from geminga_simulation.event_loop.incarnation import Incarnation, Pace
+from geminga_simulation.event_loop.loop import SimulatedLoop
+from geminga_simulation.tcp.network import SimulatedNetwork
 from geminga_simulation.zookeeper.server import SESSION_TIMEOUT_S_DEFAULT, SimulatedZooKeeper
 from geminga_simulation.zookeeper.session import SimulatedSession
 
-if TYPE_CHECKING:
-    from geminga_simulation.world import World
-
 ResultT = TypeVar("ResultT")
 ServiceT = TypeVar("ServiceT")
+
+
+class Surroundings(Protocol):
+    """The world, as its hosts see it: ``World``, where each is explained."""
+
+    loop: SimulatedLoop
+    network: SimulatedNetwork
+    turn_cost_s: float
+    disk_conditions: DiskConditions
+    disk_capacity_bytes: int
+    are_disks_lying: bool
+
+    def note(self, text: str) -> None:
+        """Note what was done, for the report of a failed run."""
+        ...
 
 
 class Host:
@@ -35,7 +50,7 @@ class Host:
     the world. ``zookeeper`` is the coordination service of its cluster.
     """
 
-    def __init__(self, world: World, name: str, zookeeper: SimulatedZooKeeper) -> None:
+    def __init__(self, world: Surroundings, name: str, zookeeper: SimulatedZooKeeper) -> None:
         self.name = name
         self.zookeeper = zookeeper
         self.network = world.network.host(name)
