@@ -424,7 +424,12 @@ class Broker(Service):
             cluster=self.config.cluster,
             version=PULSAR_VERSION,
             broker=self.administration,
-            metrics_text=self.metrics.text,
+            metrics_text=partial(
+                self.metrics.text,
+                cluster=self.config.cluster,
+                version=PULSAR_VERSION,
+                host=self.address.broker_id.rpartition(":")[0],
+            ),
             check_health=self.check_health,
             clusters=self.clusters,
             tenants=self.tenants,
