@@ -38,7 +38,6 @@ from geminga_broker.replicated_topics import ReplicatedTopics
 from geminga_broker.replication.remote_clusters import (
     CallsOver,
     RemoteClusters,
-    no_calls,
     tls_of,
 )
 from geminga_broker.replication.remote_topics import RemoteTopics
@@ -89,7 +88,7 @@ class Broker(Service):
         authentication: Authentication = AUTHENTICATION_DISABLED,
         tls_network: Network | None = None,
         calls: RestCalls = NO_CALLS,
-        remote_calls: CallsOver = no_calls,
+        remote_calls: CallsOver | None = None,
         usage: Usage | None = None,
     ) -> None:
         """``configuration_store`` is what clusters share, if that is not ``coordination``.
@@ -174,7 +173,7 @@ class Broker(Service):
         self.ownership.owned.on_lost.append(self._bundle_lost)
         self.ownership.owned.on_release.append(self._bundle_released)
 
-    def _make_topics(self, remote_calls: CallsOver) -> None:
+    def _make_topics(self, remote_calls: CallsOver | None) -> None:
         """The policies of topics, what replicates them, and the topics."""
         config = self.config
         self.topic_policies = TopicPolicyStore(
@@ -425,7 +424,12 @@ class Broker(Service):
             cluster=self.config.cluster,
             version=PULSAR_VERSION,
             broker=self.administration,
-            metrics_text=self.metrics.text,
+            metrics_text=partial(
+                self.metrics.text,
+                cluster=self.config.cluster,
+                version=PULSAR_VERSION,
+                host=self.address.broker_id.rpartition(":")[0],
+            ),
             check_health=self.check_health,
             clusters=self.clusters,
             tenants=self.tenants,

@@ -25,11 +25,15 @@ FIXED = {
 
 def runtime_configuration(config: BrokerConfig) -> dict[str, str]:
     """The settings by upstream's names; ``config`` has the ports and limits that were chosen."""
-    shown: dict[str, object] = {
-        each.upstream.name: _in_unit(each.value_in(config), each.upstream.unit)
-        for each in settings_of(BrokerConfig).values()
-        if each.upstream is not None
-    }
+    shown: dict[str, object] = {}
+    for each in settings_of(BrokerConfig).values():
+        if each.upstream is None:
+            continue
+        value, unit = each.value_in(config), each.upstream.unit
+        # Values that are no numbers have the unit 1; a negative number means "no limit" in any.
+        if unit != 1 and cast("float", value) >= 0:
+            value = cast("float", value) / unit
+        shown[each.upstream.name] = value
     # Upstream has a type beside the number, and no number for topics without partitions.
     partitions = shown.pop("defaultNumPartitions")
     if partitions:
@@ -61,14 +65,6 @@ def runtime_configuration(config: BrokerConfig) -> dict[str, str]:
 def _optional(number: int | None) -> str:
     """How Java prints a number that may be missing."""
     return "Optional.empty" if number is None else f"Optional[{number}]"
-
-
-def _in_unit(value: object, unit: float) -> object:
-    """A value in upstream's unit; a negative number means "no limit" in any unit."""
-    # Values that are no numbers have the unit 1.
-    if unit == 1 or cast("float", value) < 0:
-        return value
-    return cast("float", value) / unit
 
 
 def _text(value: object) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from geminga_broker.errors import NotAllowed, TopicNotFound
 from geminga_broker.non_persistent_topics import NonPersistentTopics
@@ -27,30 +28,19 @@ from geminga_protocol.pulsar.system_topics import is_system_topic
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName, TopicName
 
 
+@dataclass(slots=True, eq=False)
 class Discovery:
-    """Answers from the cluster's records.
+    """Answers from the cluster's records."""
 
-    ``auto_creation`` is the broker's setting, which counts where a namespace has none.
-    """
-
-    def __init__(
-        self,
-        ownership: Ownership,
-        namespaces: Namespaces,
-        partitioned_topics: PartitionedTopics,
-        persistent_topics: PersistentTopics,
-        non_persistent_topics: NonPersistentTopics,
-        *,
-        auto_creation: AutoCreationConfig,
-    ) -> None:
-        self._ownership = ownership
-        self._namespaces = namespaces
-        self._partitioned_topics = partitioned_topics
-        self._persistent_topics = persistent_topics
-        self._non_persistent_topics = non_persistent_topics
-        self.auto_creation = auto_creation
-        # Set when the broker is registered: whatever is asked before waits for it.
-        self.is_open = asyncio.Event()
+    ownership: Ownership
+    namespaces: Namespaces
+    partitioned_topics: PartitionedTopics
+    persistent_topics: PersistentTopics
+    non_persistent_topics: NonPersistentTopics
+    # The broker's setting, which counts where a namespace has none.
+    auto_creation: AutoCreationConfig = field(kw_only=True)
+    # Set when the broker is registered: whatever is asked before waits for it.
+    is_open: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     async def owner(self, topic: TopicName, *, authoritative: bool = False) -> Owner:
         """The broker that serves ``topic``, or the one to ask instead (``Ownership.owner``).
@@ -59,7 +49,7 @@ class Discovery:
         was sent here with authority.
         """
         await self.is_open.wait()
-        return await self._ownership.owner(topic, authoritative=authoritative)
+        return await self.ownership.owner(topic, authoritative=authoritative)
 
     async def partitions(self, topic: TopicName, *, create: bool) -> int:
         """The number of partitions; 0 for a topic that is not partitioned.
@@ -72,10 +62,10 @@ class Discovery:
         rule = await self._rule(topic)
         # As upstream, topics that a peer cluster serves are answered, too. For all others this
         # raises if this cluster does not serve them.
-        await self._ownership.peer_of(topic.namespace)
+        await self.ownership.peer_of(topic.namespace)
         if topic.partition_index < 0:
             # A partition is not partitioned itself.
-            partitions = await self._partitioned_topics.partitions(topic)
+            partitions = await self.partitioned_topics.partitions(topic)
             if partitions:
                 return partitions
         # Not partitioned so far. What its use would create is not created here, unless it is to be
@@ -87,8 +77,8 @@ class Discovery:
         if not is_created:
             raise TopicNotFound(str(topic))
         with suppress(PartitionedTopicExists):  # another client's request was faster
-            await self._partitioned_topics.create(topic, wanted)
-        return await self._partitioned_topics.partitions(topic)
+            await self.partitioned_topics.create(topic, wanted)
+        return await self.partitioned_topics.partitions(topic)
 
     async def may_create(self, topic: TopicName) -> bool:
         """Whether using ``topic``, which does not exist, creates it.
@@ -102,7 +92,7 @@ class Discovery:
         if topic.partition_index < 0:
             return rule.is_allowed
         # None: the name only looks like that of a partition.
-        record = await self._partitioned_topics.metadata(topic.base)
+        record = await self.partitioned_topics.metadata(topic.base)
         if record is None:
             return rule.is_allowed and topic.is_persistent
         # The text is upstream's. The client does not retry: more partitions come by an update only.
@@ -116,7 +106,7 @@ class Discovery:
         return not record.deleted
 
     async def _rule(self, topic: TopicName) -> AutoCreation:
-        policies = await self._namespaces.policies(topic.namespace)
+        policies = await self.namespaces.policies(topic.namespace)
         # Brokers need these, whatever the namespace says.
         if is_system_topic(topic):
             return ALWAYS
@@ -124,17 +114,17 @@ class Discovery:
 
     async def _exists(self, topic: TopicName) -> bool:
         if topic.is_persistent:
-            return await self._persistent_topics.exists(topic)
+            return await self.persistent_topics.exists(topic)
         if topic.partition_index >= 0:
             # A non-persistent partition counts as existing, for its owner may just not have loaded
             # it.
-            return topic.partition_index < await self._partitioned_topics.partitions(topic.base)
-        return await self._non_persistent_topics.exists(topic)
+            return topic.partition_index < await self.partitioned_topics.partitions(topic.base)
+        return await self.non_persistent_topics.exists(topic)
 
     async def persistent_topics_of(self, namespace: NamespaceName) -> list[TopicName]:
         """The stored topics of the namespace, each partition by itself; none for an unknown one."""
         await self.is_open.wait()
-        return await self._persistent_topics.names(namespace)
+        return await self.persistent_topics.names(namespace)
 
     async def non_persistent_topics_of(self, namespace: NamespaceName) -> list[TopicName]:
         """The non-persistent topics of the namespace on all brokers; none for an unknown one.
@@ -143,7 +133,7 @@ class Discovery:
         """
         await self.is_open.wait()
         try:
-            ring = await self._ownership.rings.ring_of(namespace)
+            ring = await self.ownership.rings.ring_of(namespace)
         except NamespaceNotFound:
             return []
-        return await self._non_persistent_topics.of(ring)
+        return await self.non_persistent_topics.of(ring)

@@ -7,6 +7,7 @@ that exists and is not loaded is loaded, unless a method says otherwise.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 
 from geminga_broker.admin.documents.internal_stats import Document
 from geminga_broker.admin.documents.topic_stats import TopicStats
@@ -25,25 +26,20 @@ from geminga_protocol.pulsar.topics.topic_names import TopicName
 from geminga_protocol.records.ledgers.ledger_metadata import LedgerMetadata
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Administration:
     """Administers the topics of one broker."""
 
-    def __init__(
-        self,
-        topics: TopicDirectory,
-        ledgers: Ledgers,
-        ownership: Ownership,
-    ) -> None:
-        # The topics themselves, for what takes no more than a call of theirs: to create, to delete.
-        self.topics = topics
-        # Asked for the metadata of ledgers only.
-        self._ledgers = ledgers
-        self._ownership = ownership
+    # The topics themselves, for what takes no more than a call of theirs: to create, to delete.
+    topics: TopicDirectory
+    # Asked for the metadata of ledgers only.
+    ledgers: Ledgers
+    ownership: Ownership
 
     async def topic_stats(self, topic: TopicName, query: StatsQuery) -> TopicStats:
         """The stats of a topic. Raises ``TopicNotFound``."""
         loaded = await self.topics.get(topic, create=False)
-        stats = topic_stats(loaded, query, self._ownership.address.broker_id)
+        stats = topic_stats(loaded, query, self.ownership.address.broker_id)
         # The only part of the stats that reads from bookies.
         if query.earliest_time_in_backlog and loaded.name.is_persistent:
             await add_earliest(stats, loaded)
@@ -62,7 +58,7 @@ class Administration:
         if with_metadata:
             for span in loaded.managed_ledger.chain.spans:
                 with suppress(NoSuchLedger):  # trimmed meanwhile
-                    metadata[span.ledger_id] = await self._ledgers.metadata(span.ledger_id)
+                    metadata[span.ledger_id] = await self.ledgers.metadata(span.ledger_id)
         return internal_stats(loaded, metadata, compacted)
 
     async def unload_topic(self, topic: TopicName) -> None:

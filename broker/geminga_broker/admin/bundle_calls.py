@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import cast
 from urllib.parse import quote, urlencode
 
@@ -27,13 +28,13 @@ ASSIGN_TIMEOUT_S = 3.0
 REDIRECT = 307
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class BundleCalls:
     """Asks brokers through ``calls``; implements ``BundleMover`` of the load manager."""
 
-    def __init__(self, calls: RestCalls, *, unload_timeout_s: float) -> None:
-        self._calls = calls
-        # How long an owner may take to close the topics of a bundle.
-        self._unload_timeout_s = unload_timeout_s
+    calls: RestCalls
+    # How long an owner may take to close the topics of a bundle.
+    unload_timeout_s: float
 
     async def assign(self, bundle: Bundle, asked: Owner) -> None:
         """Have the broker ``asked`` acquire a bundle, or choose a broker that does.
@@ -44,7 +45,7 @@ class BundleCalls:
         path = f"/lookup/v2/topic/persistent/{bundle.namespace}/{quote(name_in(bundle), safe='')}"
         authoritative = "true" if asked.is_authoritative else "false"
         url = f"{self._url(asked)}{path}?authoritative={authoritative}"
-        answer = await self._calls.call(RestCall("GET", url, timeout_s=ASSIGN_TIMEOUT_S))
+        answer = await self.calls.call(RestCall("GET", url, timeout_s=ASSIGN_TIMEOUT_S))
         _require_success(answer, f"GET {url}")
 
     async def unload(self, owner: Owner, bundle: str, destination: str) -> None:
@@ -73,7 +74,7 @@ class BundleCalls:
         """
         path = f"/admin/v2/non-persistent/{bundle.namespace}/{bundle.name}"
         url = f"{self._url(owner)}{path}?includeSystemTopic=true"
-        answer = await self._calls.call(RestCall("GET", url))
+        answer = await self.calls.call(RestCall("GET", url))
         _require_success(answer, f"GET {url}")
         return [TopicName.parse(name) for name in cast("list[str]", answer.json())]
 
@@ -84,12 +85,12 @@ class BundleCalls:
         url = f"{self._url(owner)}/admin/v2/namespaces/{bundle}/{action}?{words}"
         # A redirect means that the bundle has moved since the owner reported it. It is not
         # followed, as the decision was made by that report.
-        timeout_s = self._unload_timeout_s
+        timeout_s = self.unload_timeout_s
         call = RestCall("PUT", url, timeout_s=timeout_s, follows_redirects=False)
-        return await self._calls.call(call)
+        return await self.calls.call(call)
 
     def _url(self, owner: Owner) -> str:
-        return owner.rest_url(is_tls=self._calls.prefers_tls)
+        return owner.rest_url(is_tls=self.calls.prefers_tls)
 
 
 def _require_success(answer: RestAnswer, what: str) -> None:

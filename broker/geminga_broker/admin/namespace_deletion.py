@@ -38,9 +38,6 @@ DOMAINS = ("persistent", "non-persistent")
 # Clients reconnect ever more slowly, so that a round without a new topic comes soon.
 ROUNDS_MAX = 8
 
-# Which topics are deleted with their namespace; where there are others, it is kept.
-Chosen = Callable[[TopicName], bool]
-
 
 async def delete_without_topics(
     request: Request, services: Services, namespace: NamespaceName
@@ -50,8 +47,8 @@ async def delete_without_topics(
     Raises ``NamespaceNotFound``; ``RestError`` 409 where users' topics are left.
     """
     await unmark(services, namespace)
-    await _delete_topics(request, services, namespace, is_system_topic)
-    if not await _delete_marked(request, services, namespace, is_system_topic):
+    await _delete_topics(request, services, namespace, only_system=True)
+    if not await _delete_marked(request, services, namespace, only_system=True):
         raise RestError(409, "Cannot delete non empty namespace")
 
 
@@ -62,14 +59,10 @@ async def delete_with_topics(
 
     Raises ``NamespaceNotFound``; ``RestError`` 409 where topics are created all the time.
     """
-
-    def all_topics(_: TopicName) -> bool:
-        return True
-
     await unmark(services, namespace)
     for _ in range(ROUNDS_MAX):
-        await _delete_topics(request, services, namespace, all_topics)
-        if await _delete_marked(request, services, namespace, all_topics):
+        await _delete_topics(request, services, namespace, only_system=False)
+        if await _delete_marked(request, services, namespace, only_system=False):
             return
     raise RestError(409, "Topics of the namespace are made as fast as they are deleted")
 
@@ -81,9 +74,10 @@ async def unmark(services: Services, namespace: NamespaceName) -> None:
 
 
 async def _delete_marked(
-    request: Request, services: Services, namespace: NamespaceName, chosen: Chosen
+    request: Request, services: Services, namespace: NamespaceName, *, only_system: bool
 ) -> bool:
-    """Mark the namespace as deleted, then delete it; False where topics are left in it."""
+    """Mark the namespace as deleted, then delete it; False where topics are left in it. With
+    ``only_system``, users' topics are never deleted: they keep the namespace."""
 
     async def keep(_: Bundle) -> None:
         """This broker keeps its own bundles until their topics are deleted."""
@@ -100,14 +94,14 @@ async def _delete_marked(
         await services.broker.topics.settled(lambda name: name.namespace == namespace)
         # Topics that were created between the deletion and the mark.
         left: list[TopicName] = []
-        for topic in filter(chosen, await _topics(services, ring)):
+        for topic in await _topics(services, ring, only_system=only_system):
             # Another broker may have acquired the bundle before the mark, and serves the topic.
             owner = await services.ownership.present_owner_of(ring.bundle_of(topic.hash))
             if owner is None or owner.is_self:
                 left.append(topic)
         await _delete_each(services.broker.topics.delete_doomed, left)
         await services.broker.topics.settled(lambda name: name.namespace == namespace)
-        if not await _topics(services, ring):
+        if not await _topics(services, ring, only_system=False):
             # No topic is left: the bundles of this broker, then the records below the namespace,
             # then its own.
             await services.ownership.unload_namespace(namespace)
@@ -134,16 +128,17 @@ async def _mark(services: Services, namespace: NamespaceName, *, deleted: bool) 
     await services.namespaces.update(namespace, lambda policies: replace(policies, deleted=deleted))
 
 
-async def _topics(services: Services, ring: BundleRing) -> list[TopicName]:
+async def _topics(services: Services, ring: BundleRing, *, only_system: bool) -> list[TopicName]:
     lists = [await topics_of(services, ring, domain) for domain in DOMAINS]
-    return [topic for topics in lists for topic in topics]
+    every = [topic for topics in lists for topic in topics]
+    return [topic for topic in every if is_system_topic(topic)] if only_system else every
 
 
 async def _delete_topics(
-    request: Request, services: Services, namespace: NamespaceName, chosen: Chosen
+    request: Request, services: Services, namespace: NamespaceName, *, only_system: bool
 ) -> None:
-    """Delete the chosen topics that there are now, on whichever broker. A topic that is deleted
-    meanwhile is no error."""
+    """Delete the topics that there are now, or the system topics alone, on whichever broker. A
+    topic that is deleted meanwhile is no error."""
 
     async def delete(topic: TopicName) -> None:
         owner = await services.ownership.owner(topic)
@@ -162,7 +157,7 @@ async def _delete_topics(
                 raise
 
     ring = await services.ownership.rings.ring_of(namespace)
-    topics = [topic for topic in await _topics(services, ring) if chosen(topic)]
+    topics = await _topics(services, ring, only_system=only_system)
     # System topics last: brokers write to them when another topic is deleted.
     for is_system in (False, True):
         await _delete_each(delete, [each for each in topics if is_system_topic(each) is is_system])

@@ -15,9 +15,9 @@ from typing import Any, Protocol, TypeVar, cast
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from geminga_broker.admin.parameters import number_body
 from geminga_broker.admin.services import Services
 from geminga_broker.policies.errors import InvalidPolicy
+from geminga_broker.policies.levels import INT_MAX
 from geminga_cluster.errors import NamespaceNotFound
 from geminga_protocol.pulsar.topics.topic_names import NamespaceName
 from geminga_protocol.records.cluster.namespaces import Policies
@@ -301,10 +301,18 @@ def record(
 
 
 def number(refusal: str) -> Callable[[Request], Awaitable[int | None]]:
-    """Reads a number; ``refusal`` is the text for one below 0."""
+    """Reads a number of 0 or more, or ``null``; ``refusal`` is the text for one below 0 (412)."""
 
     async def read(request: Request) -> int | None:
-        return await number_body(request, refusal)
+        value = await json_body(request)
+        if value is None:
+            return None
+        # A larger number would make the record unreadable for Java.
+        if not isinstance(value, int) or isinstance(value, bool) or value > INT_MAX:
+            raise RestError(400, f"The body should be a number up to {INT_MAX}")
+        if value < 0:
+            raise RestError(412, refusal)
+        return value
 
     return read
 

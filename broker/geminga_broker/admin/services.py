@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from geminga_broker.admin.administration import Administration
 from geminga_broker.admin.config import AdminConfig
@@ -30,17 +29,6 @@ from geminga_server.http.rest_calls import RestCalls
 from geminga_server.metrics import PartMetrics
 
 
-class MetricsText(Protocol):
-    """Renders the metrics of this broker."""
-
-    def __call__(self, *, cluster: str, version: str, host: str) -> Iterator[str]:
-        """The text of ``/metrics``, in pieces; ``host`` is this broker's without a port.
-
-        All figures are read at the first piece, so that sums agree with their terms.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Services:
     """Everything the REST side works on."""
@@ -50,8 +38,10 @@ class Services:
     version: str
     # The topics of this broker.
     broker: Administration
-    # The text of ``/metrics`` in pieces, and the health check, which raises what went wrong.
-    metrics_text: MetricsText
+    # The text of ``/metrics`` in pieces. All figures are of the moment of the call, so that sums
+    # agree with their terms.
+    metrics_text: Callable[[], Iterator[str]]
+    # Raises what went wrong.
     check_health: Callable[[], Awaitable[None]]
     clusters: Clusters
     tenants: Tenants

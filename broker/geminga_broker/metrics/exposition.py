@@ -88,8 +88,11 @@ def render(snapshot: BrokerSnapshot, *, cluster: str, version: str, host: str) -
     # The label that all families begin with.
     first = f'cluster="{escape(cluster)}"'
     yield from _broker(snapshot, first, version, escape(host))
-    yield from _namespaces(snapshot.topics, first)
-    topics = [(_topic_labels(first, topic), topic) for topic in snapshot.topics]
+    topics = [
+        (f'{first},namespace="{escape(each.namespace)}",topic="{escape(each.name)}"', each)
+        for each in snapshot.topics
+    ]
+    yield from _namespaces(topics, first)
     yield from samples(TOPIC_FAMILIES, topics)
     yield from _evictions(TOPIC_EVICTIONS, [(labels, [topic]) for labels, topic in topics])
     yield from samples(TOPIC_BUCKETS, topics)
@@ -211,17 +214,17 @@ def _bytes(topics: Sequence[TopicSnapshot], first: str) -> Iterator[str]:
         yield from lines(name, "counter", by_owner)
 
 
-def _namespaces(topics: Sequence[TopicSnapshot], first: str) -> Iterator[str]:
-    """The sums by namespace."""
+def _namespaces(topics: Sequence[tuple[str, TopicSnapshot]], first: str) -> Iterator[str]:
+    """The sums by namespace; ``topics`` come with their labels."""
     by_namespace: dict[str, list[TopicSnapshot]] = {}
-    for topic in topics:
+    for _, topic in topics:
         by_namespace.setdefault(escape(topic.namespace), []).append(topic)
     counts = [
         (f'{first},namespace="{namespace}"', len(members))
         for namespace, members in by_namespace.items()
     ]
     yield from lines("pulsar_topics_count", "gauge", counts)
-    subscriptions = [(_topic_labels(first, topic), len(topic.subscriptions)) for topic in topics]
+    subscriptions = [(labels, len(topic.subscriptions)) for labels, topic in topics]
     yield from lines("pulsar_subscriptions_count", "gauge", subscriptions)
     # Upstream calls these after the managed ledgers, which non-persistent topics do not have.
     ledgers = [
@@ -250,7 +253,3 @@ def _sum(topics: Sequence[TopicSnapshot], field: str) -> float:
     """The sum of one field over topics."""
     total: float = sum(map(attrgetter(field), topics))
     return total
-
-
-def _topic_labels(first: str, topic: TopicSnapshot) -> str:
-    return f'{first},namespace="{escape(topic.namespace)}",topic="{escape(topic.name)}"'

@@ -8,7 +8,6 @@ forward until nine tenths of the limit are left.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Literal
@@ -17,7 +16,8 @@ from annotated_types import Ge, Gt
 
 from geminga_broker.policies.errors import ConflictingPolicies, InvalidPolicy
 from geminga_broker.policies.levels import INT_MAX, LONG_MAX, Levels
-from geminga_protocol.records.cluster.namespaces import BacklogQuota, RetentionPolicies
+from geminga_protocol.records.cluster.namespaces import BacklogQuota, Policies, RetentionPolicies
+from geminga_protocol.records.cluster.topic_policies import TopicPolicies
 from geminga_server.config import Upstream
 
 # The types of quotas, by the names that records and requests have for them.
@@ -75,16 +75,6 @@ class BacklogQuotas:
 UNLIMITED = BacklogQuotas()
 
 
-def size_quota(limit_bytes: int, policy: str | None) -> Quota | None:
-    """None for a limit below 0. As upstream, every topic exceeds one of 0."""
-    return None if limit_bytes < 0 else Quota(limit_bytes, _policy(policy))
-
-
-def age_quota(limit_s: int, policy: str | None) -> Quota | None:
-    """None for a limit of 0 or below."""
-    return None if limit_s <= 0 else Quota(limit_s, _policy(policy))
-
-
 def _policy(name: str | None) -> QuotaPolicy:
     """The policy of that name. Upstream writes no record without one; for other records holding
     producers is taken, as it loses nothing."""
@@ -118,15 +108,18 @@ def backlog_quotas(config: BacklogConfig, levels: Levels) -> BacklogQuotas:
     # A topic that sets one type of quota keeps the other type of its namespace.
     quotas = {**levels.namespace.backlog_quota_map, **levels.topic.backlog_quota_map}
     by_size, by_age = quotas.get(DESTINATION_STORAGE), quotas.get(MESSAGE_AGE)
-    policy = config.backlog_quota_policy
+    size_bytes, age_s = config.backlog_quota_bytes, config.backlog_quota_age_s
+    size_policy: str | None = config.backlog_quota_policy
+    age_policy = size_policy
+    # A quota of a nearer level replaces the limit of the broker together with its policy.
+    if by_size is not None:
+        size_bytes, size_policy = quota_bytes(by_size), by_size.policy
+    if by_age is not None:
+        age_s, age_policy = by_age.limit_time, by_age.policy
     return BacklogQuotas(
-        # A quota of a nearer level replaces the limit of the broker together with its policy.
-        size_quota(config.backlog_quota_bytes, policy)
-        if by_size is None
-        else size_quota(quota_bytes(by_size), by_size.policy),
-        age_quota(config.backlog_quota_age_s, policy)
-        if by_age is None
-        else age_quota(by_age.limit_time, by_age.policy),
+        # As upstream, a size of 0 is a limit, which every topic exceeds; an age of 0 is none.
+        None if size_bytes < 0 else Quota(size_bytes, _policy(size_policy)),
+        None if age_s <= 0 else Quota(age_s, _policy(age_policy)),
     )
 
 
@@ -139,7 +132,7 @@ def quota_bytes(quota: BacklogQuota) -> int:
 
 def is_size_exceeded(quota: Quota | None, backlog_bytes: int) -> bool:
     """Whether the backlog has reached its size limit."""
-    # At the limit, not above it: a quota of 0 holds for an empty backlog, too (``size_quota``).
+    # At the limit, not above it: a quota of 0 holds for an empty backlog, too (``backlog_quotas``).
     return quota is not None and backlog_bytes >= quota.limit
 
 
@@ -168,13 +161,12 @@ def checked_quota(namespace: str, quota: BacklogQuota) -> BacklogQuota:
 
 
 def check_quota_within_retention(
-    quota: BacklogQuota | None, retention: RetentionPolicies | None
+    policies: Policies | TopicPolicies, quota: BacklogQuota, kind: str
 ) -> None:
-    """Raise ``ConflictingPolicies`` unless a quota to be set is below what retention keeps.
-
-    None is the broker's own quota, which is not compared.
-    """
-    if not _is_within(quota, retention):
+    """Raise ``ConflictingPolicies`` unless a quota to be set, of the type ``kind``, is below what
+    the present ``policies`` retain."""
+    # Only the quota by size is compared with retention.
+    if kind == DESTINATION_STORAGE and not _is_within(quota, policies.retention):
         raise ConflictingPolicies(
             "Backlog Quota exceeds configured retention quota for namespace. "
             "Please increase retention quota and retry"
@@ -182,10 +174,10 @@ def check_quota_within_retention(
 
 
 def check_retention_covers_quota(
-    retention: RetentionPolicies, quotas: Mapping[str, BacklogQuota]
+    policies: Policies | TopicPolicies, retention: RetentionPolicies, _: str
 ) -> None:
     """Raise ``ConflictingPolicies`` likewise, for a retention that is to be set."""
-    if not _is_within(quotas.get(DESTINATION_STORAGE), retention):
+    if not _is_within(policies.backlog_quota_map.get(DESTINATION_STORAGE), retention):
         raise ConflictingPolicies(
             "Retention Quota must exceed configured backlog quota for namespace."
         )

@@ -7,8 +7,7 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt
 
-from geminga_broker.policies.errors import InvalidPolicy
-from geminga_broker.policies.levels import LONG_MAX, Levels, nearest
+from geminga_broker.policies.levels import Levels, nearest
 from geminga_server.config import Upstream
 
 
@@ -44,9 +43,3 @@ def compaction(config: CompactionConfig, levels: Levels) -> CompactionConfig:
     )
     # Other writers of the record may have left a negative threshold: it means none, as 0 does.
     return replace(config, threshold_bytes=max(threshold_bytes, 0))
-
-
-def check_compaction_threshold(threshold_bytes: int) -> None:
-    """Raise ``InvalidPolicy`` for a negative threshold, or one that Java cannot read."""
-    if not 0 <= threshold_bytes <= LONG_MAX:
-        raise InvalidPolicy("compactionThreshold must be 0 or more")

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Literal
 
-from geminga_broker.policies.errors import InvalidPolicy
 from geminga_broker.policies.levels import Levels
 from geminga_server.config import Upstream
 
@@ -135,15 +134,3 @@ def _known(strategy: str | None) -> SchemaStrategy | None:
     """The strategy of that name; None for UNDEFINED, and for names that only newer brokers know."""
     is_said = strategy in STRATEGY_NAMES and strategy != "UNDEFINED"
     return SchemaStrategy(strategy) if is_said else None
-
-
-def check_strategy(strategy: str) -> None:
-    """Raise ``InvalidPolicy`` for an unknown strategy."""
-    if strategy not in STRATEGY_NAMES:
-        raise InvalidPolicy(f"The strategy should be one of {', '.join(STRATEGY_NAMES)}")
-
-
-def check_auto_update_strategy(strategy: str) -> None:
-    """Raise ``InvalidPolicy`` for an unknown strategy of the older policy."""
-    if strategy not in AUTO_UPDATE_STRATEGIES:
-        raise InvalidPolicy(f"The strategy should be one of {', '.join(AUTO_UPDATE_STRATEGIES)}")

@@ -58,15 +58,12 @@ def retention(config: ManagedLedgerConfig, levels: Levels) -> Retention:
     policies = nearest(levels.topic.retention, levels.namespace.retention, None)
     if policies is None:
         return Retention(config.retention_time_ms, config.retention_bytes)
-    return Retention(
-        time_ms=_scaled(policies.time_minutes, MINUTE_MS),
-        size_bytes=_scaled(policies.size_mib, MIB),
-    )
-
-
-def _scaled(limit: int, unit: int) -> int:
+    minutes, size_mib = policies.time_minutes, policies.size_mib
     # A policy is in minutes or MiB, -1 without a limit; ledgers compare milliseconds and bytes.
-    return FOR_EVER if limit < 0 else limit * unit
+    return Retention(
+        time_ms=FOR_EVER if minutes < 0 else minutes * MINUTE_MS,
+        size_bytes=FOR_EVER if size_mib < 0 else size_mib * MIB,
+    )
 
 
 def check_persistence(policies: PersistencePolicies) -> None:

@@ -40,12 +40,6 @@ CallsOver = Callable[[Tls | None], RestCalls]
 """Makes a REST client for a remote cluster, with TLS as its record says."""
 
 
-def no_calls(tls: Tls | None) -> RestCalls:
-    """A REST client that refuses every call, for a broker in a test or a simulation."""
-    del tls
-    return NO_CALLS
-
-
 @dataclass(frozen=True, slots=True)
 class RemoteRest:
     """How to call the REST side of a remote cluster."""
@@ -70,10 +64,11 @@ class RemoteClusters(Service):
         *,
         network: Network,
         random: Random,
-        calls: CallsOver = no_calls,
+        calls: CallsOver | None = None,
         tls: BrokerClientTlsConfig | None = None,
     ) -> None:
         super().__init__()
+        # None for a broker in a test or a simulation, whose REST calls are all refused.
         self._calls = calls
         self._tls = tls or BrokerClientTlsConfig()
         self.clusters = clusters
@@ -149,7 +144,7 @@ class RemoteClusters(Service):
             raise ClusterUnreachable(f"the record of cluster {cluster}: {error}") from error
         if not urls:
             raise ClusterUnreachable(f"the record of cluster {cluster} has no serviceUrl")
-        return RemoteRest(urls, self._calls(tls))
+        return RemoteRest(urls, NO_CALLS if self._calls is None else self._calls(tls))
 
     async def _record(self, cluster: str) -> ClusterData:
         """The record of ``cluster``. Raises ``ClusterUnreachable``, ``CoordinationError``."""

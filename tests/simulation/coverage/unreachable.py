@@ -136,13 +136,11 @@ UNREACHABLE: dict[str, str] = {
     "geminga_broker.part": PROCESSES,
     "geminga_broker.policies.auto_creation": VALUES,
     "geminga_broker.policies.backlog": VALUES,
-    "geminga_broker.policies.compaction": VALUES,
     "geminga_broker.policies.delayed": VALUES,
     "geminga_broker.policies.dispatch": VALUES,
     "geminga_broker.policy_follower:PolicyFollower._bring:except MalformedRecord": WIRE,
     "geminga_broker.policies.inactivity": VALUES,
     "geminga_broker.policies.publish": VALUES,
-    "geminga_broker.policies.schemas": VALUES,
     "geminga_broker.policies.storage": VALUES,
     "geminga_broker.policies.subscriptions": VALUES,
     "geminga_broker.replication.remote_clusters:RemoteClusters._record:except MalformedRecord": CORRUPT,  # noqa: E501

@@ -194,10 +194,10 @@ class RememberingBroker:
     def non_persistent_in(self, namespace: NamespaceName) -> list[TopicName]:
         return sorted((topic for topic in self.volatile if topic.namespace == namespace), key=str)
 
-    def metrics_text(self, *, cluster: str, version: str, host: str) -> Iterator[str]:
+    def metrics_text(self) -> Iterator[str]:
         topic = TopicSnapshot(namespace="public/default", name="persistent://public/default/t")
         snapshot = BrokerSnapshot(topics=[topic])
-        return render(snapshot, cluster=cluster, version=version, host=host)
+        return render(snapshot, cluster="standalone", version="4.0.6", host="here")
 
     async def check_health(self) -> None:
         if not self.is_healthy:

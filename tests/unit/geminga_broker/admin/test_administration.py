@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 
 import httpx
 import pytest
@@ -102,7 +103,8 @@ async def storing_client(
         ownership=broker.ownership,
     )
     administration = Administration(topics, broker.ledgers, broker.ownership)
-    app = create_app(replace(broker.services(), broker=administration, metrics_text=metrics.text))
+    text = partial(metrics.text, cluster="standalone", version="4.0.6", host="here")
+    app = create_app(replace(broker.services(), broker=administration, metrics_text=text))
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
         yield client

@@ -13,7 +13,6 @@ from geminga_broker.policies.backlog import (
     PolicyName,
     Quota,
     QuotaPolicy,
-    age_quota,
     backlog_quotas,
     check_quota_within_retention,
     check_retention_covers_quota,
@@ -21,7 +20,6 @@ from geminga_broker.policies.backlog import (
     is_age_exceeded,
     is_size_exceeded,
     quota_bytes,
-    size_quota,
 )
 from geminga_broker.policies.errors import ConflictingPolicies, InvalidPolicy
 from geminga_broker.policies.levels import INT_MAX, LONG_MAX, Levels
@@ -53,17 +51,22 @@ def test_the_policies_are_those_a_broker_may_be_told() -> None:
     ("limit", "quota"), [(-2, None), (-1, None), (0, Quota(0, HOLD)), (1, Quota(1, HOLD))]
 )
 def test_a_size_below_nothing_is_no_limit(limit: int, quota: Quota | None) -> None:
-    assert size_quota(limit, HOLD.value) == quota
+    config = BacklogConfig(backlog_quota_bytes=limit, backlog_quota_policy="producer_request_hold")
+    assert quotas_of({}, config).size == quota
 
 
 @pytest.mark.parametrize(("limit", "quota"), [(-1, None), (0, None), (1, Quota(1, EVICT))])
 def test_an_age_of_nothing_is_no_limit(limit: int, quota: Quota | None) -> None:
-    assert age_quota(limit, EVICT.value) == quota
+    config = BacklogConfig(
+        backlog_quota_age_s=limit, backlog_quota_policy="consumer_backlog_eviction"
+    )
+    assert quotas_of({}, config).age == quota
 
 
 @pytest.mark.parametrize("policy", [None, "", "of another version"])
 def test_a_policy_that_nobody_knows_loses_nothing(policy: str | None) -> None:
-    assert size_quota(1, policy) == Quota(1, HOLD)
+    stored = {"destination_storage": BacklogQuota(limit=1, policy=policy)}
+    assert quotas_of(stored, BacklogConfig()).size == Quota(1, HOLD)
 
 
 @pytest.mark.parametrize(
@@ -170,17 +173,23 @@ def test_what_may_be_unacknowledged_is_less_than_what_is_kept(
     fits: bool,  # noqa: FBT001 (a column of the table)
 ) -> None:
     quotas = {} if quota is None else {"destination_storage": quota}
+    present = Policies(backlog_quota_map=quotas, retention=kept)
     if fits:
-        check_quota_within_retention(quota, kept)
+        if quota is not None:
+            check_quota_within_retention(present, quota, "destination_storage")
         if kept is not None:
-            check_retention_covers_quota(kept, quotas)
+            check_retention_covers_quota(present, kept, "")
     else:
+        assert quota is not None
         assert kept is not None
         with pytest.raises(ConflictingPolicies, match="Backlog Quota exceeds"):
-            check_quota_within_retention(quota, kept)
+            check_quota_within_retention(present, quota, "destination_storage")
         with pytest.raises(ConflictingPolicies, match="Retention Quota must exceed"):
-            check_retention_covers_quota(kept, quotas)
+            check_retention_covers_quota(present, kept, "")
 
 
 def test_a_quota_by_age_is_not_compared() -> None:
-    check_retention_covers_quota(retention(1, 1), {"message_age": BacklogQuota(limit_time=600)})
+    quota, kept = BacklogQuota(limit_time=600), retention(1, 1)
+    present = Policies(backlog_quota_map={"message_age": quota}, retention=kept)
+    check_retention_covers_quota(present, kept, "")
+    check_quota_within_retention(present, quota, "message_age")

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-import pytest
-
-from geminga_broker.policies.errors import InvalidPolicy
 from geminga_broker.policies.levels import Levels
 from geminga_broker.policies.schemas import (
     SchemaConfig,
     SchemaStrategy,
     StrategyName,
-    check_auto_update_strategy,
-    check_strategy,
     schema_policies,
 )
 from geminga_protocol.records.cluster.namespaces import Policies
@@ -61,13 +56,3 @@ def test_a_namespace_may_take_back_auto_update_and_not_validation() -> None:
     said = Levels(namespace=Policies(is_allow_auto_update_schema=True))
     held = schema_policies(config, said)
     assert (held.allows_auto_update, held.is_validation_enforced) == (True, True)
-
-
-def test_strategies_that_there_are_not_are_refused() -> None:
-    for each in SchemaStrategy:
-        check_strategy(each.value)
-    check_auto_update_strategy("Full")
-    with pytest.raises(InvalidPolicy):
-        check_strategy("Full")
-    with pytest.raises(InvalidPolicy):
-        check_auto_update_strategy("FULL")

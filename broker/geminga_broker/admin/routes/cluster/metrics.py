@@ -33,14 +33,8 @@ async def get_metrics(services: ServicesArg) -> Response:
 
 
 async def _text(services: Services) -> AsyncIterator[bytes]:
-    address = services.ownership.address
-    pieces = services.metrics_text(
-        cluster=services.cluster,
-        version=services.version,
-        host=address.broker_id.rpartition(":")[0],
-    )
     gathered, size = [], 0
-    for piece in pieces:
+    for piece in services.metrics_text():
         gathered.append(piece)
         size += len(piece)
         if size >= PIECE_BYTES_MIN:

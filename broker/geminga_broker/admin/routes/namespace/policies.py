@@ -7,12 +7,11 @@ policy is served below a topic; no such routes are made yet.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 from fastapi import Request
 
 from geminga_broker.admin.policy_routes import (
-    AnyPolicies,
     NamespaceLevel,
     PolicyRow,
     Served,
@@ -29,14 +28,13 @@ from geminga_broker.policies.backlog import (
     check_retention_covers_quota,
     checked_quota,
 )
-from geminga_broker.policies.compaction import check_compaction_threshold
 from geminga_broker.policies.delayed import check_delayed_delivery
 from geminga_broker.policies.dispatch import check_dispatch_rate
 from geminga_broker.policies.errors import InvalidPolicy
 from geminga_broker.policies.inactivity import check_inactive_topics
-from geminga_broker.policies.levels import INT_MAX
+from geminga_broker.policies.levels import INT_MAX, LONG_MAX
 from geminga_broker.policies.publish import check_publish_rate
-from geminga_broker.policies.schemas import check_auto_update_strategy, check_strategy
+from geminga_broker.policies.schemas import AUTO_UPDATE_STRATEGIES, STRATEGY_NAMES
 from geminga_broker.policies.storage import check_persistence, check_retention
 from geminga_broker.policies.subscriptions import LABELS, check_subscribe_rate
 from geminga_protocol.records.cluster.namespaces import (
@@ -87,11 +85,9 @@ async def compaction_threshold(request: Request) -> int:
     threshold = await json_body(request)
     if not isinstance(threshold, int) or isinstance(threshold, bool):
         raise RestError(400, "compactionThreshold should be a number of bytes")
-    try:
-        # The status is upstream's for this policy.
-        check_compaction_threshold(threshold)
-    except InvalidPolicy as error:
-        raise RestError(412, str(error)) from None
+    # A larger number would make the record unreadable for Java. The status is upstream's.
+    if not 0 <= threshold <= LONG_MAX:
+        raise RestError(412, "compactionThreshold must be 0 or more")
     return threshold
 
 
@@ -104,18 +100,18 @@ async def subscription_types(request: Request) -> tuple[str, ...]:
     return tuple(each for each in LABELS if each in names)
 
 
-def word(check: Callable[[str], None]) -> Callable[[Request], Awaitable[str | None]]:
-    """A string that ``check`` accepts, or ``null``."""
+def strategy(names: Collection[str]) -> Callable[[Request], Awaitable[str | None]]:
+    """Reads one of the ``names`` of strategies, or ``null``."""
 
     async def read(request: Request) -> str | None:
-        word = await json_body(request)
-        if word is None:
+        name = await json_body(request)
+        if name is None:
             return None
-        if not isinstance(word, str):
+        if not isinstance(name, str):
             raise RestError(400, "The body should be a string")
-        # Raises ``InvalidPolicy``, which names the words that are allowed.
-        check(word)
-        return word
+        if name not in names:
+            raise InvalidPolicy(f"The strategy should be one of {', '.join(names)}")
+        return name
 
     return read
 
@@ -132,16 +128,6 @@ def backlog_quota_type(request: Request) -> str:
     if kind not in QUOTA_TYPES:
         raise RestError(404, f"backlogQuotaType should be one of {', '.join(QUOTA_TYPES)}")
     return kind
-
-
-def _check_quota(policies: AnyPolicies, quota: BacklogQuota, kind: str) -> None:
-    # Only the quota by size is compared with retention.
-    is_by_size = kind == DESTINATION_STORAGE
-    check_quota_within_retention(quota if is_by_size else None, policies.retention)
-
-
-def _check_retention(policies: AnyPolicies, retention: RetentionPolicies, _: str) -> None:
-    check_retention_covers_quota(retention, policies.backlog_quota_map)
 
 
 # What is stored, and for how long
@@ -164,7 +150,7 @@ STORAGE = (
         read=record(RetentionPolicies, check_retention),
         namespace=Served("retention"),
         topic=Served("retention"),
-        check=_check_retention,
+        check=check_retention_covers_quota,
         missing=MISSING_FOR_RETENTION,
     ),
     PolicyRow(
@@ -174,7 +160,7 @@ STORAGE = (
         namespace=Served("backlogQuota", shown_as="backlogQuotaMap"),
         topic=Served("backlogQuota", shown_as="backlogQuotaMap"),
         key=backlog_quota_type,
-        check=_check_quota,
+        check=check_quota_within_retention,
         missing=MISSING_FOR_QUOTA,
         # All quotas are shown under one path, and set one by one under another.
         titles=("get backlog quotas", "set backlog quota", "delete backlog quota"),
@@ -353,7 +339,7 @@ SCHEMAS = (
     PolicyRow(
         words="Which schema may follow a topic's present one.",
         field="schema_compatibility_strategy",
-        read=word(check_strategy),
+        read=strategy(STRATEGY_NAMES),
         namespace=Served("schemaCompatibilityStrategy", method="PUT", can_delete=False),
         topic=Served("schemaCompatibilityStrategy", method="PUT"),
         unset="UNDEFINED",
@@ -361,7 +347,7 @@ SCHEMAS = (
     PolicyRow(
         words="The older policy for the same, which counts where the newer one is UNDEFINED.",
         field="schema_auto_update_compatibility_strategy",
-        read=word(check_auto_update_strategy),
+        read=strategy(AUTO_UPDATE_STRATEGIES),
         namespace=Served("schemaAutoUpdateCompatibilityStrategy", method="PUT", can_delete=False),
     ),
     PolicyRow(

@@ -137,8 +137,7 @@ async def delete_partitions(request: Request, topic: TopicArg, services: Service
             ) from None
         raise RestError(404, f"Topic {topic} not found.") from None
 
-    async def delete(partition: TopicName) -> None:
-        await services.broker.topics.delete(partition, force=flag(request, "force"))
+    delete = partial(services.broker.topics.delete, force=flag(request, "force"))
 
     async def delete_partition(index: int) -> None:
         with suppress(TopicNotFound):  # deleted already, or never created
