@@ -114,7 +114,7 @@ class WritePlan:
             encoder.schema_info,
             self.identity(),
             partitions=self.partitions,
-            check=deduplication_check(options.access) if options.deduplicates else _trust,
+            check=deduplication_check(options.access) if options.deduplicates else None,
         )
         try:
             for batch in batches:
@@ -178,10 +178,6 @@ def deduplication_check(access: Access) -> DeduplicationCheck:
     if access not in _checks:
         _checks[access] = DeduplicationCheck(AdminClient(access))
     return _checks[access]
-
-
-async def _trust(topic: str) -> None:
-    """The check for at-least-once, which needs no deduplication."""
 
 
 @dataclass(eq=False)
