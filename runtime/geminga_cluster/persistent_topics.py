@@ -38,16 +38,16 @@ class StoredLog:
     cursors: Mapping[str, StoredCursor]
 
 
+@dataclass(eq=False, slots=True)
 class PersistentTopics:
     """The persistent topics. Nothing is cached: the lists are long and change often."""
 
-    def __init__(self, coordination: Coordination) -> None:
-        self._coordination = coordination
+    coordination: Coordination
 
     async def names(self, namespace: NamespaceName) -> list[TopicName]:
         """The namespace's topics, partitions one by one, sorted; empty for an unknown one."""
         try:
-            encoded = await self._coordination.children(domain_path(namespace, "persistent"))
+            encoded = await self.coordination.children(domain_path(namespace, "persistent"))
         except NodeMissing:  # no topic was ever created in the namespace
             return []
         return sorted(topics_named(namespace, encoded), key=lambda topic: topic.full)
@@ -56,9 +56,9 @@ class PersistentTopics:
         """The records of a topic in ZooKeeper, loaded or not; None where it does not exist."""
         path = topic_path(topic)
         try:
-            value, stat = await self._coordination.get(path)
+            value, stat = await self.coordination.get(path)
             # Several requests, not one snapshot: the cursors may be newer than the record.
-            names = await self._coordination.children(path)
+            names = await self.coordination.children(path)
         except NodeMissing:
             return None
         cursors: dict[str, StoredCursor] = {}
@@ -66,20 +66,20 @@ class PersistentTopics:
             # A cursor may be deleted between the list and its turn. One request after the other:
             # a topic has few cursors, and operators ask for one topic at a time.
             with suppress(NodeMissing):
-                cursor, cursor_stat = await self._coordination.get(f"{path}/{name}")
+                cursor, cursor_stat = await self.coordination.get(f"{path}/{name}")
                 cursors[decode_local(name)] = StoredCursor(CursorRecord.decode(cursor), cursor_stat)
         return StoredLog(ManagedLedgerRecord.decode(value), stat, cursors)
 
     async def cursors(self, topic: TopicName) -> list[str]:
         """The names of the topic's cursors; none where it does not exist."""
         try:
-            return list(map(decode_local, await self._coordination.children(topic_path(topic))))
+            return list(map(decode_local, await self.coordination.children(topic_path(topic))))
         except NodeMissing:
             return []
 
     async def exists(self, topic: TopicName) -> bool:
         """Whether the topic, or the partition, has a managed ledger."""
-        return await self._coordination.exists(topic_path(topic)) is not None
+        return await self.coordination.exists(topic_path(topic)) is not None
 
 
 def topic_path(topic: TopicName) -> str:

@@ -7,6 +7,7 @@ When a check runs, and over which ledgers, is the auditor's business. Facts: Apa
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from geminga_autorecovery.counters import AuditorCounters
@@ -21,6 +22,7 @@ from geminga_ledger.metadata.store import StoredMetadata
 from geminga_protocol.records.ledgers.ledger_metadata import LedgerState
 
 
+@dataclass(eq=False)
 class PeriodicCheck(ABC):
     """One kind of check: every ``interval_s`` seconds (0: never), ``at_once_max`` ledgers at once.
 
@@ -30,24 +32,16 @@ class PeriodicCheck(ABC):
     # Where ZooKeeper has the time of the last run, whichever daemon it was.
     last_check: ClassVar[LastCheck]
 
-    def __init__(
-        self,
-        repair: LedgerRepair,
-        counters: AuditorCounters,
-        *,
-        interval_s: float,
-        at_once_max: int,
-    ) -> None:
-        self.interval_s = interval_s
-        self.at_once_max = at_once_max
-        self._repair = repair
-        self._counters = counters
-        # The bookies that were registered when the run began, for the checks that need them.
-        self._registered: frozenset[str] = frozenset()
+    repair: LedgerRepair
+    counters: AuditorCounters
+    interval_s: float = field(kw_only=True)
+    at_once_max: int = field(kw_only=True)
+    # The bookies that were registered when the run began, for the checks that need them.
+    registered: frozenset[str] = field(default=frozenset(), init=False)
 
     async def begin(self) -> None:
         """All ledgers are about to be visited. Raises ``CoordinationError``."""
-        self._registered = (await self._repair.live_bookies()).all
+        self.registered = (await self.repair.live_bookies()).all
 
     @abstractmethod
     async def visit(self, stored: StoredMetadata) -> frozenset[str]:
@@ -68,14 +62,14 @@ class ReadingCheck(PeriodicCheck):
 
     async def visit(self, stored: StoredMetadata) -> frozenset[str]:
         """The bookies that did not give an entry, and those that are gone."""
-        faults = await self._repair.check_stored(stored)
-        self._counters.ledgers_checked += 1
+        faults = await self.repair.check_stored(stored)
+        self.counters.ledgers_checked += 1
         return frozenset().union(*(fault.bookies for fault in faults))
 
     def finish(self, took_s: float) -> None:
         """Count the run."""
-        self._counters.checks += 1
-        self._counters.check_s += took_s
+        self.counters.checks += 1
+        self.counters.check_s += took_s
 
 
 class ReplicasCheck(PeriodicCheck):
@@ -99,8 +93,8 @@ class ReplicasCheck(PeriodicCheck):
             return frozenset()
         quorum = quorum_of(stored.ledger_id, metadata)
         # Bookies that are gone are not asked: audits see to them.
-        lists = await self._repair.entry_lists.ask(
-            stored.ledger_id, bookies_of(metadata) & self._registered
+        lists = await self.repair.entry_lists.ask(
+            stored.ledger_id, bookies_of(metadata) & self.registered
         )
         # The neutral value: nobody lacks anything.
         found = Replicas(frozenset(), quorum.write_quorum)
@@ -114,7 +108,7 @@ class ReplicasCheck(PeriodicCheck):
 
     def finish(self, took_s: float) -> None:
         """Publish what was counted."""
-        counters = self._counters
+        counters = self.counters
         counters.ledgers_without_replica = self._without
         counters.ledgers_below_ack_quorum = self._below_ack
         counters.ledgers_below_write_quorum = self._below_write
@@ -141,12 +135,12 @@ class PlacementCheck(PeriodicCheck):
         if metadata.state is LedgerState.CLOSED:
             quorum = quorum_of(stored.ledger_id, metadata)
             # By the racks that are known now: an operator may have moved a bookie since.
-            is_well = is_adhering(metadata, quorum, self._repair.registry.racks, self._registered)
+            is_well = is_adhering(metadata, quorum, self.repair.registry.racks, self.registered)
             self._badly_placed += not is_well
         return frozenset()
 
     def finish(self, took_s: float) -> None:
         """Publish what was counted."""
-        self._counters.ledgers_badly_placed = self._badly_placed
-        self._counters.placement_checks += 1
-        self._counters.placement_check_s += took_s
+        self.counters.ledgers_badly_placed = self._badly_placed
+        self.counters.placement_checks += 1
+        self.counters.placement_check_s += took_s

@@ -99,7 +99,7 @@ class ReplicationWorker(Service):
             if not is_deferred:
                 self._deferred_room.release()
         if claim is None:
-            await self._claims.changed(self._config.rescan_interval_s)
+            await self._claims.watches.wait(self._config.rescan_interval_s)
             await asyncio.sleep(SCAN_PAUSE_S)
 
     async def _repair_claimed(self, claim: Claim) -> bool:

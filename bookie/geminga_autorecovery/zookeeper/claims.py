@@ -51,23 +51,24 @@ class Claims:
         self._coordination = coordination
         self._random = random
         self._locks = LedgerLocks(coordination, encode_lock(holder))
-        self._watches = Watches(coordination)
+        # Of marks and locks: what changes since ``take`` read them ends a wait for these.
+        self.watches = Watches(coordination)
 
     async def take(self) -> Claim | None:
         """Claim any marked ledger that is not claimed; None where there is none.
 
         Ledgers are tried in random order, so that workers rarely compete for the same one.
         """
-        # Changes from here on end the wait of ``changed``.
-        self._watches.begin()
+        # Changes from here on end a wait for the watches.
+        self.watches.begin()
         # A lock whose release failed keeps its ledger from all workers.
         await self._locks.settle()
-        locked = set(await children_of(self._watches.children, LOCKS_PATH))
+        locked = set(await children_of(self.watches.children, LOCKS_PATH))
         # Depth first: with many marks, most directories need not be read.
         directories = [(MARKS_PATH, 0)]
         while directories:
             path, level = directories.pop()
-            names = await children_of(self._watches.children, path)
+            names = await children_of(self.watches.children, path)
             self._random.shuffle(names)
             if level < MARK_LEVELS:
                 directories += ((f"{path}/{name}", level + 1) for name in names)
@@ -88,11 +89,6 @@ class Claims:
         stat = await self._coordination.exists(mark_path(ledger_id))
         claim = Claim(ledger_id, -1 if stat is None else stat.version)
         return claim if await self._locks.take(ledger_id) else None
-
-    async def changed(self, timeout_s: float) -> None:
-        """Return when marks or locks have changed since ``take`` read them, or after
-        ``timeout_s``."""
-        await self._watches.wait(timeout_s)
 
     async def done(self, claim: Claim) -> None:
         """The ledger is whole: delete its mark, unless it was renewed, and give the claim back."""

@@ -95,10 +95,6 @@ class UnderreplicationMarks:
                 return
         raise VersionMismatch(path)
 
-    async def read(self, ledger_id: int) -> UnderreplicatedLedger | None:
-        """A ledger's mark; None where it has none. One that cannot be read names no bookies."""
-        return await read_mark(self.coordination, ledger_id)
-
     async def ledgers(self) -> list[int]:
         """The ids of all marked ledgers, ascending."""
         children = self.coordination.children

@@ -20,7 +20,7 @@ _JOB = "garbage collection"
 
 async def gc_state(access: AdminAccess, _request: Request) -> Answer:
     """Tell whether a collection that was ordered goes on."""
-    return json_answer({"is_in_force_gc": _word(is_true=_is_forced(access))})
+    return json_answer({"is_in_force_gc": str(_is_forced(access)).lower()})  # a word, as upstream
 
 
 async def trigger_gc(access: AdminAccess, request: Request) -> Answer:
@@ -47,10 +47,11 @@ async def suspended_compactions(access: AdminAccess, _request: Request) -> Answe
     suspended = collector.suspended
     is_minor = CompactionKind.MINOR in suspended or not collector.may_minor
     is_major = CompactionKind.MAJOR in suspended or not collector.may_major
+    # Upstream answers with words, "true" or "false".
     return json_answer(
         {
-            "isMinorGcSuspended": _word(is_true=is_minor),
-            "isMajorGcSuspended": _word(is_true=is_major),
+            "isMinorGcSuspended": str(is_minor).lower(),
+            "isMajorGcSuspended": str(is_major).lower(),
         }
     )
 
@@ -116,10 +117,6 @@ def _obeyed(access: AdminAccess, verb: str, kinds: list[CompactionKind]) -> Answ
     return json_answer(
         ", ".join(f"{verb} {kind.name.lower()}GC on BookieServer: {bookie_id}" for kind in kinds)
     )
-
-
-def _word(*, is_true: bool) -> str:
-    return "true" if is_true else "false"
 
 
 def _flag(fields: dict[str, object], name: str, *, default: bool) -> bool:

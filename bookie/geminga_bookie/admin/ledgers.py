@@ -66,10 +66,22 @@ async def ledger_metadata(access: AdminAccess, request: Request) -> Answer:
 async def read_ledger(access: AdminAccess, request: Request) -> Answer:
     """Show entries as ASCII text; of an open ledger, those that are confirmed so far."""
     ledger_id = _ledger_id(request)
+    first = request.integer("start_entry_id", 0)
+    last = request.integer("end_entry_id", _TO_THE_END)
+    if first < 0 or last < _TO_THE_END:
+        raise Refused(HTTPStatus.BAD_REQUEST, "entries begin with 0")
     page = request.integer("page", -1)
-    first, last = _range(
-        request.integer("start_entry_id", 0), request.integer("end_entry_id", _TO_THE_END), page
-    )
+    if page > 0:
+        page_first = (page - 1) * ENTRIES_PER_PAGE
+        page_last = page_first + ENTRIES_PER_PAGE - 1
+        first = max(first, page_first)
+        last = page_last if last == _TO_THE_END else min(last, page_last)
+    if last != _TO_THE_END and first > last:
+        raise Refused(
+            HTTPStatus.INTERNAL_SERVER_ERROR,  # upstream's
+            f"parameter for start_entry_id: {first} and end_entry_id: {last} conflict with "
+            f"page={page}",
+        )
     # Without recovery: reading must not fence a ledger that a broker writes to.
     reader = await (await access.ledgers()).open(ledger_id, recover=False)
     end = reader.last_confirmed if last == _TO_THE_END else min(last, reader.last_confirmed)
@@ -151,24 +163,6 @@ async def _metadata_of(
                 shown = metadata_json(ledger_id, metadata, created_ms=stat.created_ms)
         members.append((str(ledger_id), shown))
     return members
-
-
-def _range(first: int, last: int, page: int) -> tuple[int, int]:
-    """Which entries are asked for; the last is -1 for all there are. Raises ``Refused``."""
-    if first < 0 or last < _TO_THE_END:
-        raise Refused(HTTPStatus.BAD_REQUEST, "entries begin with 0")
-    if page > 0:
-        page_first = (page - 1) * ENTRIES_PER_PAGE
-        page_last = page_first + ENTRIES_PER_PAGE - 1
-        first = max(first, page_first)
-        last = page_last if last == _TO_THE_END else min(last, page_last)
-    if last != _TO_THE_END and first > last:
-        raise Refused(
-            HTTPStatus.INTERNAL_SERVER_ERROR,  # upstream's
-            f"parameter for start_entry_id: {first} and end_entry_id: {last} conflict with "
-            f"page={page}",
-        )
-    return first, last
 
 
 async def _entries(

@@ -17,7 +17,7 @@ from geminga_autorecovery.removal.decommission import decommission
 from geminga_autorecovery.removal.known_bookies import require_known
 from geminga_autorecovery.zookeeper import controls
 from geminga_autorecovery.zookeeper.live_bookies import read_live_bookies
-from geminga_autorecovery.zookeeper.underreplication_marks import UnderreplicationMarks
+from geminga_autorecovery.zookeeper.underreplication_marks import UnderreplicationMarks, read_mark
 from geminga_bookie.admin.access import AdminAccess
 from geminga_bookie.admin.auditor import current_auditor
 from geminga_bookie.admin.documents.messages import (
@@ -73,7 +73,7 @@ async def list_under_replicated(access: AdminAccess, request: Request) -> Answer
     marks = UnderreplicationMarks(access.coordination, access.clock)
     found: dict[str, list[str]] = {}
     for ledger_id in await marks.ledgers():
-        mark = await marks.read(ledger_id)
+        mark = await read_mark(access.coordination, ledger_id)
         # None: the mark is gone since the ledgers were listed, because the ledger was repaired.
         bookies = list(mark.missing_bookies) if mark is not None else None
         if bookies is None or (missing and missing not in bookies) or not_missing in bookies:

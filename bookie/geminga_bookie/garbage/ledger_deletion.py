@@ -116,27 +116,21 @@ class LedgerDeletion:
         # Locks that an earlier round could not release are released first.
         await self._locks.settle()
         for ledger_ids in portions:
-            # For each portion: a round may take long, and our server may have fallen behind again.
-            await self._catch_up()
+            # A transaction goes through the leader, and its answer comes from a server that has
+            # everything before it: that brings our ZooKeeper server up to date. For each portion: a
+            # round may take long, and our server may have fallen behind again.
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                value, stat = await self._coordination.get(INSTANCE_ID_PATH)
+                await self._coordination.transaction([Check(INSTANCE_ID_PATH, stat.version)])
+            found = value.decode(errors="replace")
+            if found != self._instance_id:
+                raise StrangeCluster(found, self._instance_id)
             gone = await self._gone(ledger_ids)
             if is_over_replication_due:
                 known = set(gone)
                 kept = [ledger_id for ledger_id in ledger_ids if ledger_id not in known]
                 await self._delete_over_replicated(kept)
             await self.forget(gone, "its metadata is gone")
-
-    async def _catch_up(self) -> None:
-        """Bring our ZooKeeper server up to date, and make sure that it is our cluster's.
-
-        A transaction goes through the leader, and its answer comes from a server that has
-        everything before it. Raises ``StrangeCluster``.
-        """
-        async with asyncio.timeout(ANSWER_TIMEOUT_S):
-            value, stat = await self._coordination.get(INSTANCE_ID_PATH)
-            await self._coordination.transaction([Check(INSTANCE_ID_PATH, stat.version)])
-        found = value.decode(errors="replace")
-        if found != self._instance_id:
-            raise StrangeCluster(found, self._instance_id)
 
     async def _gone(self, ledger_ids: Sequence[int]) -> list[int]:
         """The ledgers, of these, that ZooKeeper does not know, and that stop no writer."""

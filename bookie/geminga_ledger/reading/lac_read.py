@@ -82,7 +82,7 @@ class LacRead:
             return
         code = return_code_of(response.status)
         if is_absence(code):
-            self.votes.empty(slot)
+            self.votes.heard.add(slot)
             return
         if code != ReturnCode.EOK:
             link.note_failure()

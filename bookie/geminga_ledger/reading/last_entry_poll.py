@@ -113,11 +113,11 @@ class LastEntryPoll:
                     "damaged last entry",
                     extra={"bookie": self.links[bookie].bookie_id, "error": str(error)},
                 )
-                self.votes.empty(bookie)
+                self.votes.heard.add(bookie)
             else:
                 self.votes.found(bookie, last_confirmed, length)
         elif is_absence(return_code):
-            self.votes.empty(bookie)
+            self.votes.heard.add(bookie)
         elif return_code == ReturnCode.EUA:
             # All bookies have the same password: no need to wait for another.
             self._is_password_wrong = True

@@ -44,7 +44,8 @@ class LastEntryVotes:
     """Collects what the bookies of one ensemble answer about their newest entry."""
 
     quorum: Quorum
-    # The bookies whose answers count, by slot.
+    # The bookies whose answers count, by slot. One that has no entry of the ledger, or only a
+    # damaged one, is added by the caller; one that has, by ``found``.
     heard: set[int] = field(default_factory=set[int], init=False)
     # The highest last-add-confirmed that any of the entries carries; -1 for none.
     last_confirmed: int = field(default=NO_ENTRY, init=False)
@@ -58,10 +59,6 @@ class LastEntryVotes:
         if last_confirmed > self.last_confirmed:
             self.last_confirmed = last_confirmed
             self.length_bytes = length_bytes
-
-    def empty(self, bookie: int) -> None:
-        """``bookie`` answered, and has no entry of the ledger, or only a damaged one."""
-        self.heard.add(bookie)
 
     @property
     def is_decided(self) -> bool:

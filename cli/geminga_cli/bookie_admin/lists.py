@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from geminga_autorecovery.decisions.fragments import bookies_of
 from geminga_autorecovery.errors import BookieUnknown
 from geminga_autorecovery.removal.known_bookies import named_bookies
-from geminga_autorecovery.zookeeper.underreplication_marks import UnderreplicationMarks
+from geminga_autorecovery.zookeeper.underreplication_marks import UnderreplicationMarks, read_mark
 from geminga_bookie.admin.auditor import current_auditor
 from geminga_bookie.admin.bookie_requests import BookieSpace, ask_space
 from geminga_bookie.admin.documents.ledger_json import metadata_json
@@ -185,7 +185,7 @@ async def list_under_replicated(cluster: Cluster, options: argparse.Namespace) -
     found: dict[int, list[str]] = {}
     for ledger_id in await marks.ledgers():
         # One after the other: there are few, or the cluster has other troubles.
-        mark = await marks.read(ledger_id)
+        mark = await read_mark(marks.coordination, ledger_id)
         if mark is not None:  # else it was repaired meanwhile
             found[ledger_id] = list(mark.missing_bookies)
     if options.json:

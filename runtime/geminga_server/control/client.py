@@ -67,14 +67,6 @@ async def instruct(path: Path, instruction: Instruction) -> InstructionAnswer:
             channel.close()
 
 
-async def _is_healthy() -> None:
-    """The health check of a part without one: it is healthy as long as it answers."""
-
-
-async def _is_drained(_deadline_s: float) -> None:
-    """The drain of a part that has nothing to finish."""
-
-
 def _ignore_fault(fault: Fault) -> None:
     log.warning("fault not supported", extra={"fault": fault.name})
 
@@ -85,10 +77,12 @@ class PartCommands:
 
     # Asks the part to end, because the supervisor did; called with the reason.
     shutdown: Callable[[str], None]
-    # Raises a ``GemingaError`` that says what does not work.
-    check_health: Callable[[], Awaitable[None]] = _is_healthy
-    # Returns when nothing is under way; called with the seconds that it may take.
-    drain: Callable[[float], Awaitable[None]] = _is_drained
+    # Raises a ``GemingaError`` that says what does not work; None: the part is healthy as long as
+    # it answers.
+    check_health: Callable[[], Awaitable[None]] | None = None
+    # Returns when nothing is under way; called with the seconds that it may take. None: the part
+    # has nothing to finish.
+    drain: Callable[[float], Awaitable[None]] | None = None
     # Raises ``ConfigError`` for what is no level.
     set_log_level: Callable[[str], None] = set_log_level
     inject: Callable[[Fault], None] = _ignore_fault
@@ -154,7 +148,8 @@ class ControlClient(Service):
             return
         self._health_checks += 1
         try:
-            await self._commands.check_health()
+            if self._commands.check_health is not None:
+                await self._commands.check_health()
             self.send(HealthAnswer(request_id, is_healthy=True))
         except GemingaError as error:
             # Cut off: the whole answer has to fit into a control message.
@@ -163,7 +158,8 @@ class ControlClient(Service):
             self._health_checks -= 1
 
     async def _drain(self, deadline_s: float) -> None:
-        await self._commands.drain(deadline_s)
+        if self._commands.drain is not None:
+            await self._commands.drain(deadline_s)
         self.send(Drained())
 
     def _lose(self, _channel: Channel) -> None:

@@ -55,7 +55,7 @@ class HttpConnections:
                 connection.transport.close()
                 return
             self.evicted += 1
-            self.leave(idle)
+            del self.open[idle]
             idle.transport.close()
         self.open[connection] = None
 
@@ -65,10 +65,6 @@ class HttpConnections:
         if connection in self.open:
             del self.open[connection]
             self.open[connection] = None
-
-    def leave(self, connection: HttpConnection) -> None:
-        """The connection is closed or about to be."""
-        self.open.pop(connection, None)
 
     def families(self, part: str) -> Iterable[Metric]:
         """The metrics of these connections, as those of ``part``."""
@@ -109,8 +105,8 @@ class HttpConnection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The transport's call: the connection is over."""
-        # Also after an eviction, which has left already: leaving twice does no harm.
-        self._among.leave(self)
+        # One that was evicted or refused is not there any more.
+        self._among.open.pop(self, None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:

@@ -83,7 +83,8 @@ class TaskWriter:
     _identity: Identity
     _: KW_ONLY
     partitions: int
-    check: Callable[[str], Awaitable[None]]
+    # None: at least once is enough, which needs no deduplication.
+    check: Callable[[str], Awaitable[None]] | None
     # Routes by the names in rows (None: the topic of the options), destinations by whole names:
     # rows may name one topic in several ways.
     _routes: dict[str | None, TopicRoute] = field(default_factory=dict[str | None, TopicRoute])
@@ -185,7 +186,8 @@ class TaskWriter:
         self._destinations[name] = destination
         if identity.producer is not None:
             destination.check_epoch()
-            await self.check(name)
+            if self.check is not None:
+                await self.check(name)
 
 
 async def open_patiently(

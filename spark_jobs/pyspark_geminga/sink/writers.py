@@ -114,7 +114,7 @@ class WritePlan:
             encoder.schema_info,
             self.identity(),
             partitions=self.partitions,
-            check=deduplication_check(options.access) if options.deduplicates else _trust,
+            check=deduplication_check(options.access) if options.deduplicates else None,
         )
         try:
             for batch in batches:
@@ -180,19 +180,15 @@ def deduplication_check(access: Access) -> DeduplicationCheck:
     return _checks[access]
 
 
-async def _trust(topic: str) -> None:
-    """The check for at-least-once, which needs no deduplication."""
-
-
+@dataclass(eq=False)
 class _PlannedWriter:
     """What both kinds of writers do in a task; the plan is all that Spark has to pickle."""
 
-    def __init__(self, plan: WritePlan) -> None:
-        self._plan = plan
+    plan: WritePlan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         """Store the rows of one task, or of one task of a micro-batch."""
-        return self._plan.write(iterator)
+        return self.plan.write(iterator)
 
 
 # Before Spark's class, whose ``write`` it replaces.
@@ -201,11 +197,11 @@ class BatchWriter(_PlannedWriter, DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """All tasks are done."""
-        _log_commit("batch written", self._plan, messages)
+        _log_commit("batch written", self.plan, messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """A task failed in all its attempts: what others stored stays."""
-        _log_commit("batch given up", self._plan, messages)
+        _log_commit("batch given up", self.plan, messages)
 
 
 class StreamWriter(_PlannedWriter, DataSourceStreamArrowWriter):
@@ -213,12 +209,12 @@ class StreamWriter(_PlannedWriter, DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's
         """All tasks of the micro-batch are done."""
-        _log_commit("micro-batch written", self._plan, messages, batchId)
+        _log_commit("micro-batch written", self.plan, messages, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's
         """A task failed in all its attempts, or a commit: what was stored stays, and the query's
         next run repeats the micro-batch."""
-        _log_commit("micro-batch given up", self._plan, messages, batchId)
+        _log_commit("micro-batch given up", self.plan, messages, batchId)
 
 
 def _log_commit(

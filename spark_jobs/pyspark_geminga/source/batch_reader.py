@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,25 +32,25 @@ if TYPE_CHECKING:
 COUNTED_TOPICS_MAX = 4
 
 
+@dataclass(eq=False)
 class BatchReader(DataSourceReader):
     """Plans a read, in a process of its own, and is pickled into the tasks that carry it out."""
 
-    def __init__(self, options: SourceOptions, rows: RowSchema) -> None:
-        self._options = options
-        self._rows = rows
-        # Pickled with the reader: tasks filter by its keys.
-        self._pruning = Pruning()
+    options: SourceOptions
+    rows: RowSchema
+    # Pickled with the reader: tasks filter by its keys.
+    pruning: Pruning = field(default_factory=Pruning, init=False)
 
     def partitions(self) -> Sequence[InputPartition]:
         """The parts that tasks read, decided by what the topics hold now."""
-        loop = task_client(self._options.access)
-        view = BrokerView(loop.client, self._options)
-        planning = partial(plan_batch, view, self._options, self._pruning)
-        return loop.run(patiently(planning, self._options.poll_timeout_s))
+        loop = task_client(self.options.access)
+        view = BrokerView(loop.client, self.options)
+        planning = partial(plan_batch, view, self.options, self.pruning)
+        return loop.run(patiently(planning, self.options.poll_timeout_s))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part."""
-        return read_part(partition, self._options, self._rows, self._pruning.keys)
+        return read_part(partition, self.options, self.rows, self.pruning.keys)
 
 
 class FilteringBatchReader(BatchReader):
@@ -61,7 +62,7 @@ class FilteringBatchReader(BatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
         """Note what can be left out; by returning all filters, have Spark apply each again."""
-        self._pruning = Pruning.of(filters)
+        self.pruning = Pruning.of(filters)
         return filters
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -39,18 +40,18 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 
+@dataclass(eq=False)
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """What Spark calls; its offsets are the JSON objects of ``SourceOffset``."""
 
-    def __init__(self, options: SourceOptions, rows: RowSchema) -> None:
-        self._options = options
-        self._rows = rows
+    options: SourceOptions
+    rows: RowSchema
 
     @cached_property
     def _planner(self) -> StreamPlanner:
         """Made at the first call that plans: the reader is pickled before, without connections."""
-        cluster = Cluster(PlannerLoop(self._options.access), self._options)
-        return StreamPlanner(cluster, self._options, monotonic_s=time.monotonic, pause=time.sleep)
+        cluster = Cluster(PlannerLoop(self.options.access), self.options)
+        return StreamPlanner(cluster, self.options, monotonic_s=time.monotonic, pause=time.sleep)
 
     def initialOffset(self) -> dict[str, object]:  # noqa: N802  # Spark's name
         """Where a query without a checkpoint begins."""
@@ -58,10 +59,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
         """The limit that the options set; Spark gives it back to ``latestOffset``."""
-        if self._options.bytes_max is not None:
-            return ReadMaxBytes(self._options.bytes_max)
-        if self._options.rows_max is not None:
-            return ReadMaxRows(self._options.rows_max)
+        if self.options.bytes_max is not None:
+            return ReadMaxBytes(self.options.bytes_max)
+        if self.options.rows_max is not None:
+            return ReadMaxRows(self.options.rows_max)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
@@ -94,7 +95,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part."""
-        return read_part(partition, self._options, self._rows)
+        return read_part(partition, self.options, self.rows)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Everything before ``end`` is processed: the subscription follows."""

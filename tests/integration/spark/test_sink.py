@@ -47,7 +47,7 @@ class FlakyWriter(StreamWriter):
     """Fails the commit of one micro-batch, once: then ``mark`` is there."""
 
     def __init__(self, writer: StreamWriter, mark: str) -> None:
-        super().__init__(writer._plan)
+        super().__init__(writer.plan)
         self._mark = mark
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803

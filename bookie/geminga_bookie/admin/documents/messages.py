@@ -89,18 +89,13 @@ def parse_parameters(query: bytes) -> dict[str, str]:
 
 
 def json_answer(content: object) -> Answer:
-    """An answer of a JSON value."""
-    return Answer(HTTPStatus.OK, JSON_TYPE, json_bytes(content))
+    """An answer of a JSON value, with line breaks and indents, as upstream has them."""
+    return Answer(HTTPStatus.OK, JSON_TYPE, json.dumps(content, indent=2).encode())
 
 
 def text_answer(words: str, status: HTTPStatus = HTTPStatus.OK) -> Answer:
     """An answer of plain text."""
     return Answer(status, TEXT_TYPE, words.encode())
-
-
-def json_bytes(content: object) -> bytes:
-    """Encode JSON with line breaks and indents, as upstream does."""
-    return json.dumps(content, indent=2).encode()
 
 
 async def json_object(members: AsyncIterator[tuple[str, object]]) -> AsyncGenerator[bytes, None]:

@@ -111,13 +111,6 @@ def verify_checksum(buffer: bytes, start: int, end: int) -> bool:
     return bool(start <= end and checksum == crc32c(buffer[start:end]))
 
 
-def check_checksum(buffer: bytes, start: int, end: int) -> None:
-    """Raise ``ChecksumMismatch`` where ``verify_checksum`` is False."""
-    if not verify_checksum(buffer, start, end):
-        checksum = int.from_bytes(buffer[start + 2 : min(end, start + CHECKSUM_HEAD_BYTES)], "big")
-        raise ChecksumMismatch(checksum, crc32c(buffer[start + CHECKSUM_HEAD_BYTES : end]))
-
-
 def skip_broker_entry(buffer: bytes, start: int, end: int) -> int:
     """The position behind the broker entry metadata in front of a payload; ``start`` without it."""
     if int.from_bytes(buffer[start : start + 2], "big") != BROKER_ENTRY_MAGIC:
@@ -175,7 +168,9 @@ def open_payload(buffer: bytes, start: int, end: int) -> tuple[MessageMetadata, 
     """
     if buffer[start : start + 2] == BROKER_ENTRY_START:
         start = skip_broker_entry(buffer, start, end)
-    check_checksum(buffer, start, end)
+    if not verify_checksum(buffer, start, end):
+        checksum = int.from_bytes(buffer[start + 2 : min(end, start + CHECKSUM_HEAD_BYTES)], "big")
+        raise ChecksumMismatch(checksum, crc32c(buffer[start + CHECKSUM_HEAD_BYTES : end]))
     if buffer[start : start + 2] == CHECKSUM_START:
         start += CHECKSUM_HEAD_BYTES
     metadata_start, body_start = _sized(buffer, start, end, "message metadata")

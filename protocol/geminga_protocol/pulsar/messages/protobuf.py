@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Protocol, TypeVar, cast
+from typing import TypeVar, cast
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
@@ -17,13 +17,6 @@ from google.protobuf.message import DecodeError, Message
 from geminga_protocol.errors import WireError
 
 _MessageT = TypeVar("_MessageT", bound=Message)
-
-
-class _Initializable(Protocol):
-    """A method that every message has and protobuf's stubs leave out."""
-
-    def FindInitializationErrors(self) -> list[str]:  # noqa: N802  # protobuf's name
-        ...
 
 
 def parse_message(kind: type[_MessageT], encoded: bytes) -> _MessageT:
@@ -44,7 +37,8 @@ def parse_message(kind: type[_MessageT], encoded: bytes) -> _MessageT:
 
 def missing_fields(message: Message) -> tuple[str, ...]:
     """The required fields that ``message`` lacks, as dotted names."""
-    return tuple(cast(_Initializable, message).FindInitializationErrors())
+    # Every message has the method; protobuf's stubs leave it out.
+    return tuple(message.FindInitializationErrors())  # type: ignore[attr-defined]
 
 
 def check_text(message: Message) -> None:

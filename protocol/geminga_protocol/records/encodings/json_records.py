@@ -162,14 +162,11 @@ _KNOWN_MEMBERS: dict[type[JsonRecord], tuple[_Member, ...]] = {}
 
 def _members(kind: type[JsonRecord]) -> tuple[_Member, ...]:
     """The members of a class of records, from the table or found now."""
-    members = _KNOWN_MEMBERS.get(kind)
-    if members is None:
-        members = _KNOWN_MEMBERS[kind] = tuple(_find_members(kind))
-    return members
-
-
-def _find_members(kind: type[JsonRecord]) -> Iterator[_Member]:
+    known = _KNOWN_MEMBERS.get(kind)
+    if known is not None:
+        return known
     hints = get_type_hints(kind, include_extras=True)
+    members: list[_Member] = []
     for each in fields(kind):
         if each.name == "other":
             continue
@@ -184,7 +181,11 @@ def _find_members(kind: type[JsonRecord]) -> Iterator[_Member]:
         where = f"{kind.__name__} {name}"
         is_mapping = get_origin(hint) is Mapping
         decode = _decoder_of(hint)
-        yield _Member(each.name, name, where, decode, is_optional, is_required, is_mapping)
+        members.append(
+            _Member(each.name, name, where, decode, is_optional, is_required, is_mapping)
+        )
+    known = _KNOWN_MEMBERS[kind] = tuple(members)
+    return known
 
 
 def _to_json(value: object) -> object:

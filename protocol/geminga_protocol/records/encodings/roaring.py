@@ -125,7 +125,13 @@ def _decoded(value: bytes) -> int:
         if flags is not None and flags >> index & 1:
             chunk, at = _read_runs(value, at)
         elif size_less_one < ARRAY_MEMBERS_MAX:
-            chunk, at = _read_array(value, at, size_less_one + 1)
+            # Setting bits in bytes: shifting an integer of 8 KiB for each would copy it each time.
+            marks = bytearray(BITS_BYTES)
+            members_bytes = MEMBER_BYTES * (size_less_one + 1)
+            for (member,) in _U16.iter_unpack(_slice(value, at, members_bytes)):
+                marks[member >> 3] |= 1 << (member & 7)
+            chunk = int.from_bytes(marks, "little")
+            at += members_bytes
         else:
             chunk = int.from_bytes(_slice(value, at, BITS_BYTES), "little")
             at += BITS_BYTES
@@ -158,14 +164,6 @@ def _read_runs(value: bytes, at: int) -> tuple[int, int]:
         chunk |= ((1 << length_less_one + 1) - 1) << first
     # A damaged run may reach beyond the container.
     return chunk & _KEY_MASK, at + RUN_BYTES * count
-
-
-def _read_array(value: bytes, at: int, count: int) -> tuple[int, int]:
-    # Setting bits in bytes: shifting an integer of 8 KiB for each member would copy it each time.
-    marks = bytearray(BITS_BYTES)
-    for (member,) in _U16.iter_unpack(_slice(value, at, MEMBER_BYTES * count)):
-        marks[member >> 3] |= 1 << (member & 7)
-    return int.from_bytes(marks, "little"), at + MEMBER_BYTES * count
 
 
 def _slice(value: bytes, at: int, size_bytes: int) -> bytes:

@@ -6,7 +6,7 @@ are those of SchemaStorageFormat.proto and SchemaRegistryFormat.proto.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self, cast
 
@@ -55,7 +55,7 @@ class SchemaLocator:
     def decode(cls, value: bytes) -> Self:
         """Read the node. Raises ``MalformedRecord``."""
         message = parse_message(schemas_pb2.SchemaLocator, value, _LOCATOR)
-        return cls(_index_of(message.info), _indexes_of(message.index))
+        return cls(_index_of(message.info), tuple(map(_index_of, message.index)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class SchemaEntry:
     def decode(cls, payload: bytes) -> Self:
         """Read an entry's payload. Raises ``MalformedRecord``."""
         message = parse_message(schemas_pb2.SchemaEntry, payload, _ENTRY)
-        return cls(message.schema_data, _indexes_of(message.index))
+        return cls(message.schema_data, tuple(map(_index_of, message.index)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,3 @@ def _message_of(index: SchemaIndex) -> schemas_pb2.IndexEntry:
 def _index_of(message: schemas_pb2.IndexEntry) -> SchemaIndex:
     position = message.position.ledgerId, message.position.entryId
     return SchemaIndex(message.version, position, message.hash)
-
-
-def _indexes_of(messages: Iterable[schemas_pb2.IndexEntry]) -> tuple[SchemaIndex, ...]:
-    return tuple(_index_of(message) for message in messages)

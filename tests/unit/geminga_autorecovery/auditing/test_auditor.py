@@ -13,7 +13,7 @@ from tests.unit.geminga_ledger.world import until
 from geminga_autorecovery.auditing.auditor import Auditor
 from geminga_autorecovery.config import AutoRecoveryConfig
 from geminga_autorecovery.zookeeper import controls
-from geminga_autorecovery.zookeeper.underreplication_marks import UnderreplicationMarks
+from geminga_autorecovery.zookeeper.underreplication_marks import UnderreplicationMarks, read_mark
 from geminga_protocol.records.bookies.cookies import cookie_path
 from geminga_protocol.records.bookies.racks import RACKS_PATH, BookieRack, BookieRacks
 from geminga_protocol.records.ledgers.ledger_metadata import ledger_path
@@ -46,7 +46,10 @@ async def auditing(cluster: Cluster, config: AutoRecoveryConfig) -> AsyncGenerat
 
 async def marked(cluster: Cluster) -> dict[int, tuple[str, ...]]:
     marks = UnderreplicationMarks(cluster.coordination, cluster.clock)
-    found = {ledger_id: await marks.read(ledger_id) for ledger_id in await marks.ledgers()}
+    found = {
+        ledger_id: await read_mark(marks.coordination, ledger_id)
+        for ledger_id in await marks.ledgers()
+    }
     return {ledger_id: mark.missing_bookies for ledger_id, mark in found.items() if mark}
 
 

@@ -161,7 +161,7 @@ async def test_a_new_mark_ends_the_wait() -> None:
     coordination, one, _ = await make()
     assert await one.take() is None
     await UnderreplicationMarks(coordination, SimulatedClock()).mark(3, ["b1"])
-    await one.changed(1e9)
+    await one.watches.wait(1e9)
     assert await one.take() == Claim(3, 0)
 
 

@@ -9,6 +9,7 @@ import pytest
 from geminga_autorecovery.zookeeper.underreplication_marks import (
     UnderreplicationMarks,
     prepare_underreplication,
+    read_mark,
 )
 from geminga_protocol.records.errors import UnsupportedRecord
 from geminga_protocol.records.ledgers.underreplication import (
@@ -46,7 +47,7 @@ async def test_another_layout_is_refused() -> None:
 async def test_a_mark_names_the_bookies_and_the_time() -> None:
     coordination, marks = make()
     await marks.mark(5, ["b1", "b0"])
-    mark = await marks.read(5)
+    mark = await read_mark(marks.coordination, 5)
     assert mark is not None
     assert mark.missing_bookies == ("b0", "b1")
     assert mark.marked_at_ms == SimulatedClock().wall_ms()
@@ -57,7 +58,7 @@ async def test_marking_again_adds_to_what_is_known() -> None:
     _, marks = make()
     await marks.mark(5, ["b1"])
     await marks.mark(5, ["b0", "b1"])
-    mark = await marks.read(5)
+    mark = await read_mark(marks.coordination, 5)
     assert mark is not None
     assert mark.missing_bookies == ("b1", "b0")
 
@@ -76,9 +77,9 @@ async def test_marking_again_for_the_same_reason_is_seen_by_who_compares_version
 async def test_a_mark_that_says_nothing_is_replaced() -> None:
     coordination, marks = make()
     coordination.zookeeper.put(mark_path(5), b"\xff")
-    assert (await marks.read(5)) is not None
+    assert (await read_mark(marks.coordination, 5)) is not None
     await marks.mark(5, ["b1"])
-    mark = await marks.read(5)
+    mark = await read_mark(marks.coordination, 5)
     assert mark is not None
     assert mark.missing_bookies == ("b1",)
 
@@ -95,7 +96,7 @@ async def test_who_changes_the_mark_in_between_is_not_overwritten() -> None:
 
     coordination.before = interfere
     await other.mark(5, ["b2"])
-    mark = await marks.read(5)
+    mark = await read_mark(marks.coordination, 5)
     assert mark is not None
     assert mark.missing_bookies == ("b1", "b9", "b2")
 
@@ -116,4 +117,4 @@ async def test_all_marked_ledgers_are_listed() -> None:
     for ledger_id in (5, 1 << 40, 70_000):
         await marks.mark(ledger_id, ["b1"])
     assert await marks.ledgers() == [5, 70_000, 1 << 40]
-    assert await marks.read(6) is None
+    assert await read_mark(marks.coordination, 6) is None

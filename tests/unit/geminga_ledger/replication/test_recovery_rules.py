@@ -20,7 +20,7 @@ def test_the_highest_confirmation_that_an_entry_tells_wins() -> None:
 def test_an_ensemble_without_entries_has_confirmed_nothing() -> None:
     votes = LastEntryVotes(Quorum(3, 3, 2))
     for bookie in range(3):
-        votes.empty(bookie)
+        votes.heard.add(bookie)
     assert votes.is_decided
     assert (votes.last_confirmed, votes.length_bytes) == (-1, 0)
 
@@ -43,7 +43,7 @@ def test_votes_are_decided_when_no_ack_quorum_can_be_unheard(
 ) -> None:
     votes = LastEntryVotes(quorum)
     for bookie in heard:
-        votes.empty(bookie)
+        votes.heard.add(bookie)
     assert votes.is_decided is is_decided
 
 

@@ -159,7 +159,7 @@ class FakeLoop:
 @pytest.mark.real_loop
 def test_entries_are_counted_one_piece_ahead_and_no_reader_stays_behind_it() -> None:
     loop = FakeLoop()
-    cluster = Cluster(cast("PlannerLoop", loop), reader_of()._options)
+    cluster = Cluster(cast("PlannerLoop", loop), reader_of().options)
     entries = cluster.entries(A, LogPosition(1, 0), LogPosition(1, 7), rows_ahead=10)
     assert next(entries) == CountedEntry(3, LogPosition(1, 1))
     assert (loop.client.begun, loop.client.open_readers) == ([0, 4], 0)
