@@ -58,6 +58,14 @@ class Density:
         )
 
 
+def _name_of(node: ast.AST) -> str:
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case _:
+            return ""
+
+
 def measure(names: Iterable[str]) -> Density:
     """Count the files with these paths."""
     modules = lines = functions = comments = 0
@@ -67,20 +75,20 @@ def measure(names: Iterable[str]) -> Density:
         modules += 1
         lines += text.count("\n")
         defined: list[str] = []
-        uses = Counter[str]()
+        uses, calls = Counter[str](), Counter[str]()
         for node in ast.walk(tree_of(name)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 defined.append(node.name)
-            elif isinstance(node, ast.Name):
-                uses[node.id] += 1
-            elif isinstance(node, ast.Attribute):
-                uses[node.attr] += 1
+            elif isinstance(node, ast.Call):
+                calls[_name_of(node.func)] += 1
+            uses[_name_of(node)] += 1
         functions += len(defined)
-        # A private name is used within its module, so its uses there are all there are.
+        # A private name is used within its module, so its uses there are all there are. One that is
+        # handed on (a callback, a row of a table) cannot stand where it is called.
         once += [
             f"{name}:{each}"
             for each in defined
-            if each.startswith("_") and not each.startswith("__") and uses[each] == 1
+            if each.startswith("_") and not each.startswith("__") and uses[each] == calls[each] == 1
         ]
         comments += sum(
             token.type == tokenize.COMMENT and not token.string.startswith(_DIRECTIVES)
