@@ -68,7 +68,10 @@ async def serve(config: FunctionsWorkerConfig, stop: StopRequest) -> None:
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(LoopLag(metrics))
         # Opened first and closed last: everything below talks to brokers by it.
-        client = await stack.enter_async_context(brokers_client(config))
+        tls = config.broker_tls.client_tls if config.service_url.startswith(SECURED) else None
+        client = await stack.enter_async_context(
+            geminga.connect(config.service_url, tls=tls, memory_limit_bytes=MEMORY_LIMIT_BYTES)
+        )
         # The id may be made of the port, which is known only now.
         config = replace(config, worker_id=me.worker_id)
         worker = worker_of(config, me, client, clock)
@@ -117,12 +120,6 @@ async def stop_at_end_of_input(stop: StopRequest) -> None:
         pass
     # It is not read for its content: only its end has a meaning.
     stop.ask("standard input ended")
-
-
-def brokers_client(config: FunctionsWorkerConfig) -> geminga.Opening[geminga.Client]:
-    """The worker's own client, to be used with ``async with``."""
-    tls = config.broker_tls.client_tls if config.service_url.startswith(SECURED) else None
-    return geminga.connect(config.service_url, tls=tls, memory_limit_bytes=MEMORY_LIMIT_BYTES)
 
 
 def worker_of(

@@ -16,6 +16,7 @@ import sys
 import tarfile
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Protocol
@@ -154,14 +155,9 @@ def check_digest(archive: Path, sha256: str) -> None:
         )
 
 
-def download_from_index(directory: Path) -> Path:
-    """``download_archive`` in the environment of this process."""
-    return download_archive(os.environ, directory)
-
-
 def fetch_zookeeper(destination: Path) -> None:
     """Fetch the real jars from the package index. Raises ``SetupFailed``."""
-    fetch_jars(destination, download_from_index, ARCHIVE_SHA256)
+    fetch_jars(destination, partial(download_archive, os.environ), ARCHIVE_SHA256)
 
 
 @contextmanager
