@@ -14,12 +14,12 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 from geminga_cli.embedded_zookeeper.jars import (
     ARCHIVE_JARS_FOLDER,
@@ -35,14 +35,8 @@ from geminga_cli.errors import SetupFailed
 DISK_BYTES_NEEDED = 1_500_000_000
 DOWNLOAD_TIMEOUT_S = 1800.0
 READ_BYTES = 1024 * 1024
-
-
-class Downloader(Protocol):
-    """Downloads the archive."""
-
-    def __call__(self, directory: Path) -> Path:
-        """Put the archive into the directory; returns its path. Raises ``SetupFailed``."""
-        ...
+# Puts the archive into a directory; returns its path. Raises ``SetupFailed``.
+Downloader = Callable[[Path], Path]
 
 
 def fetch_jars(destination: Path, download: Downloader, archive_sha256: str) -> None:
