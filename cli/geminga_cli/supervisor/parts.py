@@ -30,15 +30,10 @@ from geminga_server.open_files import open_files
 class Part(Protocol):
     """A part as the supervisor sees it."""
 
-    @property
-    def rules(self) -> PartRules:
-        """What the part needs, and how long it may take to stop."""
-        ...
-
-    @property
-    def log_file(self) -> Path | None:
-        """The file of its log; None: its log goes where the supervisor's goes."""
-        ...
+    # What the part needs, and how long it may take to stop.
+    rules: PartRules
+    # The file of its log; None: its log goes where the supervisor's goes.
+    log_file: Path | None
 
     def launch(self) -> Process:
         """Start its process; the one before has ended. Raises ``OSError``."""
