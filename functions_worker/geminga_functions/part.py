@@ -24,7 +24,7 @@ from geminga_functions.metrics import WorkerNumbers
 from geminga_functions.namespace import keep_for_ever
 from geminga_functions.worker import Worker, runtime_of
 from geminga_protocol.pulsar.features import SERVER_VERSION
-from geminga_runtime.clock import SystemClock
+from geminga_runtime.clock import Clock, SystemClock
 from geminga_server.authorization import Resource
 from geminga_server.config.loading import load_config
 from geminga_server.control.client import PartCommands, obeying_supervisor
@@ -68,23 +68,13 @@ async def serve(config: FunctionsWorkerConfig, stop: StopRequest) -> None:
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(LoopLag(metrics))
         # Opened first and closed last: everything below talks to brokers by it.
-        client = await stack.enter_async_context(brokers_client(config))
+        tls = config.broker_tls.client_tls if config.service_url.startswith(SECURED) else None
+        client = await stack.enter_async_context(
+            geminga.connect(config.service_url, tls=tls, memory_limit_bytes=MEMORY_LIMIT_BYTES)
+        )
         # The id may be made of the port, which is known only now.
         config = replace(config, worker_id=me.worker_id)
-        calls, random = HttpCalls(tls=config.broker_tls.context), Random()  # noqa: S311  # jitter
-        runtime = runtime_of(
-            config, me, client, calls, environment=os.environ, clock=clock, random=random
-        )
-        worker = Worker(
-            config,
-            me,
-            client,
-            calls,
-            runtime=runtime,
-            clock=clock,
-            random=random,
-            copies=config.runtime.directory.resolve() / "states",
-        )
+        worker = worker_of(config, me, client, clock)
         own = part_app(
             metrics, check_health=worker.check_health, resource=Resource("cluster", PART)
         )
@@ -132,10 +122,18 @@ async def stop_at_end_of_input(stop: StopRequest) -> None:
     stop.ask("standard input ended")
 
 
-def brokers_client(config: FunctionsWorkerConfig) -> geminga.Opening[geminga.Client]:
-    """The worker's own client, to be used with ``async with``."""
-    tls = config.broker_tls.client_tls if config.service_url.startswith(SECURED) else None
-    return geminga.connect(config.service_url, tls=tls, memory_limit_bytes=MEMORY_LIMIT_BYTES)
+def worker_of(
+    config: FunctionsWorkerConfig, me: WorkerInfo, client: geminga.Client, clock: Clock
+) -> Worker:
+    """The worker of this process, to be opened; its instances get our environment variables."""
+    calls, random = HttpCalls(tls=config.broker_tls.context), Random()  # noqa: S311  # jitter
+    runtime = runtime_of(
+        config, me, client, calls, environment=os.environ, clock=clock, random=random
+    )
+    copies = config.runtime.directory.resolve() / "states"
+    return Worker(
+        config, me, client, calls, runtime=runtime, clock=clock, random=random, copies=copies
+    )
 
 
 async def serve_tls(

@@ -89,7 +89,8 @@ class Worker(Service):
         web_url = self.web_url = urls_in(config.pulsar_web_service_url)[0]
         # What should run, and what runs where: every worker reads both from their beginning.
         self.functions = function_log(client, config)
-        self.assignments = assignment_log(client, config)
+        assignments = config.topic(config.function_assignment_topic_name)
+        self.assignments = KeyedLog(client, assignments, InstanceName.parse, Assigned.decode)
         self.heartbeats = Heartbeats(
             client,
             coordination,
@@ -322,11 +323,3 @@ def function_log(
 
     topic = config.topic(config.function_metadata_topic_name)
     return KeyedLog(client, topic, FunctionName.parse, decode)
-
-
-def assignment_log(
-    client: Client, config: FunctionsWorkerConfig
-) -> KeyedLog[InstanceName, Assigned]:
-    """The topic of assignments, to be opened."""
-    topic = config.topic(config.function_assignment_topic_name)
-    return KeyedLog(client, topic, InstanceName.parse, Assigned.decode)

@@ -16,16 +16,13 @@ from geminga_proxy.config import ProxyConfig
 from geminga_proxy.connection import ClientConnection, ConnectionContext
 from geminga_proxy.errors import NoBroker
 from geminga_proxy.lookups import Lookups
-from geminga_proxy.splice import Splices
+from geminga_proxy.splice import REVIEW_S, Splices
 from geminga_runtime.network import Listener, Network
 from geminga_runtime.service import Service
 from geminga_server.connection_limits import ConnectionLimits
 
 log = logging.getLogger(__name__)
 
-# How often silent splices are looked for: a tenth of the default read timeout, so that they end at
-# most that much late.
-REVIEW_S = 7.5
 # When the proxy ends, brokers get so long to release the clients' producers and consumers.
 LET_GO_TIMEOUT_S = 1.0
 
@@ -89,7 +86,7 @@ class Proxy(Service):
         self._listener = await self._listen(stack, self._network, config.port)
         if self._tls_network is not None:
             await self._listen(stack, self._tls_network, config.port_tls)
-        self.spawn_every(REVIEW_S, self._review_splices, name="review splices")
+        self.spawn_every(REVIEW_S, self.splices.review, name="review splices")
 
     async def _listen(self, stack: AsyncExitStack, network: Network, port: int) -> Listener:
         listener = await network.listen(
@@ -97,9 +94,6 @@ class Proxy(Service):
         )
         stack.push_async_callback(listener.close)
         return listener
-
-    async def _review_splices(self) -> None:
-        self.splices.review(REVIEW_S)
 
     async def _close_connections(self) -> None:
         """Close the brokers' sides of all splices, then the clients'.

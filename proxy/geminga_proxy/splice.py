@@ -20,6 +20,9 @@ log = logging.getLogger(__name__)
 BUFFER_BYTES_MAX = 256 * 1024
 # A side that is closed gets so long to take what was written to it.
 LINGER_S = 10.0
+# How often silent splices are looked for: a tenth of the default read timeout, so that they end at
+# most that much late.
+REVIEW_S = 7.5
 
 
 @dataclass(slots=True)
@@ -160,14 +163,14 @@ class Splices:
     open: dict[Splice, None] = field(default_factory=dict["Splice", None])
     counts: SpliceCounts = field(default_factory=SpliceCounts)
 
-    def review(self, passed_s: float) -> None:
+    async def review(self) -> None:
         """End the splices on whose brokers' sides nothing has moved for the read timeout.
 
-        Called every ``passed_s`` seconds: one timer for all splices, not one for each.
+        Called every ``REVIEW_S`` seconds: one timer for all splices, not one for each.
         """
         for splice in list(self.open):
             pieces = splice.broker.pieces
-            splice.silent_s = splice.silent_s + passed_s if pieces == splice.pieces_seen else 0.0
+            splice.silent_s = splice.silent_s + REVIEW_S if pieces == splice.pieces_seen else 0.0
             # Any piece from the broker counts, a PING as well.
             splice.pieces_seen = pieces
             if splice.silent_s >= self.read_timeout_s:

@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from geminga_cli.admin.service import HttpAdminService, TlsOptions
+from geminga_cli.admin.service import AdminService, TlsOptions
 
 # Environment variables with the defaults of --admin-url and --auth-params.
 URL_VARIABLE = "GEMINGA_ADMIN_URL"
@@ -51,14 +51,14 @@ def add_service_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def service_of(options: argparse.Namespace) -> HttpAdminService:
+def service_of(options: argparse.Namespace) -> AdminService:
     """A service that asks the broker of the options. Raises ``InvalidUse``."""
     tls = TlsOptions(
         options.tls_trust_cert_path,
         allow_insecure=options.tls_allow_insecure,
         checks_hostname=not options.tls_skip_hostname_verification,
     )
-    return HttpAdminService(
+    return AdminService(
         options.admin_url,
         auth_params=options.auth_params,
         tls=tls,

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 from urllib.parse import urlencode, urljoin, urlsplit
 
 from geminga_cli.admin.errors import AdminRefused, BrokerUnreachable, InvalidUse
@@ -57,49 +57,8 @@ class FormPart:
         return f"{head}Content-Type: {self.media_type}\r\n\r\n".encode()
 
 
-class AdminService(Protocol):
-    """What operations send their requests to."""
-
-    def ask(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, Any] | None = None,
-        content: Any = None,  # noqa: ANN401 - JSON
-    ) -> Any:  # noqa: ANN401 - JSON
-        """Send a request; returns the JSON of the answer, None for an empty one.
-
-        ``path`` is below ``/admin/v2/`` unless it begins with a slash; ``content`` is sent as JSON
-        unless it is None. Raises ``AdminRefused``, ``BrokerUnreachable``.
-        """
-        ...
-
-    def fetch(self, path: str, query: Mapping[str, Any] | None = None) -> Answer:
-        """GET a path; returns the answer as it is. Raises as ``ask``."""
-        ...
-
-    def submit(
-        self,
-        method: str,
-        path: str,
-        parts: Sequence[FormPart],
-    ) -> Any:  # noqa: ANN401 - JSON
-        """Send a multipart form; returns the JSON of the answer.
-
-        Raises as ``ask``, and ``InvalidUse`` for a file that cannot be read.
-        """
-        ...
-
-    def download(self, path: str, query: Mapping[str, Any], file: Path) -> None:
-        """GET a path, and write the answer into ``file``.
-
-        Raises as ``ask``, and ``InvalidUse`` if the file cannot be written.
-        """
-        ...
-
-
-class HttpAdminService:
-    """Asks the broker at ``url``, and those that it redirects to."""
+class AdminService:
+    """The REST of the broker at ``url``, and of those that it redirects to; operations ask it."""
 
     def __init__(
         self, url: str, *, auth_params: str = "", tls: TlsOptions | None = None, timeout_s: float
@@ -133,18 +92,25 @@ class HttpAdminService:
         query: Mapping[str, Any] | None = None,
         content: Any = None,  # noqa: ANN401 - JSON
     ) -> Any:  # noqa: ANN401 - JSON
-        """Send a request; returns the JSON of the answer, None for an empty one."""
+        """Send a request; returns the JSON of the answer, None for an empty one.
+
+        ``path`` is below ``/admin/v2/`` unless it begins with a slash; ``content`` is sent as JSON
+        unless it is None. Raises ``AdminRefused``, ``BrokerUnreachable``.
+        """
         body = None
         if content is not None:
             body = _Body("application/json", (json.dumps(content).encode(),))
         return _value_of(self._exchange(method, path, query, body).body)
 
     def fetch(self, path: str, query: Mapping[str, Any] | None = None) -> Answer:
-        """GET a path; returns the answer as it is."""
+        """GET a path; returns the answer as it is. Raises as ``ask``."""
         return self._exchange("GET", path, query, None)
 
     def submit(self, method: str, path: str, parts: Sequence[FormPart]) -> Any:  # noqa: ANN401 - JSON
-        """Send a multipart form; returns the JSON of the answer."""
+        """Send a multipart form; returns the JSON of the answer.
+
+        Raises as ``ask``, and ``InvalidUse`` for a file that cannot be read.
+        """
         # Between the parts no length is written, so that the files are streamed as they are.
         boundary = os.urandom(BOUNDARY_BYTES).hex()
         content: list[bytes | Path] = []
@@ -160,7 +126,10 @@ class HttpAdminService:
         return _value_of(self._exchange(method, path, None, body).body)
 
     def download(self, path: str, query: Mapping[str, Any], file: Path) -> None:
-        """GET a path, and write the answer into ``file``."""
+        """GET a path, and write the answer into ``file``.
+
+        Raises as ``ask``, and ``InvalidUse`` if the file cannot be written.
+        """
         self._exchange("GET", path, query, None, into=file)
 
     def _exchange(

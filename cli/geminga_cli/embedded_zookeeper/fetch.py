@@ -14,11 +14,12 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 from geminga_cli.embedded_zookeeper.jars import (
     ARCHIVE_JARS_FOLDER,
@@ -34,14 +35,8 @@ from geminga_cli.errors import SetupFailed
 DISK_BYTES_NEEDED = 1_500_000_000
 DOWNLOAD_TIMEOUT_S = 1800.0
 READ_BYTES = 1024 * 1024
-
-
-class Downloader(Protocol):
-    """Downloads the archive."""
-
-    def __call__(self, directory: Path) -> Path:
-        """Put the archive into the directory; returns its path. Raises ``SetupFailed``."""
-        ...
+# Puts the archive into a directory; returns its path. Raises ``SetupFailed``.
+Downloader = Callable[[Path], Path]
 
 
 def fetch_jars(destination: Path, download: Downloader, archive_sha256: str) -> None:
@@ -154,14 +149,9 @@ def check_digest(archive: Path, sha256: str) -> None:
         )
 
 
-def download_from_index(directory: Path) -> Path:
-    """``download_archive`` in the environment of this process."""
-    return download_archive(os.environ, directory)
-
-
 def fetch_zookeeper(destination: Path) -> None:
     """Fetch the real jars from the package index. Raises ``SetupFailed``."""
-    fetch_jars(destination, download_from_index, ARCHIVE_SHA256)
+    fetch_jars(destination, partial(download_archive, os.environ), ARCHIVE_SHA256)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from geminga_cli.errors import StartFailed
 from geminga_cli.ports import reserve
@@ -74,7 +75,7 @@ async def _run(settings: ClusterSettings, arguments: Sequence[str]) -> int:
         if ready.done():
             ready.result()  # raises what failed
             print(ready_line(members), flush=True)
-            ended: asyncio.Task[object] = asyncio.create_task(_all_ended(members))
+            ended: asyncio.Future[Any] = asyncio.gather(*[each.process.wait() for each in members])
             # One cluster that ends leaves the others running; when all have ended there is nothing
             # to keep.
             await asyncio.wait({stopping, ended}, return_when=asyncio.FIRST_COMPLETED)
@@ -82,11 +83,6 @@ async def _run(settings: ClusterSettings, arguments: Sequence[str]) -> int:
         ready.cancel()
         stopping.cancel()
     return 0
-
-
-async def _all_ended(members: Sequence[Member]) -> None:
-    for member in members:
-        await member.process.wait()
 
 
 def options_of(settings: ClusterSettings, arguments: Sequence[str], index: int) -> list[str]:

@@ -36,7 +36,7 @@ class MetricsPage(Service):
         self._wanted_port = port
         self._render = render
         # Those that have not ended; their number is bounded by CONNECTIONS_MAX.
-        self._connections: set[_Connection] = set()
+        self.connections: set[_Connection] = set()
         # The port that is listened on, once the service is open.
         self.port = 0
 
@@ -47,7 +47,7 @@ class MetricsPage(Service):
         stack.push_async_callback(listener.close)
 
         def hang_up() -> None:
-            for connection in list(self._connections):
+            for connection in list(self.connections):
                 connection.hang_up()
 
         # Closing the listener leaves open connections alone.
@@ -56,14 +56,10 @@ class MetricsPage(Service):
 
     def admit(self, connection: _Connection) -> bool:
         """Accept the connection if there are not too many already."""
-        if len(self._connections) >= CONNECTIONS_MAX:
+        if len(self.connections) >= CONNECTIONS_MAX:
             return False
-        self._connections.add(connection)
+        self.connections.add(connection)
         return True
-
-    def dismiss(self, connection: _Connection) -> None:
-        """Forget a connection that has ended."""
-        self._connections.discard(connection)
 
     def serve(self, connection: _Connection) -> None:
         """Render the page and send it to the connection."""
@@ -124,7 +120,7 @@ class _Connection(asyncio.Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
         self._transport = None
-        self._page.dismiss(self)
+        self._page.connections.discard(self)
 
     def hang_up(self) -> None:
         """End the connection now."""

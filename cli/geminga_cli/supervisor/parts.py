@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -29,15 +30,10 @@ from geminga_server.open_files import open_files
 class Part(Protocol):
     """A part as the supervisor sees it."""
 
-    @property
-    def rules(self) -> PartRules:
-        """What the part needs, and how long it may take to stop."""
-        ...
-
-    @property
-    def log_file(self) -> Path | None:
-        """The file of its log; None: its log goes where the supervisor's goes."""
-        ...
+    # What the part needs, and how long it may take to stop.
+    rules: PartRules
+    # The file of its log; None: its log goes where the supervisor's goes.
+    log_file: Path | None
 
     def launch(self) -> Process:
         """Start its process; the one before has ended. Raises ``OSError``."""
@@ -90,49 +86,42 @@ class ZooKeeperPart:
         """Nothing to do: it needs no other part."""
 
 
+@dataclass(slots=True, eq=False)
 class PythonPart:
     """A part of ours: ``geminga <command>`` with ``options``.
 
     An option whose value is empty stands alone, such as ``--no-sync``.
     """
 
-    def __init__(
-        self,
-        rules: PartRules,
-        command: str,
-        options: Mapping[str, str],
-        *,
-        control_socket: Path,
-        log_file: Path | None = None,
-        inherited: Sequence[int] = (),
-    ) -> None:
-        self.rules = rules
-        self.command = command
-        self.options = options
-        self._control_socket = control_socket
-        self.log_file = log_file
-        self._inherited = inherited
-        # The gate of the running process.
-        self._gate: Gate | None = None
+    rules: PartRules
+    command: str
+    options: Mapping[str, str]
+    _: KW_ONLY
+    control_socket: Path
+    log_file: Path | None = None
+    # Descriptors that the process gets.
+    inherited: Sequence[int] = ()
+    # The gate of the running process.
+    gate: Gate | None = None
 
     def launch(self) -> Process:
         """Start the process; it imports its modules and then waits at its gate."""
         if self.log_file is not None:
             self.log_file.parent.mkdir(exist_ok=True)
         # The gate of the process before, if there was one.
-        if self._gate is not None:
-            self._gate.close()
-            self._gate = None  # making another one fails where descriptors are used up
-        self._gate = gate = Gate()
+        if self.gate is not None:
+            self.gate.close()
+            self.gate = None  # making another one fails where descriptors are used up
+        self.gate = gate = Gate()
         variables = {
-            CONTROL_SOCKET_VARIABLE: str(self._control_socket),
+            CONTROL_SOCKET_VARIABLE: str(self.control_socket),
             PART_NAME_VARIABLE: self.rules.name,
             **gate.variables(),
         }
         # The environment reaches the part, so GEMINGA_* variables set its other settings.
         command = Command(self.words(), {**os.environ, **variables}, self.log_file)
         try:
-            return Process(command, (*self._inherited, gate.entrance))
+            return Process(command, (*self.inherited, gate.entrance))
         finally:
             gate.give_entrance_away()
 
@@ -144,5 +133,5 @@ class PythonPart:
 
     def release(self) -> None:
         """Open the gate."""
-        if self._gate is not None:
-            self._gate.open()
+        if self.gate is not None:
+            self.gate.open()

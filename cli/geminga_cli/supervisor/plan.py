@@ -82,7 +82,7 @@ class PortReservations:
             for index, name in enumerate(settings.bookies):
                 self._ports[name] = self._bookie(index)
             for name in settings.functions_workers:
-                self._ports[name] = self._functions_worker()
+                self.of(name)
             # The user has a ZooKeeper of his own otherwise.
             if not settings.zookeeper:
                 port = self._reserve(LOCALHOST, settings.zookeeper_port, "--zookeeper-port")
@@ -96,7 +96,7 @@ class PortReservations:
         if name not in self._ports:
             # By its name, which begins with its kind (``numbered``).
             if name.startswith(FUNCTIONS_WORKER):
-                self._ports[name] = self._functions_worker()
+                self._ports[name] = PartPorts(0, self._reserve(LOCALHOST, 0, ""))
             else:
                 is_bookie = name.startswith(BOOKIE)
                 self._ports[name] = self._bookie(None) if is_bookie else self._entrance(None)
@@ -120,9 +120,6 @@ class PortReservations:
             self._reserve(LOCALHOST, _in_row(self._settings.bookie_port, index), "--bookie-port"),
             self._reserve(LOCALHOST, 0, ""),  # of HTTP
         )
-
-    def _functions_worker(self) -> PartPorts:
-        return PartPorts(0, self._reserve(LOCALHOST, 0, ""))
 
     def _reserve(self, host: str, port: int, option: str) -> int:
         reserved = reserve(host, port, option)

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,7 +46,11 @@ class Process:
     def __init__(self, command: Command, inherited: Sequence[int] = ()) -> None:
         output: int | None = None
         if command.log_file is not None:
-            _put_aside(command.log_file)
+            with suppress(FileNotFoundError):
+                if command.log_file.stat().st_size > LOG_FILE_BYTES_MAX:
+                    # In place of the one that was put aside before.
+                    old = command.log_file.with_name(command.log_file.name + ".old")
+                    command.log_file.rename(old)
             # O_APPEND, because ``shorten_log`` empties the file under the child.
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             output = os.open(command.log_file, flags, 0o644)
@@ -90,15 +95,6 @@ def exit_words(returncode: int) -> str:
     except ValueError:
         # A real-time signal, which Python has no name for.
         return f"killed by signal {-returncode}"
-
-
-def _put_aside(path: Path) -> None:
-    """Rename a long log file, in place of the one that was put aside before."""
-    try:
-        if path.stat().st_size > LOG_FILE_BYTES_MAX:
-            path.rename(path.with_name(path.name + ".old"))
-    except FileNotFoundError:
-        pass
 
 
 def shorten_log(path: Path) -> bool:

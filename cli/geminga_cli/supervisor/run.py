@@ -99,15 +99,15 @@ async def _supervise(plan: Plan, fleet: Fleet, launched: Launched) -> str | None
     async with supervisor:
         if settings.stop_with_input and is_stream():
             stop_at_end_of_input(loop, supervisor.stop)
-        failed = await supervisor.run()
+        failed = await supervisor.finished
         # Also where none was added: uvloop answers False.
         loop.remove_reader(STANDARD_INPUT)
         for name, ids in plan.broker_ids.items():
             # A broker that was killed has left its session open.
-            if supervisor.returncode(name) == ExitCode.OK:
+            if supervisor.returncodes.get(name) == ExitCode.OK:
                 _remember(ids.end)
     # Last: while a part runs, its addresses may still be of use to a tool.
-    announcer.close()
+    announcer.file.remove()
     return failed
 
 
@@ -128,7 +128,8 @@ class Announcer:
         self._settings = settings
         self._names = names
         self._on_first = on_first
-        self._file = EndpointsFile(settings.data_directory)
+        # To be removed at the end, when its addresses are no longer valid.
+        self.file = EndpointsFile(settings.data_directory)
         self._is_announced = False
 
     def announce(self, ready: Mapping[str, PartEndpoints]) -> None:
@@ -139,7 +140,7 @@ class Announcer:
             endpoints[ZOOKEEPER] = PartEndpoints(None, {"address": self._settings.zookeeper})
         endpoints |= {name: ready[name] for name in self._names() if name in ready}
         try:
-            self._file.write(endpoints_text(os.getpid(), endpoints))
+            self.file.write(endpoints_text(os.getpid(), endpoints))
         except OSError as error:  # a full disk
             log.warning("endpoints not written", extra={"reason": str(error)})
         # The file follows every restart; people and programs are told once.
@@ -158,10 +159,6 @@ class Announcer:
         # For systemd (``sd_notify``), where it started us.
         announce_readiness(" ".join(entrance))
         self._on_first()
-
-    def close(self) -> None:
-        """Remove the file: its addresses are no longer valid."""
-        self._file.remove()
 
 
 def _remember(write: Callable[[], None]) -> None:

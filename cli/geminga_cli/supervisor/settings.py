@@ -90,6 +90,20 @@ class StandaloneSettings:
     # The section of the file.
     # Also the word for it in messages.
     section: ClassVar[str] = STANDALONE
+    # How many bookies a new cluster has.
+    bookies_default: ClassVar[int] = 1
+    # Seconds from the beginning of a stop until a part is killed, by kind, in the order in which
+    # parts end: each needs those behind it to finish its own work. A user waits 5 s.
+    stop_deadlines_s: ClassVar[Mapping[str, float]] = {
+        FUNCTIONS_WORKER: 1.0,
+        PROXY: 1.0,
+        BROKER: 2.0,
+        BOOKIE: 3.5,
+        ZOOKEEPER: 4.5,
+    }
+    # How long a broker may try to close topics whose bookies do not answer. It stops within 2 s,
+    # and needs the rest for its clients and its session.
+    broker_close_budget_s: ClassVar[float] = 1.2
 
     @property
     def log_level(self) -> str:
@@ -146,26 +160,6 @@ class StandaloneSettings:
         """The file of the part's log; None: it goes where the supervisor's own goes."""
         return self.data_directory / ZOOKEEPER / "zookeeper.log" if part == ZOOKEEPER else None
 
-    @property
-    def bookies_default(self) -> int:
-        """How many bookies a new cluster has."""
-        return 1
-
-    @property
-    def stop_deadlines_s(self) -> Mapping[str, float]:
-        """Seconds from the beginning of a stop until a part is killed, by kind.
-
-        The last is below the 5 s that a user waits.
-        """
-        # In the order in which parts end: each needs those behind it to finish its own work.
-        return {FUNCTIONS_WORKER: 1.0, PROXY: 1.0, BROKER: 2.0, BOOKIE: 3.5, ZOOKEEPER: 4.5}
-
-    @property
-    def broker_close_budget_s(self) -> float:
-        """How many seconds a broker may try to close topics whose bookies do not answer."""
-        # A broker stops within 2 s, and needs the rest for its clients and its session.
-        return 1.2
-
     def wanted_ports(self) -> dict[str, int]:
         """Every port that is wanted, by the option that chose it; 0 is any free one.
 
@@ -221,6 +215,19 @@ class ClusterSettings(StandaloneSettings):
     on, 3 for a new cluster."""
 
     section: ClassVar[str] = CLUSTER
+    # Each message is stored on three.
+    bookies_default: ClassVar[int] = 3
+    # Longer than those of a standalone: all parts of a kind stop at once, on few cores. Functions
+    # workers come first: their instances need brokers to finish what they have begun.
+    stop_deadlines_s: ClassVar[Mapping[str, float]] = {
+        FUNCTIONS_WORKER: 7.0,
+        PROXY: 3.0,
+        BROKER: 8.0,
+        BOOKIE: 12.0,
+        ZOOKEEPER: 15.0,
+    }
+    # Below the 8 s of a broker, with some left for closing the session with ZooKeeper.
+    broker_close_budget_s: ClassVar[float] = 3.0
 
     @property
     def brokers(self) -> tuple[str, ...]:
@@ -242,23 +249,6 @@ class ClusterSettings(StandaloneSettings):
         if part == ZOOKEEPER:
             return self.data_directory / ZOOKEEPER / "zookeeper.log"
         return self.data_directory / "logs" / f"{part}.log"
-
-    @property
-    def bookies_default(self) -> int:
-        """How many bookies a new cluster has: each message is stored on three."""
-        return 3
-
-    @property
-    def stop_deadlines_s(self) -> Mapping[str, float]:
-        """Longer than those of a standalone: all parts of a kind stop at once, on few cores."""
-        # Functions workers come first: their instances need brokers to finish what they have begun.
-        return {FUNCTIONS_WORKER: 7.0, PROXY: 3.0, BROKER: 8.0, BOOKIE: 12.0, ZOOKEEPER: 15.0}
-
-    @property
-    def broker_close_budget_s(self) -> float:
-        """How many seconds a broker may try to close topics whose bookies do not answer."""
-        # Below the 8 s of a broker, with some left for closing the session with ZooKeeper.
-        return 3.0
 
 
 def numbered(kind: str, number: int) -> str:

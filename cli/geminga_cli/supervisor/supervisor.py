@@ -110,8 +110,8 @@ class Supervisor(Service):
         self._log_level = log_level
         # The running process of each part; a part without one is missing.
         self._processes = dict(launched.processes)
-        # How the last process of each part ended.
-        self._returncodes: dict[str, int] = {}
+        # How the last process of each part ended, as in ``subprocess``; read by the command.
+        self.returncodes: dict[str, int] = {}
         # The control connection of each part whose process has connected.
         self._sessions: dict[str, PartSession] = {}
         # The addresses of each part that was ready at least once, also while it is restarted.
@@ -122,7 +122,8 @@ class Supervisor(Service):
         self._is_debugging = False
         # Calls the fleet when time has something to decide.
         self._timer: asyncio.TimerHandle | None = None
-        self._finished: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        # Done when every part has ended; its result is the part that could not be started, or None.
+        self.finished: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._control = ControlServer(control_socket, self._greet, self._obey)
         self._page = MetricsPage(network, METRICS_HOST, 0, self.render_metrics)
 
@@ -143,19 +144,6 @@ class Supervisor(Service):
             self._watch(name, process)
         self.spawn_every(LOG_LOOK_S, self._shorten_logs, name="shorten logs")
         self._carry_out(self._launched.orders)
-
-    @property
-    def has_finished(self) -> bool:
-        """Whether every part has ended."""
-        return self._finished.done()
-
-    def returncode(self, name: str) -> int | None:
-        """How the part's last process ended, as in ``subprocess``; None if none has ended."""
-        return self._returncodes.get(name)
-
-    async def run(self) -> str | None:
-        """Wait until every part has ended; returns the part that could not be started, if any."""
-        return await self._finished
 
     def stop(self) -> None:
         """Stop every part in order; asked again, kill them all."""
@@ -204,7 +192,7 @@ class Supervisor(Service):
         def exited(future: asyncio.Future[int]) -> None:
             returncode = future.result()
             del self._processes[name]
-            self._returncodes[name] = returncode
+            self.returncodes[name] = returncode
             # The connection may outlive the process for a moment: what it still says is of no use.
             self._sessions.pop(name, None)
             if not self._fleet.is_stopping:
@@ -265,7 +253,7 @@ class Supervisor(Service):
                 self._is_announced = True
             # Ordered once, when no process is left (``Fleet._is_finished``).
             case Finish(failed):
-                self._finished.set_result(failed)
+                self.finished.set_result(failed)
         return ()
 
     def _start(self, name: str) -> Sequence[Order]:

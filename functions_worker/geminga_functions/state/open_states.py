@@ -113,15 +113,13 @@ class OpenStates(Service):
                 self.open.pop(name, None)
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        self._remove_copies()
-        stack.callback(self._remove_copies)
+        if self._directory is not None:
+            # Those of an earlier worker, which may have been killed.
+            shutil.rmtree(self._directory, ignore_errors=True)
+            stack.callback(shutil.rmtree, self._directory, ignore_errors=True)
         # Closed before the copies are removed, which they write to while they close.
         stack.push_async_callback(self.close_but, ())
         self.spawn_every(IDLE_CHECK_S, self._close_idle, name="idle states")
-
-    def _remove_copies(self) -> None:
-        if self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
 
     async def _end(self, found: OpenState) -> None:
         state, found.state = found.state, None

@@ -42,10 +42,6 @@ FLAGS = (
 )
 
 
-def _attribute(name: str) -> str:
-    return name.removeprefix("--").replace("-", "_")
-
-
 def data_arguments() -> Sequence[Argument]:
     """The arguments of ``create`` and ``update``."""
     texts = [option(name, help=words, metavar="TEXT") for name, _, words in TEXTS]
@@ -55,9 +51,12 @@ def data_arguments() -> Sequence[Argument]:
 def cluster_data(given: Given) -> dict[str, object]:
     """The cluster as REST takes it, with the texts that were given and all flags."""
     # A text that is not given is left out; a switch that is not given is false.
-    texts = {member: getattr(given, _attribute(name)) for name, member, _ in TEXTS}
-    flags = {member: getattr(given, _attribute(name)) for name, member, _ in FLAGS}
-    return compact(texts) | flags
+    return compact(
+        {
+            member: getattr(given, name.removeprefix("--").replace("-", "_"))
+            for name, member, _ in (*TEXTS, *FLAGS)
+        }
+    )
 
 
 def list_clusters(service: AdminService, given: Given) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from geminga_cli.admin.errors import InvalidUse
 from geminga_cli.admin.namespace_policies.storage import STORAGE, TOPIC_LIFE
 from geminga_cli.admin.namespace_policies.traffic import CONSUMING, PUBLISHING, SCHEMAS
@@ -13,11 +15,6 @@ NAMESPACE = place("namespace", "tenant/namespace", namespace)
 CLUSTERS = option("--clusters", "-c", required=True, read=words, metavar="A,B", help="the clusters")
 # A bundle is a range of hashes: it has the topics whose names hash into it.
 BUNDLE = option("--bundle", "-b", metavar="0xA_0xB", help="only for topics of this bundle")
-
-
-def clusters_given(given: Given) -> list[str]:
-    """The clusters of ``CLUSTERS``, as REST takes them."""
-    return list(given.clusters)
 
 
 def create_namespace(service: AdminService, given: Given) -> None:
@@ -165,13 +162,13 @@ OPERATIONS = (
         "replicate its topics between these clusters, at once",
         (NAMESPACE, CLUSTERS),
         # Replaces the list: a cluster that is left out gets no more messages.
-        sends("POST", "namespaces/{namespace}/replication", clusters_given),
+        sends("POST", "namespaces/{namespace}/replication", attrgetter("clusters")),
     ),
     Operation(
         "set-allowed-clusters",
         "set the clusters that it may be in, those of single topics included",
         (NAMESPACE, CLUSTERS),
-        sends("POST", "namespaces/{namespace}/allowedClusters", clusters_given),
+        sends("POST", "namespaces/{namespace}/allowedClusters", attrgetter("clusters")),
     ),
     Operation(
         "get-allowed-clusters",

@@ -6,13 +6,14 @@ import json
 import re
 import time
 from http import HTTPStatus
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from geminga_cli.admin.errors import AdminRefused, InvalidUse
 from geminga_cli.admin.groups.messages import MESSAGE_OPERATIONS
-from geminga_cli.admin.groups.namespaces import CLUSTERS, clusters_given
+from geminga_cli.admin.groups.namespaces import CLUSTERS
 from geminga_cli.admin.groups.subscriptions import SUBSCRIPTION_OPERATIONS
 from geminga_cli.admin.operation import (
     Given,
@@ -407,7 +408,7 @@ REPLICATION = (
         "set-replication-clusters",
         "replicate a topic between these clusters, this one included, whatever its namespace says",
         (TOPIC, CLUSTERS),
-        sends("POST", "{topic}/replication", clusters_given),
+        sends("POST", "{topic}/replication", attrgetter("clusters")),
     ),
     Operation(
         "get-replication-clusters",

@@ -17,10 +17,8 @@ WINDOW_BYTES = 1024 * 1024
 class Content(Protocol):
     """Bytes that can be read at any offset."""
 
-    @property
-    def size(self) -> int:
-        """How many bytes there are."""
-        ...
+    # How many bytes there are.
+    size: int
 
     def read(self, offset: int, length: int) -> bytes:
         """Bytes from ``offset``; fewer only at the end. Raises ``OSError``."""

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any
 
 from geminga_cli.commands.parts.settings_help import HelpPages, SettingsParser, metavar_of
 from geminga_cli.gate import pass_gate
@@ -31,14 +31,6 @@ SHORT_OPTIONS = {
 PLAIN_TYPES: tuple[type, ...] = (int, float, Path)
 
 
-class Part(Protocol):
-    """The module ``part`` of a part's package: how a process of it is run."""
-
-    def main(self, file: Path | None, flags: Mapping[str, object]) -> int:
-        """Run until told to stop; returns the exit code."""
-        ...
-
-
 def run_part_command(
     part: str,
     config_class: type[Any],
@@ -53,10 +45,10 @@ def run_part_command(
     options = vars(make_parser(part, config_class, pages).parse_args(arguments))
     file = options.pop("config")
     # The options were right: from here on it may take long.
-    module = import_module(modules[0])
+    main: Callable[[Path | None, Mapping[str, object]], int] = import_module(modules[0]).main
     if not pass_gate(os.environ, modules[1:]):
         return 0  # the supervisor died before it released us
-    return cast("Part", module).main(file, options)
+    return main(file, options)
 
 
 def make_parser(part: str, config_class: type[Any], pages: HelpPages) -> SettingsParser:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from geminga_cli.admin.operation import Operation
-from geminga_cli.admin.service import Answer, FormPart
+from geminga_cli.admin.service import AdminService, Answer, FormPart
 from geminga_cli.commands.admin import operations_of
 
 
@@ -24,7 +24,7 @@ class Asked:
     parts: Sequence[FormPart] = ()
 
 
-class RecordingService:
+class RecordingService(AdminService):
     """``answers`` are by path; what is not there is answered with nothing."""
 
     def __init__(self, answers: Mapping[str, Any] | None = None) -> None:

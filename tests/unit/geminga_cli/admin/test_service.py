@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import pytest
 
 from geminga_cli.admin.errors import AdminRefused, BrokerUnreachable, InvalidUse
-from geminga_cli.admin.service import REDIRECTS_MAX, FormPart, HttpAdminService, TlsOptions
+from geminga_cli.admin.service import REDIRECTS_MAX, AdminService, FormPart, TlsOptions
 
 TIMEOUT_S = 10.0
 
@@ -74,12 +74,12 @@ def url() -> Iterator[str]:
 
 
 @pytest.fixture
-def service(url: str) -> Iterator[HttpAdminService]:
-    with HttpAdminService(url, auth_params="token:abc", timeout_s=TIMEOUT_S) as service:
+def service(url: str) -> Iterator[AdminService]:
+    with AdminService(url, auth_params="token:abc", timeout_s=TIMEOUT_S) as service:
         yield service
 
 
-def test_answers_are_json_or_words_or_nothing(service: HttpAdminService) -> None:
+def test_answers_are_json_or_words_or_nothing(service: AdminService) -> None:
     assert service.ask("GET", "json", {"force": True, "n": 3}) == {"a": 1}
     assert service.ask("PUT", "nothing", content=0) is None
     assert service.ask("GET", "/other/word") == "4.0.6"
@@ -90,7 +90,7 @@ def test_answers_are_json_or_words_or_nothing(service: HttpAdminService) -> None
     ]
 
 
-def test_a_refusal_has_the_brokers_own_words(service: HttpAdminService) -> None:
+def test_a_refusal_has_the_brokers_own_words(service: AdminService) -> None:
     with pytest.raises(AdminRefused, match=r"It exists \(HTTP 409\)"):
         service.ask("GET", "refused")
     with pytest.raises(AdminRefused, match=r"Service Unavailable \(HTTP 503\)"):
@@ -99,18 +99,18 @@ def test_a_refusal_has_the_brokers_own_words(service: HttpAdminService) -> None:
         service.ask("GET", "page")
 
 
-def test_a_reason_keeps_its_lines_and_moves_no_cursor(service: HttpAdminService) -> None:
+def test_a_reason_keeps_its_lines_and_moves_no_cursor(service: AdminService) -> None:
     with pytest.raises(AdminRefused) as refusal:
         service.ask("GET", "named")
     assert str(refusal.value) == "No \\x1b[2J\\x9b1A in\nall topics (HTTP 404)"
 
 
-def test_another_broker_is_asked_where_one_is_named(service: HttpAdminService) -> None:
+def test_another_broker_is_asked_where_one_is_named(service: AdminService) -> None:
     assert service.ask("POST", "moved", content=[1]) == {"a": 1}
     assert Handler.asked[-1] == ("POST", "/admin/v2/json?x=1", [1], "Bearer abc")
 
 
-def test_brokers_that_name_each_other_are_left(service: HttpAdminService) -> None:
+def test_brokers_that_name_each_other_are_left(service: AdminService) -> None:
     with pytest.raises(AdminRefused, match="HTTP 307"):
         service.ask("GET", "circle")
     assert len(Handler.asked) == REDIRECTS_MAX + 1
@@ -121,7 +121,7 @@ def test_where_no_broker_is_the_url_is_named() -> None:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
         with (
-            HttpAdminService(url, timeout_s=TIMEOUT_S) as service,
+            AdminService(url, timeout_s=TIMEOUT_S) as service,
             pytest.raises(BrokerUnreachable, match=url),
         ):
             service.ask("GET", "json")
@@ -130,13 +130,13 @@ def test_where_no_broker_is_the_url_is_named() -> None:
 @pytest.mark.parametrize("url", ["localhost:8080", "pulsar://localhost:6650", "http://", ""])
 def test_a_url_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(InvalidUse, match="should be a URL"):
-        HttpAdminService(url, timeout_s=TIMEOUT_S)
+        AdminService(url, timeout_s=TIMEOUT_S)
 
 
 def test_a_token_is_read_from_its_file(url: str, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("secret\n")
-    with HttpAdminService(url, auth_params=f"token:file://{file}", timeout_s=TIMEOUT_S) as service:
+    with AdminService(url, auth_params=f"token:file://{file}", timeout_s=TIMEOUT_S) as service:
         service.ask("GET", "json")
     assert Handler.asked[-1][3] == "Bearer secret"
 
@@ -144,7 +144,7 @@ def test_a_token_is_read_from_its_file(url: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("params", ["abc", "token:file:///nowhere/at/all"])
 def test_credentials_that_cannot_be_used_are_refused(params: str) -> None:
     with pytest.raises(InvalidUse, match="token"):
-        HttpAdminService("http://localhost", auth_params=params, timeout_s=TIMEOUT_S)
+        AdminService("http://localhost", auth_params=params, timeout_s=TIMEOUT_S)
 
 
 def test_a_file_without_certificates_is_refused(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def form_in(body: bytes, media_type: str) -> dict[str, tuple[str | None, bytes]]
 
 
 def test_a_form_is_sent_with_its_files_and_again_to_where_it_is_referred(
-    service: HttpAdminService, tmp_path: Path
+    service: AdminService, tmp_path: Path
 ) -> None:
     file = tmp_path / 'a "b".zip'
     file.write_bytes(bytes(range(256)) * 4096)
@@ -183,21 +183,19 @@ def test_a_form_is_sent_with_its_files_and_again_to_where_it_is_referred(
         }
 
 
-def test_a_file_that_cannot_be_sent_is_said_to_be_so(
-    service: HttpAdminService, tmp_path: Path
-) -> None:
+def test_a_file_that_cannot_be_sent_is_said_to_be_so(service: AdminService, tmp_path: Path) -> None:
     with pytest.raises(InvalidUse, match=r"nothere\.zip"):
         service.submit("POST", "json", [FormPart("data", tmp_path / "nothere.zip")])
     assert Handler.asked == []
 
 
-def test_an_answer_is_written_into_a_file(service: HttpAdminService, tmp_path: Path) -> None:
+def test_an_answer_is_written_into_a_file(service: AdminService, tmp_path: Path) -> None:
     service.download("json", {"path": "a/b"}, tmp_path / "answer")
     assert (tmp_path / "answer").read_bytes() == b'{"a": 1}'
     assert Handler.asked[0][1] == "/admin/v2/json?path=a%2Fb"
 
 
-def test_a_refusal_leaves_no_file(service: HttpAdminService, tmp_path: Path) -> None:
+def test_a_refusal_leaves_no_file(service: AdminService, tmp_path: Path) -> None:
     with pytest.raises(AdminRefused, match="It exists"):
         service.download("refused", {}, tmp_path / "answer")
     assert not (tmp_path / "answer").exists()

@@ -102,7 +102,7 @@ class UnlaunchablePart:
     """A part that finds no room for its files."""
 
     rules = PartRules("zookeeper", stop_deadline_s=1.0)
-    log_file = None
+    log_file: Path | None = None
 
     def launch(self) -> Process:
         raise OSError(errno.ENOSPC, "No space left on device")

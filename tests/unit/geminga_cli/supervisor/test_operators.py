@@ -116,8 +116,8 @@ async def test_a_paused_part_stops_with_the_others_in_order(
         await stage.heard.get()
         await operator.pause("first")
         stopping = asyncio.create_task(operator.stop())
-        assert await supervisor.run() is None
-        assert supervisor.returncode("first") == 0
+        assert await supervisor.finished is None
+        assert supervisor.returncodes["first"] == 0
     await stopping
     assert stage.notes()[-1] == "first stops"
 

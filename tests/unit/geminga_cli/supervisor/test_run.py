@@ -70,7 +70,7 @@ def test_ready_is_said_once_and_the_file_is_kept_right(
     assert capsys.readouterr().out.count("READY") == 1
     assert endpoints(settings)["broker"] == {"pid": 30, **BROKER.addresses}
     assert endpoints(settings)["supervisor"] == {"pid": os.getpid()}
-    announcer.close()
+    announcer.file.remove()
     assert not (settings.data_directory / "endpoints.json").exists()
 
 

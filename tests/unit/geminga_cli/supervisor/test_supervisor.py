@@ -158,9 +158,9 @@ class Stage:
             try:
                 yield supervisor
             finally:  # a failed test leaves no process to the next one
-                if not supervisor.has_finished:
+                if not supervisor.finished.done():
                     supervisor.stop()
-                    await supervisor.run()
+                    await supervisor.finished
 
     def add_part(self, kind: str) -> SmallPart:
         part = self.parts[kind] = SmallPart(self.directory, kind)
@@ -185,7 +185,7 @@ async def test_parts_start_in_the_order_of_their_needs_and_stop_the_other_way(st
             "second": {"pulsar": "pulsar://second"},
         }
         supervisor.stop()
-        assert await supervisor.run() is None
+        assert await supervisor.finished is None
     notes = [note for note in stage.notes() if not note.endswith("starts")]
     assert notes == ["first serves", "second serves", "second stops", "first stops"]
 
@@ -233,7 +233,7 @@ async def test_a_part_that_cannot_be_launched_does_not_keep_the_others_from_stop
         kill(before["second"])
         await part.refused.wait()
         supervisor.stop()
-        assert await supervisor.run() is None
+        assert await supervisor.finished is None
     assert stage.notes()[-1] == "first stops"
 
 
@@ -258,7 +258,7 @@ async def test_a_part_that_does_not_stop_is_killed(tmp_path: Path) -> None:
     async with stage.running() as supervisor:
         await stage.heard.get()
         supervisor.stop()
-        assert await supervisor.run() is None
+        assert await supervisor.finished is None
     assert stage.notes()[-1] == "first ignores"
 
 
@@ -267,7 +267,7 @@ async def test_a_part_that_cannot_run_ends_everything_and_is_named(tmp_path: Pat
         tmp_path, SmallPart(tmp_path, "first"), SmallPart(tmp_path, "second", manner="broken")
     )
     async with stage.running() as supervisor:
-        assert await supervisor.run() == "second"
+        assert await supervisor.finished == "second"
     assert stage.heard.empty()
 
 
@@ -278,8 +278,10 @@ async def test_a_signal_that_was_ignored_from_the_start_stays_so(stage: Stage) -
         os.kill(os.getpid(), signal.SIGHUP)
         os.kill(os.getpid(), signal.SIGINT)
         supervisor.stop()
-        assert await supervisor.run() is None, "asked once, in order: a second would be impatience"
-        assert supervisor.returncode("second") == 0
+        assert await supervisor.finished is None, (
+            "asked once, in order: a second would be impatience"
+        )
+        assert supervisor.returncodes["second"] == 0
 
 
 @pytest.fixture
@@ -311,8 +313,8 @@ async def test_a_signal_stops_everything(stage: Stage, number: signal.Signals) -
     async with stage.running() as supervisor:
         await stage.heard.get()
         os.kill(os.getpid(), number)
-        assert await supervisor.run() is None
-        assert supervisor.returncode("first") == 0
+        assert await supervisor.finished is None
+        assert supervisor.returncodes["first"] == 0
     assert stage.notes()[-2:] == ["second stops", "first stops"]
 
 
@@ -325,7 +327,7 @@ async def test_a_stranger_on_the_control_channel_is_not_believed(stage: Stage) -
         await ended(process)
         assert stage.heard.empty()
         supervisor.stop()
-        await supervisor.run()
+        await supervisor.finished
     assert before["first"].pid != process.pid
 
 
