@@ -367,9 +367,10 @@ class TopicConsumer:
             messages = []  # from before the move
         elif self._reading is not None and self._is_reader:
             messages = [each for each in messages if not self._reading.is_past(each)]
-            if not messages and self._reading.looks_for_time:
-                # No message of it is ever taken, which would acknowledge it. By acknowledgements
-                # the broker knows what a reader still has to read.
+            if not messages and self._reading.since_ms is not None and self._reading.last is None:
+                # It lies before the time to which the reader was moved: no message of it is ever
+                # taken, which would acknowledge it. By acknowledgements the broker knows what a
+                # reader still has to read.
                 self.channel.acknowledge_up_to(entry.position)
         elif self._sought is not None and entry.position == self._sought.position:
             messages = _from_index(self._sought.batch_index, messages)
