@@ -11,6 +11,7 @@ here may import a server: clusters run as processes, as a user runs them.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -194,5 +195,5 @@ def _end(request: pytest.FixtureRequest, clusters: list[StandaloneProcess]) -> N
         for cluster in clusters:
             # Called in the reverse order: a cluster is stopped, and its data removed then.
             if not request.session.testsfailed:
-                ending.callback(cluster.remove_data)
+                ending.callback(shutil.rmtree, cluster.data_directory, ignore_errors=True)
             ending.callback(cluster.stop)

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -267,7 +266,3 @@ class StandaloneProcess(LocalCluster):
         """SIGKILL the supervisor."""
         self.process.kill()
         self.process.wait(STOP_TIMEOUT_S)
-
-    def remove_data(self) -> None:
-        """Remove the data of a cluster that has ended; its log stays."""
-        shutil.rmtree(self.data_directory, ignore_errors=True)

@@ -362,22 +362,27 @@ class Connection(asyncio.Protocol):
             producer = self.producers.get(command.send_error.producer_id)
             if producer is not None:
                 producer.send_error(command.send_error)
-        elif kind == BaseCommand.CLOSE_PRODUCER:
-            closing = command.close_producer
+        elif kind in (BaseCommand.CLOSE_PRODUCER, BaseCommand.CLOSE_CONSUMER):
             # The broker sends nothing more to it. The channel registers anew when it attaches
             # again, often over this same connection.
-            producer = self.producers.pop(closing.producer_id, None)
-            if producer is not None:
-                producer.detached(self, self._assigned(closing))
+            closing: api.CommandCloseProducer | api.CommandCloseConsumer
+            closed: ChannelHandler | None
+            if kind == BaseCommand.CLOSE_PRODUCER:
+                closing = command.close_producer
+                closed = self.producers.pop(closing.producer_id, None)
+            else:
+                closing = command.close_consumer
+                closed = self.consumers.pop(closing.consumer_id, None)
+            # The next owner, if the broker names one.
+            url = closing.assignedBrokerServiceUrl
+            if self.address.is_tls:
+                url = closing.assignedBrokerServiceUrlTls
+            if closed is not None:
+                closed.detached(self, url or None)
         elif kind == BaseCommand.WATCH_TOPIC_UPDATE:
             changed = self.watchers.get(command.watchTopicUpdate.watcher_id)
             if changed is not None:
                 changed()
-        elif kind == BaseCommand.CLOSE_CONSUMER:
-            close = command.close_consumer
-            consumer = self.consumers.pop(close.consumer_id, None)
-            if consumer is not None:
-                consumer.detached(self, self._assigned(close))
         elif kind in (BaseCommand.ACTIVE_CONSUMER_CHANGE, BaseCommand.REACHED_END_OF_TOPIC):
             # Both parts have the id under the same name.
             consumer = self.consumers.get(getattr(command, PART_NAMES[kind]).consumer_id)
@@ -385,12 +390,6 @@ class Connection(asyncio.Protocol):
                 consumer.told(command)
         elif kind != BaseCommand.PONG:
             log.debug("command ignored", extra={"command": BaseCommand.Type.Name(kind)})
-
-    def _assigned(self, close: api.CommandCloseProducer | api.CommandCloseConsumer) -> str | None:
-        """The next owner that a closing broker names, if any: by TLS if this connection is."""
-        if self.address.is_tls:
-            return close.assignedBrokerServiceUrlTls or None
-        return close.assignedBrokerServiceUrl or None
 
     def _shake_hands(self, command: BaseCommand) -> None:
         """Take the answer to CONNECT: the end of the handshake, unless a challenge came first."""

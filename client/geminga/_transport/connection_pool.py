@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from geminga._transport.connection import Connection, ConnectionOptions, Login
@@ -65,9 +64,6 @@ class ConnectionPool(Service):
         # Of addresses where an attempt was made within ``PACE_FORGOTTEN_S``.
         self._paces: dict[Route, _Pace] = {}
         self._is_closed = False
-
-    async def _open(self, stack: AsyncExitStack) -> None:
-        stack.push_async_callback(self._close_connections)
 
     async def get(self, route: Route) -> Connection:
         """An open connection to the broker at ``route``, made now if there is none.
@@ -207,7 +203,7 @@ class ConnectionPool(Service):
         # ``start_tls`` leaves this call to its caller; the handshake of Pulsar begins with it.
         connection.connection_made(secured)
 
-    async def _close_connections(self) -> None:
+    async def _close_parts(self) -> None:
         self._is_closed = True
         connections = list(self._by_route.values())
         # All begin to close before any is waited for: ``CLOSE_TIMEOUT_S`` is the time of all

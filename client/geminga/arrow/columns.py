@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 import pyarrow as pa
@@ -60,14 +60,6 @@ class MetadataRows:
         self._keys: dict[int, bytes] = {}
         # Rows of entries whose metadata cannot be read.
         self._without: list[int] = []
-        self._columns: Mapping[str, Callable[[], pa.Array]] = {
-            KEY: self._key_column,
-            TOPIC: lambda: pa.repeat(pa.scalar(self._topic, pa.string()), self.count),
-            MESSAGE_ID: self._message_ids,
-            PUBLISH_TIME: self._publish_times,
-            EVENT_TIME: self._event_times,
-            PROPERTIES: self._properties,
-        }
 
     # ---- rows
 
@@ -120,8 +112,33 @@ class MetadataRows:
     # ---- columns
 
     def column(self, name: str) -> pa.Array:
-        """The column of this name."""
-        return self._columns[name]()
+        """The column of this name, one of ``METADATA_FIELDS``."""
+        if name == KEY:
+            # Topics without keys are common: no list of so many ``None`` is made.
+            if not self._keys and not self._metadata:
+                return pa.nulls(self.count, pa.binary())
+            return pa.array(self.keys(), pa.binary())
+        if name == TOPIC:
+            return pa.repeat(pa.scalar(self._topic, pa.string()), self.count)
+        if name == MESSAGE_ID:
+            # Arrow's form of variable sizes: where each id begins, and where the last one ends.
+            offsets = array("i", accumulate(self._id_bytes, initial=0))
+            buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(self._id_parts))]
+            return pa.Array.from_buffers(pa.binary(), self.count, buffers)
+        if name == PUBLISH_TIME:
+            return self._publish_times()
+        if name == EVENT_TIME:
+            # 0 is the default of the field, and means that there is no event time.
+            times = {
+                row: each.event_time * US_A_MS
+                for row, each in self._metadata.items()
+                if each.event_time
+            }
+            if not times:
+                return pa.nulls(self.count, TIMESTAMP)
+            return pa.array([times.get(row) for row in range(self.count)], TIMESTAMP)
+        assert name == PROPERTIES
+        return self._properties()
 
     def keys(self) -> list[bytes | None]:
         """The keys of all rows, as bytes; ``None`` without one."""
@@ -135,12 +152,6 @@ class MetadataRows:
                 keys[row] = base64.b64decode(key) if is_bytes else key.encode()
         return keys
 
-    def _key_column(self) -> pa.Array:
-        # Topics without keys are common: no list of so many ``None`` is made.
-        if not self._keys and not self._metadata:
-            return pa.nulls(self.count, pa.binary())
-        return pa.array(self.keys(), pa.binary())
-
     def _publish_times(self) -> pa.Array:
         if not self._without:
             times = pa.py_buffer(self._publish_times_us)
@@ -150,23 +161,6 @@ class MetadataRows:
         for row in self._without:
             del known[row]
         return pa.array([known.get(row) for row in range(self.count)], TIMESTAMP)
-
-    def _message_ids(self) -> pa.Array:
-        # Arrow's form of variable sizes: where each id begins, and where the last one ends.
-        offsets = array("i", accumulate(self._id_bytes, initial=0))
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(self._id_parts))]
-        return pa.Array.from_buffers(pa.binary(), self.count, buffers)
-
-    def _event_times(self) -> pa.Array:
-        # 0 is the default of the field, and means that there is no event time.
-        times = {
-            row: each.event_time * US_A_MS
-            for row, each in self._metadata.items()
-            if each.event_time
-        }
-        if not times:
-            return pa.nulls(self.count, TIMESTAMP)
-        return pa.array([times.get(row) for row in range(self.count)], TIMESTAMP)
 
     def _properties(self) -> pa.Array:
         if not self._metadata:

@@ -21,6 +21,7 @@ import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -223,33 +224,30 @@ class _Kinds:
 def record_of(kinds: Mapping[str, Kind], definition: Definition) -> Kind:
     """The kind of a record with fields of these kinds."""
 
-    def each(which: Callable[[Kind], Convert | None]) -> Convert | None:
-        # Only the fields that need it are converted, and no record is copied where none does.
-        converts = {name: convert for name, kind in kinds.items() if (convert := which(kind))}
-        if not converts:
-            return None
+    def convert_fields(converts: Mapping[str, Convert], record: Any) -> Any:  # noqa: ANN401 - a mapping, if it is right
+        if not isinstance(record, dict):
+            raise TypeError(f"a record should be an object: {record!r:.100}")
+        converted = {
+            name: convert(value)
+            for name, convert in converts.items()
+            if (value := record.get(name)) is not None
+        }
+        return {**record, **converted}
 
-        def convert_fields(record: Any) -> Any:  # noqa: ANN401 - a mapping, if it is right
-            if not isinstance(record, dict):
-                raise TypeError(f"a record should be an object: {record!r:.100}")
-            converted = {
-                name: convert(value)
-                for name, convert in converts.items()
-                if (value := record.get(name)) is not None
-            }
-            return {**record, **converted}
-
-        return convert_fields
-
+    # Only the fields that need it are converted, and no record is copied where none does.
+    from_json = {name: kind.from_json for name, kind in kinds.items() if kind.from_json}
+    to_json = {name: kind.to_json for name, kind in kinds.items() if kind.to_json}
+    from_avro = {name: kind.from_avro for name, kind in kinds.items() if kind.from_avro}
+    to_avro = {name: kind.to_avro for name, kind in kinds.items() if kind.to_avro}
     return Kind(
         definition,
         pa.struct([(name, kind.stored) for name, kind in kinds.items()]),
         pa.struct([(name, kind.unit) for name, kind in kinds.items()]),
         pa.struct([(name, kind.column) for name, kind in kinds.items()]),
-        each(lambda kind: kind.from_json),
-        each(lambda kind: kind.to_json),
-        each(lambda kind: kind.from_avro),
-        each(lambda kind: kind.to_avro),
+        partial(convert_fields, from_json) if from_json else None,
+        partial(convert_fields, to_json) if to_json else None,
+        partial(convert_fields, from_avro) if from_avro else None,
+        partial(convert_fields, to_avro) if to_avro else None,
     )
 
 
@@ -311,36 +309,26 @@ def _members(kinds: Sequence[Kind]) -> Kind:
     # Tried in the order of the union: the first member that takes the value has it.
     tests = [_accepts(kind) for kind in kinds]
 
-    # From a value to the struct, and back.
-    def load(which: Callable[[Kind], Convert | None]) -> Convert:
-        converts = [which(kind) for kind in kinds]
+    # From a value to the struct, and back; each member has one of the ``converts``.
+    def to_member(converts: Sequence[Convert | None], value: Any) -> Any:  # noqa: ANN401 - of any branch
+        for name, accepts, convert in zip(names, tests, converts, strict=True):
+            if accepts(value):
+                return {name: value if convert is None else convert(value)}
+        raise ValueError(f"{value!r:.100} is of none of the types of its union")
 
-        def to_member(value: Any) -> Any:  # noqa: ANN401 - of any branch
-            for name, accepts, convert in zip(names, tests, converts, strict=True):
-                if accepts(value):
-                    return {name: value if convert is None else convert(value)}
-            raise ValueError(f"{value!r:.100} is of none of the types of its union")
-
-        return to_member
-
-    def dump(which: Callable[[Kind], Convert | None]) -> Convert:
-        converts = [which(kind) for kind in kinds]
-
-        def from_member(members: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of any branch
-            for name, convert in zip(names, converts, strict=True):
-                if (value := members.get(name)) is not None:
-                    return value if convert is None else convert(value)
-            return None
-
-        return from_member
+    def from_member(converts: Sequence[Convert | None], members: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        for name, convert in zip(names, converts, strict=True):
+            if (value := members.get(name)) is not None:
+                return value if convert is None else convert(value)
+        return None
 
     fields = dict(zip(names, kinds, strict=True))
     return replace(
         record_of(fields, None),
-        from_json=load(lambda kind: kind.from_json),
-        to_json=dump(lambda kind: kind.to_json),
-        from_avro=load(lambda kind: kind.from_avro),
-        to_avro=dump(lambda kind: kind.to_avro),
+        from_json=partial(to_member, [kind.from_json for kind in kinds]),
+        to_json=partial(from_member, [kind.to_json for kind in kinds]),
+        from_avro=partial(to_member, [kind.from_avro for kind in kinds]),
+        to_avro=partial(from_member, [kind.to_avro for kind in kinds]),
     )
 
 

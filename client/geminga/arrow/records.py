@@ -80,13 +80,15 @@ class JsonCodec(RecordCodec):
         # Can Arrow read the records? It leaves values as they are, and reads no maps.
         self._is_arrows = self._kind.from_json is None and not _has_map(self._kind.stored)
 
-    def decode(self, payloads: Payloads, errors: Errors, _: Sequence[VersionRun], /) -> pa.Array:
-        """Objects; values for which the schema has no field are left out, missing ones are null."""
-        return self._decode(payloads, errors, 0)
+    def decode(
+        self, payloads: Payloads, errors: Errors, _: Sequence[VersionRun] = (), /, first: int = 0
+    ) -> pa.Array:
+        """Objects; values for which the schema has no field are left out, missing ones are null.
 
-    def _decode(self, payloads: Payloads, errors: Errors, first: int) -> pa.Array:
-        """Read payloads by Arrow, where it can: 4 times as fast. Where it fails, it fails for all,
-        and they are read in halves, down to single ones by Python's ``json``."""
+        ``first`` is the row of the first payload.
+        """
+        # By Arrow, where it can read them: 4 times as fast. Where it fails, it fails for all, and
+        # they are read in halves, down to single ones by Python's ``json``.
         if len(payloads) < 2 or not self._is_arrows:
             mine: dict[int, str] = {}
             loaded: list[Any] = []
@@ -108,8 +110,8 @@ class JsonCodec(RecordCodec):
         except UNFIT:
             half = len(payloads) // 2
             halves = (
-                self._decode(payloads[:half], errors, first),
-                self._decode(payloads[half:], errors, first + half),
+                self.decode(payloads[:half], errors, first=first),
+                self.decode(payloads[half:], errors, first=first + half),
             )
             return pa.concat_arrays(halves)
 

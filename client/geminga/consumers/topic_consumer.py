@@ -367,12 +367,19 @@ class TopicConsumer:
             messages = []  # from before the move
         elif self._reading is not None and self._is_reader:
             messages = [each for each in messages if not self._reading.is_past(each)]
-            if not messages and self._reading.looks_for_time:
-                # No message of it is ever taken, which would acknowledge it. By acknowledgements
-                # the broker knows what a reader still has to read.
+            if not messages and self._reading.since_ms is not None and self._reading.last is None:
+                # It lies before the time to which the reader was moved: no message of it is ever
+                # taken, which would acknowledge it. By acknowledgements the broker knows what a
+                # reader still has to read.
                 self.channel.acknowledge_up_to(entry.position)
         elif self._sought is not None and entry.position == self._sought.position:
-            messages = _from_index(self._sought.batch_index, messages)
+            # Those before the index count as acknowledged, so that the batch is acknowledged once
+            # the messages from there on are.
+            index = self._sought.batch_index
+            for each in messages:
+                if each.batch_index < index and each.batch_acks is not None:
+                    each.batch_acks.acknowledge(each.batch_index)
+            messages = [each for each in messages if each.batch_index >= index]
         if self._letters is not None and messages:
             messages = self._without_dead(messages)
         if len(messages) < entry.sent_messages:
@@ -437,15 +444,3 @@ class TopicConsumer:
         if self.channel.error is None:
             self._queue.clear(self._lane)
             await self.channel.close()
-
-
-def _from_index(batch_index: int, messages: list[Message[Any]]) -> list[Message[Any]]:
-    """The messages of a batch from an index on. Those before it count as acknowledged, so that the
-    batch is acknowledged once these are."""
-    kept: list[Message[Any]] = []
-    for message in messages:
-        if message.batch_index >= batch_index:
-            kept.append(message)
-        elif message.batch_acks is not None:
-            message.batch_acks.acknowledge(message.batch_index)
-    return kept

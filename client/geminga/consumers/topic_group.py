@@ -234,12 +234,9 @@ class TopicGroup:
             return
         self.end(error)
         # The other topics cannot be received from any more: their messages must go to others.
-        self._channels.spawn(self._close_topics(), name=f"close {self._title}")
+        self._channels.spawn(self.close(), name=f"close {self._title}")
 
     async def close(self) -> None:
         """Tell brokers what is acknowledged, and leave them. Closing twice is harmless."""
         self.end(Closed(self._title))
-        await self._close_topics()
-
-    async def _close_topics(self) -> None:
         await asyncio.gather(*[topic.close() for topic in self.by_topic.values()])

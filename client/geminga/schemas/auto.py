@@ -83,11 +83,15 @@ def schema_of(info: SchemaInfo) -> Schema[Any]:
     made = SINGLE.get(info.type)
     if made is not None:
         return made()
-    # Any object will do as a value: there is no class to compare it with.
-    if info.type is SchemaType.JSON:
-        return JsonSchema(object, definition=_json(info), properties=info.properties)
-    if info.type is SchemaType.AVRO:
-        return AvroSchema(object, definition=_json(info), properties=info.properties)
+    if info.type in (SchemaType.JSON, SchemaType.AVRO):
+        try:
+            definition = json.loads(info.definition)
+        except ValueError as wrong:
+            raise ValueError(f"the definition of the {info.type.name} schema is no JSON") from wrong
+        # Any object will do as a value: there is no class to compare it with.
+        if info.type is SchemaType.JSON:
+            return JsonSchema(object, definition=definition, properties=info.properties)
+        return AvroSchema(object, definition=definition, properties=info.properties)
     if info.type is SchemaType.PROTOBUF_NATIVE:
         return ProtobufNativeSchema(class_of(info.definition))
     if info.type is SchemaType.KEY_VALUE:
@@ -95,10 +99,3 @@ def schema_of(info: SchemaInfo) -> Schema[Any]:
         key, value = map(schema_of, parts_of(info))
         return KeyValueSchema(key, value, info.properties.get("kv.encoding.type", "INLINE"))
     raise ValueError(f"messages of a {info.type.name} schema cannot be read without its class")
-
-
-def _json(info: SchemaInfo) -> Any:  # noqa: ANN401 - JSON
-    try:
-        return json.loads(info.definition)
-    except ValueError as wrong:
-        raise ValueError(f"the definition of the {info.type.name} schema is no JSON") from wrong

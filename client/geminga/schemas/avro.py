@@ -6,7 +6,7 @@ import io
 import json
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from geminga.errors import MissingExtra
 from geminga.schemas.records import Kind, kind_of
@@ -36,12 +36,11 @@ class AvroSchema(Generic[RecordT]):
         """Raises ``TypeError`` for a class of which no definition can be made, ``ValueError`` for
         a definition that Avro does not accept, ``MissingExtra``."""
         self._record = record
-        self._kind: Kind | None = None if definition is not None else kind_of(record)
-        # The schema as its text has it; parsed, records have their full names.
-        self._definition: Any = definition if self._kind is None else self._kind.definition
-        self._parsed = parse(self._definition)
+        self._kind = kind_of(record) if definition is None else Kind(definition)
+        # Parsed, records have their full names; the schema's text has the definition as it is.
+        self._parsed = parse(self._kind.definition)
         self.schema_info = SchemaInfo(
-            SchemaType.AVRO, "AVRO", json.dumps(self._definition).encode(), properties or {}
+            SchemaType.AVRO, "AVRO", json.dumps(self._kind.definition).encode(), properties or {}
         )
 
     def encode(self, value: RecordT, /) -> bytes:
@@ -52,7 +51,7 @@ class AvroSchema(Generic[RecordT]):
                 f"the value should be of type {self._record.__name__}, and not "
                 f"{type(value).__name__}"
             )
-        plain = value if self._kind is None else self._kind.to_avro(value)
+        plain = self._kind.to_avro(value)
         out = io.BytesIO()
         try:
             # Without a header: consumers know the schema by the version in the metadata.
@@ -63,7 +62,8 @@ class AvroSchema(Generic[RecordT]):
 
     def decode(self, payload: bytes, /) -> RecordT:
         """The value of a payload that was written with this very schema; raises ``ValueError``."""
-        return self._opened(decode(payload, self._parsed, self._parsed))
+        value: RecordT = self._kind.from_avro(decode(payload, self._parsed, self._parsed))
+        return value
 
     def reader_of(self, writer: SchemaInfo, /) -> Callable[[bytes], RecordT]:
         """Return what reads payloads that were written with another schema.
@@ -77,10 +77,8 @@ class AvroSchema(Generic[RecordT]):
             return self.decode
         written = parse(json.loads(writer.definition))
         read = with_names_of(written, self._parsed)
-        return lambda payload: self._opened(decode(payload, written, read))
-
-    def _opened(self, plain: Any) -> RecordT:  # noqa: ANN401 - a mapping
-        return cast("RecordT", plain if self._kind is None else self._kind.from_avro(plain))
+        from_avro = self._kind.from_avro
+        return lambda payload: from_avro(decode(payload, written, read))
 
     def __repr__(self) -> str:
         return f"AvroSchema({self._record.__name__})"

@@ -51,17 +51,22 @@ class AvroType:
     name: str
 
 
+def _same(value: Any) -> Any:  # noqa: ANN401 - any value
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """What one type of Python is in a schema."""
 
     # In Avro's definition of the record.
     definition: Any
-    # Make of a value what Python's ``json`` and the Avro library take, and back.
-    to_json: Convert
-    from_json: Convert
-    to_avro: Convert
-    from_avro: Convert
+    # Make of a value what Python's ``json`` and the Avro library take, and back; by default these
+    # take the value as it is.
+    to_json: Convert = _same
+    from_json: Convert = _same
+    to_avro: Convert = _same
+    from_avro: Convert = _same
 
 
 def kind_of(hint: Any) -> Kind:  # noqa: ANN401 - any type
@@ -70,14 +75,6 @@ def kind_of(hint: Any) -> Kind:  # noqa: ANN401 - any type
     Raises ``TypeError`` that names a type which is none of these.
     """
     return _Kinds().of(hint, str(hint))
-
-
-def _same(value: Any) -> Any:  # noqa: ANN401 - any value
-    return value
-
-
-def _plain(definition: Any) -> Kind:  # noqa: ANN401 - JSON
-    return Kind(definition, _same, _same, _same, _same)
 
 
 def _wrapped(kind: Kind, definition: Any, wrap: Callable[[Convert], Convert]) -> Kind:  # noqa: ANN401 - JSON
@@ -99,7 +96,7 @@ class _Kinds:
         origin, arguments = get_origin(hint), get_args(hint)
         if origin is Annotated:
             named = [each.name for each in arguments[1:] if isinstance(each, AvroType)]
-            return _plain(named[0]) if named else self.of(arguments[0], where)
+            return Kind(named[0]) if named else self.of(arguments[0], where)
         if origin is list:
             items = self.of(arguments[0], f"{where}[]")
             definition = {"type": "array", "items": items.definition}
@@ -131,7 +128,7 @@ class _Kinds:
     def _single(self, hint: type, where: str) -> Kind | None:
         """The kind of a class that is no container; ``None`` for one that no schema has."""
         if hint in PRIMITIVES:
-            return _BYTES if hint is bytes else _plain(PRIMITIVES[hint])
+            return _BYTES if hint is bytes else Kind(PRIMITIVES[hint])
         if hint in _LOGICAL:
             return _LOGICAL[hint]
         if issubclass(hint, Enum):
@@ -230,7 +227,7 @@ def _enum(hint: type[Enum]) -> Kind:
 
 
 # Bytes are text in JSON, a letter for each (ISO 8859-1), as in Avro's JSON.
-_BYTES = Kind("bytes", lambda b: b.decode("latin-1"), lambda s: s.encode("latin-1"), _same, _same)
+_BYTES = Kind("bytes", lambda b: b.decode("latin-1"), lambda s: s.encode("latin-1"))
 
 
 def _moment(text: str) -> datetime:
@@ -241,15 +238,9 @@ def _moment(text: str) -> datetime:
 # In JSON these are text (ISO 8601), and their definition says so: see ``json_definition``.
 _LOGICAL: Mapping[type, Kind] = {
     datetime: Kind(
-        {"type": "long", "logicalType": "timestamp-micros"},
-        datetime.isoformat,
-        _moment,
-        _same,
-        _same,
+        {"type": "long", "logicalType": "timestamp-micros"}, datetime.isoformat, _moment
     ),
-    date: Kind(
-        {"type": "int", "logicalType": "date"}, date.isoformat, date.fromisoformat, _same, _same
-    ),
+    date: Kind({"type": "int", "logicalType": "date"}, date.isoformat, date.fromisoformat),
     UUID: Kind({"type": "string", "logicalType": "uuid"}, str, UUID, str, lambda u: UUID(str(u))),
 }
 

@@ -77,15 +77,15 @@ def checked(schema: Schema[ValueT] | None) -> Schema[ValueT] | None:
 _BYTES: tuple[type, ...] = (bytes, bytearray, memoryview)
 
 
+@dataclass(eq=False)
 class BytesSchema:
     """The default schema: a value is the payload itself.
 
     For payloads that are encoded already, ``schema_info`` may say what is in them.
     """
 
-    def __init__(self, schema_info: SchemaInfo | None = None) -> None:
-        # Without one, a broker compares nothing: the topic may have any schema or none.
-        self.schema_info = schema_info
+    # Without one, a broker compares nothing: the topic may have any schema or none.
+    schema_info: SchemaInfo | None = None
 
     def encode(self, value: bytes | bytearray | memoryview, /) -> bytes:
         """The value as it is; raises ``TypeError`` for anything but bytes."""

@@ -383,7 +383,7 @@ def leave_connections_open(patch: pytest.MonkeyPatch) -> None:
     async def forget(_: ConnectionPool) -> None:
         """Nothing is closed."""
 
-    patch.setattr(ConnectionPool, "_close_connections", forget)
+    patch.setattr(ConnectionPool, "_close_parts", forget)
 
 
 def found_by(tell: Callable[[int], object], first: int = 0) -> int:

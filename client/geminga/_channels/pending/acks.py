@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from geminga_protocol.pulsar.messages.integers import signed
 
@@ -40,27 +40,29 @@ class Acks:
     individual: dict[Position, OpenIndexes | None]
 
 
+@dataclass(slots=True, eq=False)
 class AckGroup:
-    """Collects acknowledgements until they are taken."""
+    """Collects acknowledgements until they are taken, in the form of ``Acks``."""
 
-    def __init__(self, held_max: int = ACKS_HELD_MAX) -> None:
-        self._held_max = held_max
-        self._cumulative: Position | None = None
-        self._cumulative_open: OpenIndexes | None = None
-        # A dict for its order: a set's order would differ from run to run.
-        self._individual: dict[Position, OpenIndexes | None] = {}
+    held_max: int = ACKS_HELD_MAX
+    cumulative: Position | None = None
+    cumulative_open: OpenIndexes | None = None
+    # A dict for its order: a set's order would differ from run to run.
+    individual: dict[Position, OpenIndexes | None] = field(
+        default_factory=dict[Position, OpenIndexes | None]
+    )
 
     def __len__(self) -> int:
         """How many ids a command would carry: a cumulative one counts once."""
-        return len(self._individual) + (self._cumulative is not None)
+        return len(self.individual) + (self.cumulative is not None)
 
     def acknowledge(self, position: Position, open_indexes: OpenIndexes | None = None) -> None:
         """Acknowledge one entry, or those of its messages that are not open."""
         if self._is_covered(position):
             return
-        self._individual[position] = open_indexes
-        if len(self._individual) > self._held_max:
-            del self._individual[next(iter(self._individual))]
+        self.individual[position] = open_indexes
+        if len(self.individual) > self.held_max:
+            del self.individual[next(iter(self.individual))]
 
     def acknowledge_up_to(
         self, position: Position, open_indexes: OpenIndexes | None = None
@@ -68,17 +70,17 @@ class AckGroup:
         """Acknowledge an entry, or those of its messages that are not open, and all before it."""
         if self._is_covered(position):
             return
-        self._cumulative, self._cumulative_open = position, open_indexes
+        self.cumulative, self.cumulative_open = position, open_indexes
         # Entries before the position no longer need ids of their own.
-        if self._individual:
-            kept = {other: left for other, left in self._individual.items() if other > position}
-            self._individual = kept
+        if self.individual:
+            kept = {other: left for other, left in self.individual.items() if other > position}
+            self.individual = kept
 
     def take(self) -> Acks:
         """Take out what was collected; the group is empty afterwards."""
-        acks = Acks(self._cumulative, self._cumulative_open, self._individual)
-        self._cumulative = self._cumulative_open = None
-        self._individual = {}
+        acks = Acks(self.cumulative, self.cumulative_open, self.individual)
+        self.cumulative = self.cumulative_open = None
+        self.individual = {}
         return acks
 
     def put_back(self, acks: Acks) -> None:
@@ -87,14 +89,14 @@ class AckGroup:
             self.acknowledge_up_to(acks.cumulative, acks.cumulative_open)
         for position, open_indexes in acks.individual.items():
             # What was acknowledged since then covers at least as much of the entry.
-            if position not in self._individual:
+            if position not in self.individual:
                 self.acknowledge(position, open_indexes)
 
     def _is_covered(self, position: Position) -> bool:
         """Does the cumulative acknowledgement cover this entry as a whole?"""
-        if self._cumulative is None or position > self._cumulative:
+        if self.cumulative is None or position > self.cumulative:
             return False
-        return position < self._cumulative or self._cumulative_open is None
+        return position < self.cumulative or self.cumulative_open is None
 
 
 def ack_set(open_indexes: OpenIndexes | None) -> list[int]:

@@ -34,11 +34,6 @@ class ReadPosition:
             return ReadPosition(start=to, is_inclusive=True)
         return ReadPosition(start=EARLIEST, is_inclusive=True, since_ms=to)
 
-    @property
-    def looks_for_time(self) -> bool:
-        """Does it leave out messages from before the time to which it was moved?"""
-        return self.since_ms is not None and self.last is None
-
     def start_message_id(self) -> MessageIdData:
         """The id behind which a broker is to begin, when the reader attaches."""
         # What was taken says more than the start: the start is long past by then.
