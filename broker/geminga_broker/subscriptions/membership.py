@@ -7,7 +7,7 @@ Counters of consumers and dispatchers that have left are kept here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 from weakref import proxy
 
 from geminga_broker.errors import ConsumerBusy, ConsumerNotAssigned
@@ -22,10 +22,15 @@ from geminga_broker.subscriptions.dispatch.single_dispatcher import SingleDispat
 from geminga_broker.subscriptions.dispatch.tracking_dispatcher import TrackingDispatcher
 from geminga_protocol.pulsar.enums import SubscriptionType
 
-if TYPE_CHECKING:
-    from geminga_broker.subscriptions.subscription import Subscription
-
 AnyDispatcher = SingleDispatcher | TrackingDispatcher
+
+
+class DispatcherFactory(Protocol):
+    """What the members of a subscription ask of it."""
+
+    def new_dispatcher(self, kind: SubscriptionType, key_shared: KeySharedPolicy) -> AnyDispatcher:
+        """A dispatcher without consumers for the type ``kind``."""
+        ...
 
 
 class Membership:
@@ -52,7 +57,7 @@ class Membership:
         "type",
     )
 
-    def __init__(self, subscription: Subscription) -> None:
+    def __init__(self, subscription: DispatcherFactory) -> None:
         # Connected consumers. The dispatcher adds and removes them: it knows their order.
         self.consumers: list[Consumer] = []
         # The type of the consumers, connected or last; None before the first one.
@@ -64,7 +69,7 @@ class Membership:
         # The same one, if it tracks single entries.
         self.tracker: TrackingDispatcher | None = None
         # Weak, so that the subscription is freed without the cycle collector.
-        self._subscription: Subscription = proxy(subscription)
+        self._subscription: DispatcherFactory = proxy(subscription)
         # What the next dispatcher is given, too.
         self._limits = NO_LIMITS
         # The rate limiters that dispatching must pass, and how entries are counted there.
