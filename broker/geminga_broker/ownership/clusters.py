@@ -63,4 +63,8 @@ class ServingClusters:
                     return entrance_of(await self.clusters.get(peer))
         except ClusterNotFound:
             pass  # a cluster that was deleted is no peer
-        raise ServedInOtherClusters(self.cluster, str(namespace), policies.replication_clusters)
+        raise ServedInOtherClusters(
+            "Namespace missing local cluster name in clusters list: "
+            f"local_cluster={self.cluster} ns={namespace} "
+            f"clusters=[{', '.join(policies.replication_clusters)}]"
+        )

@@ -11,7 +11,6 @@ BrokerError
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 from geminga_broker.errors import BrokerError
@@ -28,10 +27,6 @@ class ListenerMissing(BrokerError):
 
     code: ClassVar[str] = "ServiceNotReady"
     retry: ClassVar[bool] = True
-
-    def __init__(self, listener: str) -> None:
-        super().__init__(f"the broker do not have {listener} listener")  # clients know this text
-        self.listener = listener
 
 
 class NotOwned(BrokerError):
@@ -50,14 +45,6 @@ class ServedInOtherClusters(BrokerError):
 
     code: ClassVar[str] = "MetadataError"
 
-    def __init__(self, cluster: str, namespace: str, clusters: Sequence[str]) -> None:
-        super().__init__(
-            "Namespace missing local cluster name in clusters list: "
-            f"local_cluster={cluster} ns={namespace} clusters=[{', '.join(clusters)}]"
-        )
-        self.cluster = cluster
-        self.namespace = namespace
-
 
 class BundleNotSplit(BrokerError):
     """The bundle stays as it is; ask again only for another cut."""
@@ -73,10 +60,3 @@ class UnknownSplitAlgorithm(BrokerError):
     """No way of splitting bundles has this name."""
 
     code: ClassVar[str] = "NotAllowedError"
-
-    def __init__(self, name: str, known: tuple[str, ...]) -> None:
-        super().__init__(
-            "Unsupported namespace bundle split algorithm, supported algorithms are "
-            f"[{', '.join(known)}]"
-        )
-        self.name = name

@@ -41,9 +41,10 @@ class BackPressure:
     # The transport's write buffer is above its high mark: the client does not take what it is sent.
     is_client_slow: bool = False
     _is_closed: bool = field(default=False, init=False)
-    # Of this connection: bytes published and not yet durable, and commands in progress.
+    # Commands in progress. ``Requests`` counts them, and calls ``review`` when one has ended.
+    commands: int = field(default=0, init=False)
+    # Of this connection: bytes published and not yet durable.
     _pending_bytes: int = field(default=0, init=False)
-    _commands: int = field(default=0, init=False)
     # The rate limits that hold the client back. Each returns, for a time of the monotonic clock,
     # how many seconds it goes on to do so.
     _throttles: dict[Callable[[float], float], None] = field(default_factory=dict, init=False)
@@ -68,16 +69,6 @@ class BackPressure:
         if buffer.paused and buffer.pending_bytes <= self.config.publish_buffer_bytes_max // 2:
             for paused in list(buffer.paused):
                 paused.review()
-
-    def command_started(self) -> None:
-        """Count one more command in progress; reviewed as in ``published``."""
-        self._commands += 1
-
-    def command_finished(self) -> None:
-        """Count one command less in progress."""
-        self._commands -= 1
-        if self.is_reading_paused:
-            self.review()
 
     def throttle(self, wait_s: Callable[[float], float]) -> None:
         """Do not read the client for as long as ``wait_s`` says.
@@ -116,7 +107,7 @@ class BackPressure:
                 or self._throttles
                 or self._pending_bytes > config.pending_bytes_max
                 or buffer.pending_bytes > config.publish_buffer_bytes_max
-                or self._commands > config.commands_in_progress_max
+                or self.commands > config.commands_in_progress_max
             ):
                 self.is_reading_paused = True
                 buffer.paused[self] = None
@@ -126,7 +117,7 @@ class BackPressure:
             and not self._throttles
             and self._pending_bytes <= config.pending_bytes_max // 2
             and buffer.pending_bytes <= config.publish_buffer_bytes_max // 2
-            and self._commands <= config.commands_in_progress_max
+            and self.commands <= config.commands_in_progress_max
         ):
             self.is_reading_paused = False
             buffer.paused.pop(self, None)

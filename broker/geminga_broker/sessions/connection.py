@@ -15,11 +15,7 @@ from typing import ClassVar, cast
 from google.protobuf.message import Message
 
 from geminga_broker.sessions.command_rules.states import CONNECTED, State, objection
-from geminga_broker.sessions.command_rules.unserved import (
-    encode_incomplete,
-    encode_unknown,
-    encode_unserved,
-)
+from geminga_broker.sessions.command_rules.unserved import encode_undecoded, encode_unserved
 from geminga_broker.sessions.commands.command_group import CommandGroup, Handler, Handlers
 from geminga_broker.sessions.commands.consumers import ConsumerCommands
 from geminga_broker.sessions.commands.handshake import Handshake
@@ -131,8 +127,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Note that the client caught up, and send its consumers what waited for that."""
         self.session.resume_writing()
-        for group in self._groups.values():
-            group.resumed()
+        self._consumers.resumed()
 
     # Frames in
 
@@ -189,11 +184,11 @@ class Connection(asyncio.Protocol):
         """Handle any command, in any state; raises ``WireError`` where it ends the connection."""
         try:
             command, payload_start = parse_command(buffer, start, end)
-        except UnknownCommand as error:
-            self._refuse_or_close(encode_unknown(error), error)
-            return
-        except IncompleteCommand as error:
-            self._refuse_or_close(encode_incomplete(error), error)
+        except (UnknownCommand, IncompleteCommand) as error:
+            refusal = encode_undecoded(error)
+            if refusal is None or self.session.state is not CONNECTED:
+                raise
+            self.session.send(refusal)
             return
         kind = command.type
         refused = objection(self.session.state, kind)
@@ -208,9 +203,3 @@ class Connection(asyncio.Protocol):
             self._producers.publish_unusual(command.send, buffer, payload_start, end)
         else:
             self.session.send(encode_unserved(command))
-
-    def _refuse_or_close(self, answer: bytes | None, error: WireError) -> None:
-        """Refuse a command that cannot be decoded; end the connection where no answer can."""
-        if answer is None or self.session.state is not CONNECTED:
-            raise error
-        self.session.send(answer)

@@ -31,8 +31,9 @@ class Liveness:
     # ``is_alive`` waits for ``_heard``. The flag spares the event its work with every read.
     _is_asked: bool = field(default=False, init=False)
     _heard: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    # Unsent bytes at the last keep-alive, of a client that does not keep up; 0 of others.
-    _unsent_bytes: int = field(default=0, init=False)
+    # Unsent bytes at the last keep-alive, of a client that does not keep up; 0 of others. The
+    # session sets it back when the client has caught up.
+    unsent_bytes: int = field(default=0, init=False)
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
 
     def begin(self) -> None:
@@ -46,10 +47,6 @@ class Liveness:
         if self._is_asked:
             self._is_asked = False
             self._heard.set()
-
-    def caught_up(self) -> None:
-        """Note that the client took all that it was behind with."""
-        self._unsent_bytes = 0
 
     def end(self) -> None:
         """Stop watching: the connection is over."""
@@ -94,11 +91,11 @@ class Liveness:
         unsent_bytes = self.outbox.unsent_bytes() if self._is_behind() else 0
         if unsent_bytes:
             # It had unsent bytes a whole interval ago, and took none of them.
-            is_dead = unsent_bytes >= self._unsent_bytes > 0
+            is_dead = unsent_bytes >= self.unsent_bytes > 0
         else:
             # What it may have said since is not read while reading is paused.
             is_dead = not self._heard_since_ping and not self.pressure.is_reading_paused
-        self._unsent_bytes = unsent_bytes
+        self.unsent_bytes = unsent_bytes
         if is_dead:
             self.give_up("no sign of life")
             return

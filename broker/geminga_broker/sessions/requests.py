@@ -60,7 +60,8 @@ class Requests:
             name=f"{self.address} {type(command).__name__}",
         )
         self._running[task] = None
-        self.pressure.command_started()
+        # Pauses nothing yet: the connection calls ``review`` once it has handled its read.
+        self.pressure.commands += 1
         if after is not None:
             self._last_of[after] = task
 
@@ -70,7 +71,9 @@ class Requests:
             del self._running[task]
             if self._last_of.get(after) is task:
                 del self._last_of[after]
-            self.pressure.command_finished()
+            self.pressure.commands -= 1
+            if self.pressure.is_reading_paused:
+                self.pressure.review()
 
         task.add_done_callback(finished)
 

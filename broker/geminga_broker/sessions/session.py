@@ -132,7 +132,7 @@ class Session:
     def resume_writing(self) -> None:
         """Serve the client as before: it caught up."""
         self.is_writable = self.state is not State.CLOSED
-        self.liveness.caught_up()
+        self.liveness.unsent_bytes = 0
         self._pressure.is_client_slow = False
         self._pressure.review()
 

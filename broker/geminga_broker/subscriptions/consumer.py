@@ -76,7 +76,8 @@ class Consumer:
         self.key_shared = request.key_shared
         # Unix time.
         self.connected_at_ms = clock.wall_ms()
-        self._is_end_told = False
+        # The client knows that no message will come any more. Set by ``Dispatcher.tell_end``.
+        self.is_end_told = False
         # How many more messages the client takes. May go below zero: a batch is never split.
         self.permits = 0
         # Only subscriptions that deliver in order use these two.
@@ -109,12 +110,6 @@ class Consumer:
         self.last_flow_ms = 0
         self.last_sent_ms = 0
         self.last_acknowledged_ms = 0
-
-    def tell_end(self) -> None:
-        """Tell the client once that no message will come any more."""
-        if not self._is_end_told:
-            self._is_end_told = True
-            self.tell(self, ConsumerEvent.REACHED_END)
 
     def begin_epoch(self, epoch: int) -> None:
         """Send ``epoch`` with messages that are delivered in order from now on.

@@ -276,7 +276,7 @@ class Subscription:
         expected back after a seek."""
         if self.cursor.is_durable or self.consumers:
             return
-        if self._reset is None or not self._reset.is_return_awaited:
+        if self._reset is None or self._reset.return_timer is None:
             self.owner.subscription_left(self)
 
     def close_consumers(self) -> None:

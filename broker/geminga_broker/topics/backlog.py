@@ -9,11 +9,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from geminga_broker.errors import (
-    BrokerError,
-    ProducerHeldByQuota,
-    ProducerRefusedByQuota,
-)
+from geminga_broker.errors import ProducerHeldByQuota, ProducerRefusedByQuota
 from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.reading.payloads import entry_time_ms
 from geminga_broker.policies.backlog import (
@@ -99,9 +95,15 @@ class Backlog(TopicPart):
         # The age last, because it costs a read.
         size, age = self._topic.policies.quotas.size, self._topic.policies.quotas.age
         if size and size.policy.stops_producers and is_size_exceeded(size, self.size_bytes):
-            raise _refusal(size)
-        if age and age.policy.stops_producers and is_age_exceeded(age, await self.oldest_s()):
-            raise _refusal(age)
+            exceeded = size
+        elif age and age.policy.stops_producers and is_age_exceeded(age, await self.oldest_s()):
+            exceeded = age
+        else:
+            return
+        reason = "Cannot create producer on topic with backlog quota exceeded"
+        if exceeded.policy is QuotaPolicy.HOLD_PRODUCERS:
+            raise ProducerHeldByQuota(reason)
+        raise ProducerRefusedByQuota(reason)
 
     @property
     def needs_maintenance(self) -> bool:
@@ -166,10 +168,3 @@ class MessageExpiry(TopicPart):
         """Let all parts pass messages that are too old. Raises ``StorageUnavailable``."""
         for part in self._topic.parts:
             await part.expire(self._topic.policies.expiry)
-
-
-def _refusal(quota: Quota) -> BrokerError:
-    reason = "Cannot create producer on topic with backlog quota exceeded"
-    if quota.policy is QuotaPolicy.HOLD_PRODUCERS:
-        return ProducerHeldByQuota(reason)
-    return ProducerRefusedByQuota(reason)

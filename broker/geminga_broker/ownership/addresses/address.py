@@ -84,7 +84,7 @@ class Owner:
         # No fallback to the internal listener: the client could not reach its URL.
         listener = self.listeners.get(name)
         if listener is None:
-            raise ListenerMissing(name)
+            raise ListenerMissing(f"the broker do not have {name} listener")  # clients know this
         return replace(
             self,
             broker_url=listener.broker_service_url or "",

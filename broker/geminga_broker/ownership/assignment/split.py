@@ -37,7 +37,10 @@ def split_boundaries(
     elif algorithm == SPECIFIED_POSITIONS_DIVIDE:
         cuts = sorted(set(positions))
     else:
-        raise UnknownSplitAlgorithm(algorithm, ALGORITHMS)
+        raise UnknownSplitAlgorithm(
+            "Unsupported namespace bundle split algorithm, supported algorithms are "
+            f"[{', '.join(ALGORITHMS)}]"
+        )
     inside = [at for at in cuts if bundle.lower < at < bundle.upper]
     if not inside:
         raise BundleNotSplit(str(bundle), f"{algorithm} finds no boundary in it")

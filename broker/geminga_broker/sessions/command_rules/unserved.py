@@ -100,19 +100,15 @@ def encode_unserved(command: BaseCommand) -> bytes:
     return encode_refusal(command, error, reason) or encode_error(NO_REQUEST_ID, error, reason)
 
 
-def encode_unknown(error: UnknownCommand) -> bytes | None:
-    """The refusal of a command of an unknown type; None for one without a type."""
-    if error.number is None:
-        return None
-    # The client may know newer commands: it can go on with those that this broker knows.
-    newest = max(PART_NAMES)
-    reason = f"{error}: this broker knows those up to {newest}"
-    return encode_error(NO_REQUEST_ID, api.UnsupportedVersionError, reason)
-
-
-def encode_incomplete(error: IncompleteCommand) -> bytes | None:
-    """The refusal of a command that lacks required fields; None where no answer is possible, as
-    the command does not say which request it is."""
+def encode_undecoded(error: UnknownCommand | IncompleteCommand) -> bytes | None:
+    """The refusal of a command of an unknown type, or without a required field; None where no
+    answer is possible, as the command has no type, or does not say which request it is."""
+    if isinstance(error, UnknownCommand):
+        if error.number is None:
+            return None
+        # The client may know newer commands: it can go on with those that this broker knows.
+        reason = f"{error}: this broker knows those up to {max(PART_NAMES)}"
+        return encode_error(NO_REQUEST_ID, api.UnsupportedVersionError, reason)
     command = error.command
     part = getattr(command, PART_NAMES[command.type])
     if command.type in BROKERS_OWN or "request_id" not in part.DESCRIPTOR.fields_by_name:

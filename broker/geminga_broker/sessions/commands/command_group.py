@@ -31,9 +31,6 @@ class CommandGroup:
 
     session: Session
 
-    def resumed(self) -> None:
-        """The client takes again what it is sent."""
-
     def disconnected(self) -> None:
         """The connection is over; no command comes after this."""
 

@@ -40,7 +40,7 @@ class CursorReset:
     # Resolved at the end of the reset that began last.
     _reset_over: asyncio.Future[None] | None = field(default=None, init=False)
     # Runs from a reset until a consumer reconnects, for subscriptions that are not durable.
-    _return_timer: asyncio.TimerHandle | None = field(default=None, init=False)
+    return_timer: asyncio.TimerHandle | None = field(default=None, init=False)
 
     async def to_position(self, position: Position, remaining: Sequence[int] = ()) -> None:
         """Make ``position`` the next entry to deliver; of its batch only the messages whose bits
@@ -71,8 +71,8 @@ class CursorReset:
         loop = asyncio.get_running_loop()
         over = self._reset_over = loop.create_future()
         # Before the consumers are disconnected, or the subscription would end with the last one.
-        if not self._cursor.is_durable and self._return_timer is None:
-            self._return_timer = loop.call_later(SEEK_RETURN_S, self._never_returned)
+        if not self._cursor.is_durable and self.return_timer is None:
+            self.return_timer = loop.call_later(SEEK_RETURN_S, self._never_returned)
         self._membership.close()
         try:
             yield
@@ -102,17 +102,12 @@ class CursorReset:
             # Shielded: all consumers that subscribe meanwhile wait for this future.
             await asyncio.shield(self._reset_over)
 
-    @property
-    def is_return_awaited(self) -> bool:
-        """Whether a subscription that is not durable stays without consumers for now."""
-        return self._return_timer is not None
-
     def _never_returned(self) -> None:
-        self._return_timer = None
+        self.return_timer = None
         self.on_never_returned()
 
     def stop_waiting(self) -> None:
         """A consumer has reconnected, or the subscription ends."""
-        if self._return_timer is not None:
-            self._return_timer.cancel()
-            self._return_timer = None
+        if self.return_timer is not None:
+            self.return_timer.cancel()
+            self.return_timer = None

@@ -90,4 +90,4 @@ class DispatchThrottle:
     def end(self) -> None:
         """Leave all queues: another throttle, or none, holds the dispatcher back from now on."""
         for limiter in self.limiters:
-            limiter.leave(self._called)
+            limiter.waiting.pop(self._called, None)

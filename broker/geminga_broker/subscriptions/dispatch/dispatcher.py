@@ -14,7 +14,7 @@ from geminga_broker.managed_ledger.cursors.cursor import Cursor
 from geminga_broker.managed_ledger.managed_ledger import ManagedLedger
 from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.policies.dispatch import Counting
-from geminga_broker.subscriptions.consumer import Consumer
+from geminga_broker.subscriptions.consumer import Consumer, ConsumerEvent
 from geminga_broker.subscriptions.dispatch.cursor_reader import CursorReader
 from geminga_broker.subscriptions.dispatch.dispatch_throttle import (
     BACKLOG_ENTRIES,
@@ -113,7 +113,9 @@ class Dispatcher(ABC):
         backlog is empty."""
         if not self.cursor.backlog_entries:
             for consumer in self.consumers:
-                consumer.tell_end()
+                if not consumer.is_end_told:
+                    consumer.is_end_told = True
+                    consumer.tell(consumer, ConsumerEvent.REACHED_END)
 
     def _send_slowly(
         self, ledger_id: int, run: list[Entry], send: Callable[[list[Entry]], int]

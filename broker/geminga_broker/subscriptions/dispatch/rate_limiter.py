@@ -61,7 +61,8 @@ class RateLimiter:
         self._published = published
         now_s = clock.monotonic()
         self._buckets = TokenBuckets(limit.messages, limit.size_bytes, limit.period_s, now_s)
-        # The waiting dispatchers in their order. A dict, so that none waits twice.
+        # The waiting dispatchers in their order. A dict, so that none waits twice. Dispatchers take
+        # themselves out when they get other limiters.
         self.waiting: dict[Wake, None] = {}
         # Runs while a dispatcher waits.
         self._timer: asyncio.TimerHandle | None = None
@@ -92,10 +93,6 @@ class RateLimiter:
         self.waiting.setdefault(wake)
         if self._timer is None:
             self._call_later()
-
-    def leave(self, wake: Wake) -> None:
-        """Do not call ``wake`` any more."""
-        self.waiting.pop(wake, None)
 
     def _call_later(self) -> None:
         wait_s = self._buckets.wait_s(self._clock.monotonic(), until=1)

@@ -8,22 +8,15 @@ access are let in first come, first served, each when the last connected produce
 from __future__ import annotations
 
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 from weakref import proxy
 
 from geminga_broker.errors import BrokerError, ProducerBusy, ProducerFenced
 from geminga_broker.topics.producers.producer import Producer, not_connected
 from geminga_protocol.pulsar.enums import AccessMode
 
-
-class ProducersOwner(Protocol):
-    """What the registry reports to its topic."""
-
-    def producer_left(self, producer: Producer) -> None:
-        """``producer``, which was let in, has left."""
-
-    def producer_promoted(self, producer: Producer) -> None:
-        """``producer``, which waited, is the exclusive one now: settle it."""
+if TYPE_CHECKING:
+    from geminga_broker.topics.producers.publish_path import PublishPath
 
 
 class Producers:
@@ -31,10 +24,10 @@ class Producers:
 
     __slots__ = ("_exclusive", "_owner", "_topic", "by_name", "waiting")
 
-    def __init__(self, topic: str, owner: ProducersOwner) -> None:
+    def __init__(self, topic: str, owner: PublishPath) -> None:
         self._topic = topic
         # Weak: the topic owns this registry, and a closed topic shall be freed at once.
-        self._owner: ProducersOwner = proxy(owner)
+        self._owner: PublishPath = proxy(owner)
         # The connected producers. Callers that remove some of them iterate over a copy.
         self.by_name: dict[str, Producer] = {}
         # The connected producer with any access mode but Shared: then it is the only one.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from geminga_broker.client_session import host_of
 from geminga_broker.delayed.schedule.deliver_at import is_delayed_longer
@@ -45,10 +46,8 @@ class PublishGate:
     # The topic's own rate, and all rates that are on.
     _rate: PublishRate | None = field(default=None, init=False)
     _rates: tuple[PublishRate, ...] = field(default=(), init=False)
-    # What follows the gate's steps. Each is set when its step is put in.
+    # What follows the step that counts; set when that step is put in.
     _behind_rate: Step = field(init=False)
-    _behind_encryption: Step = field(init=False)
-    _behind_delay: Step = field(init=False)
 
     def apply(self, policies: PublishPolicies, delay_max_ms: int = 0) -> None:
         """Follow ``policies``, and this limit on delays, from now on."""
@@ -101,9 +100,9 @@ class PublishGate:
         # Composed from the end: counting comes before the others, so that refused messages count.
         first = following
         if self.delay_max_ms:
-            self._behind_delay, first = first, self._take_in_time
+            first = partial(_take_allowed, first, partial(_why_delayed, self.delay_max_ms))
         if self.policies.requires_encryption:
-            self._behind_encryption, first = first, self._take_encrypted
+            first = partial(_take_allowed, first, _why_unencrypted)
         rates = (self._rate, self.broker_rate)
         self._rates = tuple(each for each in rates if each is not None)
         if self._rates:
@@ -111,9 +110,9 @@ class PublishGate:
         return first
 
     def release(self) -> None:
-        """Drop the following steps, which lead back to this gate: the topic is closed, and has no
+        """Drop the following step, which leads back to this gate: the topic is closed, and has no
         producers any more."""
-        self._behind_rate = self._behind_encryption = self._behind_delay = lambda _, __: None
+        self._behind_rate = lambda _, __: None
 
     def _take_counted(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
         """Count what is published, and pause reading from the connection while that is too much."""
@@ -129,31 +128,22 @@ class PublishGate:
                 self.pauses += 1
                 producer.session.throttle(rate.wait_s)
 
-    def _take_encrypted(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
-        """Refuse messages that are not encrypted."""
 
-        def why_refused(payload: bytes) -> BrokerError | None:
-            return None if is_encrypted(payload) else InvalidRequest("Messages must be encrypted")
+def _why_unencrypted(payload: bytes) -> BrokerError | None:
+    return None if is_encrypted(payload) else InvalidRequest("Messages must be encrypted")
 
-        _take_allowed(self._behind_encryption, producer, requests, why_refused)
 
-    def _take_in_time(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
-        """Refuse messages whose delivery is delayed for longer than is allowed."""
-        limit_ms = self.delay_max_ms
-
-        def why_refused(payload: bytes) -> BrokerError | None:
-            if not is_delayed_longer(payload, limit_ms):
-                return None
-            return NotAllowed(f"Exceeds max allowed delivery delay of {limit_ms} milliseconds")
-
-        _take_allowed(self._behind_delay, producer, requests, why_refused)
+def _why_delayed(limit_ms: int, payload: bytes) -> BrokerError | None:
+    if not is_delayed_longer(payload, limit_ms):
+        return None
+    return NotAllowed(f"Exceeds max allowed delivery delay of {limit_ms} milliseconds")
 
 
 def _take_allowed(
     following: Step,
+    why_refused: Callable[[bytes], BrokerError | None],
     producer: Producer,
     requests: Sequence[AppendRequest],
-    why_refused: Callable[[bytes], BrokerError | None],
 ) -> None:
     """Hand on those requests of a run whose payloads are not refused; ``producer`` is told of the
     others.
