@@ -140,7 +140,7 @@ def _shrink_seed(
     if result.failure is None:
         print(f"seed {seed} does not fail")
         return 0
-    first = Failure(result, story.setup, options)
+    failure = first = Failure(result, story.setup, options)
     shorter = shrink(run_seeds, first, story.smaller(story.setup, seed))
     for failure in chain([first], shorter):
         result, end_s = failure.result, failure.options.faults_end_s

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from enum import StrEnum
 from struct import Struct
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from geminga.schemas.schema import Schema, SchemaInfo
 from geminga_protocol.pulsar.enums import SchemaType
@@ -74,7 +74,7 @@ class KeyValueSchema(Generic[KeyT, ValueT]):
     ) -> tuple[bytes | None, bytes | None]:
         """Key and value, for a message that has them apart; raises as ``encode``."""
         # Callers without types pass anything.
-        given: object = pair
+        given = cast(object, pair)
         if not isinstance(given, tuple) or len(given) != 2:
             raise TypeError("the value should be a tuple of a key and a value")
         key, value = pair

@@ -20,7 +20,7 @@ from geminga_broker.replicated_topics import ReplicatedTopics
 from geminga_broker.replication.channel import ReplicationChannel
 from geminga_broker.replication.messages import Verdict as ToSend
 from geminga_broker.replication.messages import judge as honest
-from geminga_broker.replication.remote_schemas import RemoteSchemas
+from geminga_broker.replication.remote_schemas import RemoteSchemas, Store
 from geminga_broker.replication.replicator import Replicator
 from geminga_broker.topics.decisions.sequence_ids import Verdict
 from geminga_broker.topics.decisions.source_positions import SourcePositions
@@ -80,9 +80,9 @@ def store_behind_the_refused(patch: pytest.MonkeyPatch) -> None:
 
     def take_allowed(
         following: Step,
+        why_refused: Callable[[bytes], BrokerError | None],
         producer: Producer,
         requests: Sequence[AppendRequest],
-        why_refused: Callable[[bytes], BrokerError | None],
     ) -> None:
         for request in one_by_one(requests):
             refusal = why_refused(payload_of(request))
@@ -189,10 +189,13 @@ def trim_what_is_not_replicated(patch: pytest.MonkeyPatch) -> None:
 def keep_the_versions_of_schemas(patch: pytest.MonkeyPatch) -> None:
     """A replicator tells other clusters the versions that schemas have in its own."""
 
-    def of(_: RemoteSchemas, version: bytes) -> bytes:
-        return version
+    honest_learn = RemoteSchemas.learn
 
-    patch.setattr(RemoteSchemas, "of", of)
+    async def learn(schemas: RemoteSchemas, version: bytes, store: Store) -> None:
+        await honest_learn(schemas, version, store)
+        schemas.versions[version] = version
+
+    patch.setattr(RemoteSchemas, "learn", learn)
 
 
 def send_to_all(patch: pytest.MonkeyPatch) -> None:
