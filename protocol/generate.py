@@ -1,6 +1,6 @@
 """Write the Python modules and stubs of every ``.proto`` file: ``python protocol/generate.py``.
 
-They are committed, so that nobody needs a compiler to install or to run Geminga; run this after a
+They are committed, so that no user needs a compiler to install or to run Geminga; run this after a
 ``.proto`` file or the pinned grpcio-tools or mypy-protobuf changed. A test says when it was
 forgotten.
 """

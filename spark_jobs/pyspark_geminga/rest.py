@@ -28,7 +28,7 @@ ANSWER_BYTES_MAX = 64 * 1024 * 1024
 # Requests that run concurrently.
 REQUESTS_MAX = 8
 NOT_FOUND = 404
-# Unauthorized: nobody known asks. Forbidden: the role may not.
+# Unauthorized: the client is not known. Forbidden: the role may not.
 FORBIDDEN = (401, 403)
 
 

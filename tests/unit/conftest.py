@@ -35,7 +35,7 @@ def heeded() -> Generator[None]:
 
 @pytest.fixture
 def ignored() -> Generator[None]:
-    """As whoever uses nohup, or starts it in the background of a script, wants it."""
+    """As a user wants it who starts it with nohup, or in the background of a script."""
     numbers = (signal.SIGINT, signal.SIGHUP)
     before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
     yield

@@ -103,7 +103,7 @@ def tree(zookeeper: SimulatedZooKeeper) -> Callable[[], dict[str, bytes]]:
 
 @pytest.fixture
 def meddle(zookeeper: SimulatedZooKeeper) -> Callable[[str, bytes], None]:
-    """Change a node at once, as somebody else does between two of our requests."""
+    """Change a node at once, as another process does between two of our requests."""
 
     def change(path: str, value: bytes) -> None:
         zookeeper.tree.set(path, value)

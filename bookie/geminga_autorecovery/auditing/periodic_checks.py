@@ -96,7 +96,7 @@ class ReplicasCheck(PeriodicCheck):
         lists = await self.repair.entry_lists.ask(
             stored.ledger_id, bookies_of(metadata) & self.registered
         )
-        # The neutral value: nobody lacks anything.
+        # The neutral value: no ledger lacks anything.
         found = Replicas(frozenset(), quorum.write_quorum)
         for fragment in fragments_of(metadata):
             found = found.joined(await count_replicas(fragment, quorum, lists))

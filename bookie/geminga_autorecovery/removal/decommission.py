@@ -124,7 +124,8 @@ async def still_on(bookie_id: str, ledger_ids: list[int], store: LedgerStore) ->
         except NoSuchLedger:
             return
         except LedgerError as error:
-            # Its metadata cannot be read: nobody can say that it was on the bookie, or move it.
+            # Without its metadata it is not known whether it was on the bookie, and where to move
+            # it.
             log.warning("ledger not read", extra={"ledger": ledger_id, "error": str(error)})
             return
         if bookie_id in bookies_of(stored.metadata):

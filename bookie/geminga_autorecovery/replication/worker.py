@@ -90,7 +90,7 @@ class ReplicationWorker(Service):
         await self._deferred_room.acquire()
         is_deferred = False
         try:
-            # A claim is a lock in ZooKeeper: nobody else works on the ledger until it is given
+            # A claim is a lock in ZooKeeper: no other worker works on the ledger until it is given
             # back.
             claim = await self._claims.take()
             if claim is not None:

@@ -64,7 +64,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add("-ekn", "--encryption-key-name", metavar="NAME", help="encrypt with the key of this name")
     add(
-        # Public keys may be on the command line: nobody can decrypt with them.
+        # Public keys may be on the command line: they decrypt nothing.
         *("-ekv", "--encryption-key-value"),
         metavar="URI",
         help="the public key: file:///PATH or data:application/x-pem-file;base64,TEXT",

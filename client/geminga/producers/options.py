@@ -55,7 +55,8 @@ class ProducerOptions(EntryProducerOptions, total=False):
     - ``compression``: ``"none"``, ``"lz4"``, ``"zlib"``, ``"zstd"`` or ``"snappy"``; all but zlib
       need ``pip install 'geminga[compression]'``. Payloads that it does not make smaller stay as
       they are.
-    - ``encryption``: for whom payloads are encrypted; needs ``pip install 'geminga[encryption]'``.
+    - ``encryption``: the keys that payloads are encrypted for; needs
+      ``pip install 'geminga[encryption]'``.
     - ``chunking``: whether messages larger than the broker takes leave in chunks, which consumers
       put together; by default they are refused.
     - ``router``: how messages without a key are spread over partitions. ``"round_robin"``, the

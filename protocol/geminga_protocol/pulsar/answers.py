@@ -340,7 +340,7 @@ def encode_refusal(
         return encode_send_error(send.producer_id, send.sequence_id, error, message)
     if command_type == BaseCommand.ACK and not command.ack.HasField("request_id"):
         return None
-    # FLOW, PONG and the like: nobody waits for an answer.
+    # FLOW, PONG and the like: the client waits for no answer.
     if "request_id" not in part.DESCRIPTOR.fields_by_name:
         return None
     request_id = cast(_Request, part).request_id

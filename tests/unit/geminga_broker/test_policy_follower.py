@@ -38,7 +38,7 @@ async def namespaces(coordination: Coordination) -> Namespaces:
 
 @pytest.fixture
 def in_use() -> list[NamespaceName]:
-    """The namespaces that somebody wants to hear of."""
+    """The namespaces that the follower asks for."""
     return [SHOP]
 
 

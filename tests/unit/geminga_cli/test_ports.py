@@ -1,4 +1,4 @@
-"""Proves that a reserved port can be listened on, again and again, and is given to nobody else."""
+"""Proves that a reserved port can be listened on, again and again, and is not given again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The living brokers are found by whoever is none, with the addresses that they registered."""
+"""Any process finds the living brokers, with the addresses that they registered."""
 
 from __future__ import annotations
 

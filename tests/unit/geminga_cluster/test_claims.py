@@ -1,4 +1,4 @@
-"""A node is claimed by the first, taken over from our own past, and left to anybody else."""
+"""A node is claimed by the first, taken over from our own past, and otherwise left alone."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ async def test_a_deleted_namespace_leaves_nothing_behind(
 async def test_a_namespace_in_which_a_topic_was_stored_just_now_stays_as_it_is(
     namespaces: Namespaces, coordination: Coordination, tree: Callable[[], dict[str, bytes]]
 ) -> None:
-    """With the topic's node nobody would know its ledgers any more."""
+    """Without the topic's node its ledgers would be unknown."""
     await namespaces.create(SHOP, FOUR)
     await namespaces.bundles(SHOP)
     await coordination.create("/managed-ledgers/acme/shop/persistent/t", b"7", make_parents=True)

@@ -18,7 +18,7 @@ Settle = Callable[[], Awaitable[None]]
 
 @pytest.fixture
 async def lists(coordination: Coordination) -> AsyncIterator[TopicLists]:
-    """Nobody follows anything yet."""
+    """No list is followed yet."""
     async with TopicLists(coordination) as lists:
         yield lists
 

@@ -162,7 +162,7 @@ async def test_followers_hear_of_every_change(
     meddle("/a", b"two")
     await settle()
     assert heard == ["/a"]
-    meddle("/a", b"three")  # nobody has read it since
+    meddle("/a", b"three")  # it has not been read since
     await settle()
     assert heard == ["/a"]
 

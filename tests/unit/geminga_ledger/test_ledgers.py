@@ -30,7 +30,7 @@ from geminga_protocol.records.ledgers.ledger_metadata import (
 CONFIG = LedgerConfig()
 CUSTOM = {"application": b"pulsar", "component": b"managed-ledger"}
 # Seen: 4,200 with CPython 3.11, of which the stand-ins for ZooKeeper take 500. A broker may have
-# 100,000 topics that nobody uses, each with a ledger, in a GB.
+# 100,000 idle topics, each with a ledger, in a GB.
 LEDGER_BYTES_MAX = 5_000
 
 

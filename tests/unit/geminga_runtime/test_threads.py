@@ -1,4 +1,4 @@
-"""Threads make every call once, in order, and tell who waits; nobody else is kept waiting."""
+"""Threads make every call once, in order, and tell the caller that waits, and it alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The limit on open files is raised, and divided so that a flood of clients keeps nobody out."""
+"""The limit on open files is raised, and divided so that clients keep no operator out."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ STORAGE = (
         query=(("backlogQuotaType", "type"),),
     ),
     Policy(
-        # Without it, messages of a subscription that nobody reads are kept for ever.
+        # Without it, messages of a subscription without consumers are kept for ever.
         "message-ttl",
         "after how many seconds messages expire",
         "messageTTL",

@@ -1,4 +1,4 @@
-"""Every lost bookie of a fragment gets a successor if there is one, and nobody appears twice."""
+"""Every lost bookie of a fragment gets a successor if there is one, and no bookie appears twice."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ def test_replacements_that_stand_there_change_nothing() -> None:
     ("first_entry", "replacement"),
     [
         (5, Replacement(1, "b1", "b4")),  # there is no such fragment
-        (0, Replacement(1, "b9", "b4")),  # somebody replaced the old one
-        (0, Replacement(1, "b1", "b2")),  # somebody put the new one in elsewhere
+        (0, Replacement(1, "b9", "b4")),  # another worker replaced the old one
+        (0, Replacement(1, "b1", "b2")),  # another worker put the new one in elsewhere
     ],
 )
 def test_a_fragment_that_somebody_changed_is_left(

@@ -165,7 +165,7 @@ async def test_the_rate_is_kept() -> None:
     loop = asyncio.get_running_loop()
     begun_s = loop.time()
     await copy(cluster, {1: Finding.GONE}, [Replacement(1, "b1", "b3")], config)
-    # Twenty entries, one a second; nobody waits after the last batch, which has four.
+    # Twenty entries, one a second; the copier does not wait after the last batch, which has four.
     assert loop.time() - begun_s == pytest.approx(16, abs=0.5)
 
 

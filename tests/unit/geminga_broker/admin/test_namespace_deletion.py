@@ -1,4 +1,4 @@
-"""A namespace goes with its topics, or stays as it was; nothing is left that nobody can delete."""
+"""A namespace goes with its topics, or stays as it was; nothing is left that cannot be deleted."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ async def test_a_topic_whose_making_takes_long_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
     query: str,
 ) -> None:
-    """Had the namespace gone before its node stood there, its ledgers would be nobody's."""
+    """Had the namespace gone before its node stood there, its ledgers would belong to no topic."""
     late: list[bool] = []
 
     async def make_late(_: NamespaceName) -> None:

@@ -146,7 +146,7 @@ async def compact(topic: Topic) -> None:
 
 
 async def trim(topic: Topic) -> None:
-    """Delete what nobody needs but compaction."""
+    """Delete what only compaction needs."""
     await topic.managed_ledger.roll_over()
     await topic.managed_ledger.trimmer.trim(KEEP_NOTHING)
 

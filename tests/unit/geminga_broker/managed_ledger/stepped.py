@@ -26,7 +26,7 @@ class DeathError(Exception):
 @dataclass(frozen=True)
 class Fault:
     """How a step goes wrong: whether it has its effect all the same, and whether the process ends
-    there, so that nobody hears of it."""
+    there, so that the broker does not hear of it."""
 
     is_done: bool = False
     is_death: bool = False
@@ -35,7 +35,7 @@ class Fault:
 @dataclass
 class Steps:
     """Counts what is asked of the outside. ``faults`` says which steps go wrong, ``meanwhile``
-    what somebody else does right before a step."""
+    what another broker does right before a step."""
 
     faults: dict[int, Fault] = field(default_factory=dict[int, Fault])
     meanwhile: dict[int, Callable[[], Awaitable[object]]] = field(
@@ -135,7 +135,7 @@ class SteppedWriter(MemoryWriter):
         if fault is None:
             return entry_id
         if fault.is_done:
-            self.last_confirmed = self.last_pushed  # the bookies have it, nobody hears of it
+            self.last_confirmed = self.last_pushed  # the broker does not hear of it
         self.fail(AppendTimedOut(self.ledger_id, entry_id, 60.0))
         if fault.is_death:
             raise DeathError

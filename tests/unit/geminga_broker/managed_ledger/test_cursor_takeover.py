@@ -73,7 +73,7 @@ async def test_the_next_owner_knows_whatever_the_last_one_was_told_is_saved(
         outcomes += told
         if is_over:
             break
-    assert outcomes[0], "nobody else had the cursor yet"
+    assert outcomes[0], "no other broker had the cursor yet"
     assert not outcomes[-1]
 
 
@@ -83,7 +83,7 @@ async def test_an_owner_whose_session_is_over_writes_nothing(
     expire: Callable[[str], Awaitable[None]],
     reconnect: Callable[[str], Awaitable[None]],
 ) -> None:
-    """Somebody else may have read the cursor since, and has had no reason to write it."""
+    """Another broker may have read the cursor since, and has had no reason to write it."""
     last = await created(session("last"), ledgers)
     await expire("last")
     following = store_over(session("next"), ledgers)

@@ -1,4 +1,4 @@
-"""Proves that a log lets go of what nobody needs, of nothing else, and leaves no garbage."""
+"""Proves that a log deletes what is not needed, nothing else, and leaves no garbage."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ async def test_a_cursor_that_leaves_a_ledger_has_it_trimmed(scene: Scene) -> Non
     cursor.on_ledger_left = scene.log.trimmer.trim_soon
     await scene.publish(b"a", b"b", b"c")
     cursor.acknowledged.acknowledge_upto(Position(0, 0))
-    cursor.changed(lambda _: None)  # somebody waits for it: it is written at once
+    cursor.changed(lambda _: None)  # a caller waits for it: it is written at once
     await scene.settle()
     assert scene.ids() == [0, 1]
     cursor.acknowledged.acknowledge_upto(Position(1, 0))

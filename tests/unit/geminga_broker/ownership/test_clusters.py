@@ -35,7 +35,7 @@ async def namespaces(coordination: Coordination) -> Namespaces:
 
 @pytest.fixture
 async def clusters(coordination: Coordination) -> Clusters:
-    """Both clusters, which are nobody's peers."""
+    """Both clusters, neither of which has a peer."""
     made = Clusters(coordination)
     await made.create(HERE, ClusterData())
     await made.create(

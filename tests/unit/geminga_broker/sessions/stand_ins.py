@@ -153,7 +153,7 @@ class MemoryDiscovery:
 
 
 def context_over(topics: TopicDirectory, topic_lists: TopicLists | None = None) -> SessionContext:
-    """What the sessions share; without ``topic_lists`` nobody may watch any."""
+    """What the sessions share; without ``topic_lists`` no client may watch any."""
     numbers = count()
 
     async def next_producer_name() -> str:

@@ -1,4 +1,4 @@
-"""Proves that made-up producer names are nobody else's, and are fetched once."""
+"""Proves that made-up producer names belong to one producer each, and are fetched once."""
 
 from __future__ import annotations
 

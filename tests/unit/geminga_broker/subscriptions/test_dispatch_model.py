@@ -243,7 +243,7 @@ class Rig:
         self.begin()
 
     def begin(self) -> None:
-        """A subscription that nobody knows yet."""
+        """A subscription that no client knows yet."""
         self.log = log = BatchLog(KEYS, *LEDGERS)
         log.entries_max = READ_ENTRIES_MAX
         self.model = Model(self.kind)
@@ -346,7 +346,7 @@ class Rig:
         self.do(self.subscription.membership.remove, client.consumer)
 
     def unsubscribe(self, client: Client, *, force: bool) -> None:
-        """Only who is alone may without force; whoever else is here is told so, once."""
+        """Only a consumer that is alone may without force; every other one is told so, once."""
         others = [each for each in self.model.clients if each is not client]
         asked = self.subscription.unsubscribe(client.consumer, force=force)
         if others and not force:
@@ -465,7 +465,7 @@ STEPS = [
     *("nack", "nack all", "seek", "skip", "expire", "throttle", "unsubscribe"),
     *("cache", "evict"),
 ]
-# Before them two consumers come and take some: steps that find nobody there prove nothing.
+# Before them two consumers come and take some: steps that find no consumer prove nothing.
 BEGINNING = [("join", 2), ("flow", 10), ("join", 1), ("flow", 11)]
 steps = st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 999)), min_size=5, max_size=40)
 

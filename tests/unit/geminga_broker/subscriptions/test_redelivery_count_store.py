@@ -157,7 +157,7 @@ async def test_acknowledged_entries_leave_nothing_in_the_cursor(
     assert has_stored_counts(cursor)
     cursor.acknowledged.acknowledge(*at(log, 1))
     kept.counts.forget(at(log, 1))
-    cursor.acknowledged.acknowledge_upto(at(log, 3))  # and nobody says so
+    cursor.acknowledged.acknowledge_upto(at(log, 3))  # and the store is not told
     cursor.changed()
     await asyncio.sleep(LATER_S)
     assert not has_stored_counts(cursor)

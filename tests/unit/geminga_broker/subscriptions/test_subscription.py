@@ -1,4 +1,4 @@
-"""Proves what a subscription does with acknowledgements, and whom it lets in."""
+"""Proves what a subscription does with acknowledgements, and which consumers it lets in."""
 
 from __future__ import annotations
 

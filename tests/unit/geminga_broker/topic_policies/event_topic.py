@@ -68,7 +68,7 @@ class EventTopic:
         self.wake()
 
     def compact_away(self, key: str) -> None:
-        """Whoever has not read them never sees the events of ``key`` again."""
+        """A reader that has not read them never sees the events of ``key`` again."""
         self.events = [each for each in self.events if each.key != key]
 
     def reattach(self) -> None:

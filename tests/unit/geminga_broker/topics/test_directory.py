@@ -1,4 +1,4 @@
-"""Proves that a topic is open once at most, whoever loads, unloads, deletes or loses it."""
+"""Proves that a topic is open once at most, while it is loaded, unloaded, deleted and lost."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def test_a_topic_lost_while_it_was_loaded_is_not_served(
 async def test_a_topic_whose_log_was_taken_while_it_was_loaded_is_not_served(
     coordination: Coordination, ledgers: MemoryLedgers, settle: Settle
 ) -> None:
-    """Whoever opens a log reads policies once more: in that moment another broker may take it."""
+    """A broker that opens a log reads policies once more: then another broker may take it."""
     are_told = asyncio.Event()
 
     async def policies(_: NamespaceName) -> Policies:

@@ -1,5 +1,5 @@
-"""Whoever deletes a namespace can wait for what is under way with its topics, and delete them when
-nobody finds their bundles any more."""
+"""The deletion of a namespace can wait for what is under way with its topics, and delete them when
+no lookup finds their bundles any more."""
 
 from __future__ import annotations
 

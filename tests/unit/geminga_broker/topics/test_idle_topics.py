@@ -1,4 +1,4 @@
-"""Proves that a topic which nobody uses takes little memory, loading it little of ZooKeeper, and
+"""Proves that a topic without clients takes little memory, loading it little of ZooKeeper, and
 that very many are closed a few at a time.
 
 A broker may have 100,000 of them in a GB.
@@ -86,7 +86,7 @@ def counted() -> Iterator[None]:
 
 @pytest.fixture
 def no_collector() -> Iterator[None]:
-    """What nobody refers to is freed; what only refers to itself is not."""
+    """What is not referred to is freed; what only refers to itself is not."""
     gc.disable()
     yield
     gc.enable()

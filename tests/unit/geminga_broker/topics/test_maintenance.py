@@ -75,7 +75,7 @@ async def forgetful(
     rule: InactivityConfig,
     said: Policies | None,
 ) -> AsyncGenerator[TopicDirectory]:
-    """A directory that deletes what nobody uses; where nothing is ``said`` is no namespace."""
+    """A directory that deletes unused topics; where nothing is ``said`` is no namespace."""
 
     async def policies_of(namespace: NamespaceName) -> Policies:
         if said is None:

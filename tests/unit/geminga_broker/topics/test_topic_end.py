@@ -1,4 +1,4 @@
-"""Proves that consumers learn of a topic's end whatever came last: for nobody, or compacted."""
+"""Proves that consumers learn of a topic's end whatever came last: a marker, or a compacted one."""
 
 from __future__ import annotations
 

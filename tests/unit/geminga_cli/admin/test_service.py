@@ -1,4 +1,4 @@
-"""Proves how brokers are asked: what is sent, what comes of the answer, whom to follow."""
+"""Proves how brokers are asked: what is sent, what comes of the answer, when to follow."""
 
 from __future__ import annotations
 

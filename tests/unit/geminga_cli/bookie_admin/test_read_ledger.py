@@ -86,7 +86,7 @@ def test_one_bookies_copies_are_read_from_it_alone(capsys: Capture) -> None:
 
 def test_an_open_ledger_is_read_beyond_what_is_known_to_be_confirmed(capsys: Capture) -> None:
     async def scenario(simulated: Simulated, cluster: Cluster) -> None:
-        # They are confirmed together, and no entry follows that would tell anybody.
+        # They are confirmed together, and no entry follows that would tell a reader.
         ledger_id = await simulated.write(b"one", b"two", b"three", is_open=True)
         words = ("read-ledger", str(ledger_id), "--format", "text")
         beyond = "from entry 0 on it is not known whether entries are confirmed"

@@ -38,7 +38,7 @@ def test_a_bookie_that_runs_is_left_alone_without_force(capsys: Capture) -> None
 
 def test_ledgers_that_cannot_be_moved_are_counted(capsys: Capture) -> None:
     async def scenario(simulated: Simulated, cluster: Cluster) -> None:
-        await simulated.write(b"one", copies=2)  # nobody is left to take a place
+        await simulated.write(b"one", copies=2)  # no bookie is left to take a place
         assert await recover_bookie(cluster, options_of("recover", "b1", "--force", "--json")) == 1
         told = capsys.readouterr()
         assert json.loads(told.out) == {"bookie": "b1", "ledgers": 1, "done": 0, "failed": 1}

@@ -332,7 +332,7 @@ async def test_a_stranger_on_the_control_channel_is_not_believed(stage: Stage) -
 
 
 async def ended(process: Process) -> None:
-    """Wait for a process that nobody watches."""
+    """Wait for a process that no supervisor watches."""
     over = asyncio.Event()
     descriptor = os.pidfd_open(process.pid)
     loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Proves that EFFECTIVELY_ONCE with state is once: wherever an instance ends, whoever takes over,
+"""Proves that EFFECTIVELY_ONCE with state is once: wherever an instance ends, whichever takes over,
 the results and the state are those of each input processed once."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Proves that what REST reads is what was stored until then, that it is not read anew for each
-question, and that nothing stays open which nobody asks for."""
+question, and that nothing stays open which is not asked for."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ def test_in_the_midst_of_an_entry_nothing_is_said_and_its_end_is_awaited() -> No
     reader.check("0", is_at_end=False)
     with pytest.raises(StateDamaged):
         reader.check("0")
-    # Whoever begins anew begins with the entry that was read whole.
+    # A reader that begins anew begins with the entry that was read whole.
     assert reader.begin("0") == first[0][2]
     read(reader, "0", first + second)
     assert reader.sum_of("sum") == 2

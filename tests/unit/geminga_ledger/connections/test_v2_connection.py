@@ -1,4 +1,4 @@
-"""Answers reach whoever asked, once per read, wherever the stream is cut; garbage only ends it."""
+"""Answers reach their callers, once per read, wherever the stream is cut; garbage only ends it."""
 
 from __future__ import annotations
 

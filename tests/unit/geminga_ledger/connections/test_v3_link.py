@@ -41,7 +41,7 @@ async def test_a_bookie_that_is_away_is_found_when_it_is_back() -> None:
         with pytest.raises(BookieUnavailable, match="nobody listens"):
             await link.ask(read_lac_request(LEDGER), timeout_s=TIMEOUT_S)
         assert link.is_doubtful
-        # For a moment it is not tried again: whoever asks has others to turn to.
+        # For a moment it is not tried again: a caller has other bookies to ask.
         with pytest.raises(BookieUnavailable, match="a moment ago"):
             await link.ask(read_lac_request(LEDGER), timeout_s=TIMEOUT_S)
         bench.bookies[0].start()

@@ -26,7 +26,7 @@ async def append_two(bench: Bench) -> None:
 
 
 async def waiting_reader(bench: Bench) -> tuple[LedgerReader, asyncio.Task[int]]:
-    """Entries 0 and 1 are there, 0 is known to be confirmed; somebody waits for more."""
+    """Entries 0 and 1 are there, 0 is known to be confirmed; a reader waits for more."""
     await append_two(bench)
     reader = await bench.ledgers.open(bench.writer.ledger_id, recover=False)
     assert reader.last_confirmed == 0

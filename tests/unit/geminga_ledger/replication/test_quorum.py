@@ -205,7 +205,7 @@ def test_forgetting_equals_a_dumb_model_that_loses_the_answers(
     for _ in range(data.draw(st.integers(0, 10))):
         bookie = data.draw(st.integers(0, quorum.ensemble_size - 1))
         if data.draw(st.booleans()):
-            # What is confirmed stays confirmed, whoever leaves.
+            # What is confirmed stays confirmed, whichever bookie leaves.
             kept = acks.last_confirmed
             acks.forget(bookie)
             model.answers = {

@@ -336,7 +336,7 @@ async def test_a_bookie_away_is_no_matter_where_the_others_are_enough() -> None:
         bench.append(5)
         await bench.confirmed(9)
         assert bench.listener.failures == []
-        # What is sent to nobody is not kept.
+        # What is sent to no bookie is not kept.
         assert bench.writer._links[1].outbox.chunks == []
 
 

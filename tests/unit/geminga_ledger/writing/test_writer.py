@@ -64,7 +64,7 @@ async def bench_of(world: World, ledgers: Ledgers) -> Bench:
 
 @pytest.fixture
 def no_collector() -> Iterator[None]:
-    """What nobody refers to is freed; what only refers to itself is not."""
+    """What is not referred to is freed; what only refers to itself is not."""
     gc.disable()
     yield
     gc.enable()

@@ -33,7 +33,7 @@ def requests_logged(caplog: pytest.LogCaptureFixture) -> list[dict[str, object]]
 
 
 async def raw_get(port: int, target: str) -> bytes:
-    """A GET whose target nobody normalises on the way; the whole answer, not chunked (HTTP/1.0)."""
+    """A GET whose target is not normalised on the way; the whole answer, not chunked (HTTP/1.0)."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(f"GET {target} HTTP/1.0\r\nHost: x\r\n\r\n".encode())
     answer = await reader.read()

@@ -136,7 +136,7 @@ def wire() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def nothing() -> None:
-    """The server was heard, and nobody cares."""
+    """The server was heard, and no caller cares."""
 
 
 def test_a_connection_reads_ahead_and_gives_what_was_asked(

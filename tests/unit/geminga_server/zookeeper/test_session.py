@@ -214,7 +214,7 @@ async def test_a_cancelled_request_that_was_held_is_never_sent(stage: Stage) -> 
 async def test_a_request_without_an_answer_fails_in_time(short_stage: Stage) -> None:
     with pytest.raises(ConnectionLost, match=r"within 0\.2 s"):
         await short_stage.ask()
-    short_stage.client.asked[0][1].set(STAT)  # too late: nobody waits, nothing breaks
+    short_stage.client.asked[0][1].set(STAT)  # too late: no caller waits, nothing breaks
     await turns()
 
 
@@ -409,7 +409,7 @@ async def test_closing_fails_what_waits_and_ends_the_session() -> None:
     stage.client.say(KazooState.LOST)
     await turns()
     assert stage.seen == [SessionState.CONNECTED], "the end we made ourselves is no expiry"
-    gc.collect()  # nothing is left that complains of an error nobody looked at
+    gc.collect()  # nothing is left that complains of an error that was not looked at
 
 
 async def test_a_process_that_ends_waits_shortly_for_one_answer_and_then_for_none(

@@ -232,7 +232,7 @@ class Counted:
 def test_the_books_agree_with_a_list_of_all_runs(steps: list[Step]) -> None:
     bytes_max = 10 * (100 + ENTRY_OVERHEAD_BYTES)
     cache = cache_of(bytes_max=bytes_max, watermark=0.5, age_max_s=3, wanted_age_max_s=9)
-    ledgers = [LedgerCache(0), wanted(), wanted()]  # nobody wants the first
+    ledgers = [LedgerCache(0), wanted(), wanted()]  # no reader wants the first
     counted = Counted(bytes_max)
     for now, (what, which, count) in enumerate(steps):
         ledger = ledgers[which]

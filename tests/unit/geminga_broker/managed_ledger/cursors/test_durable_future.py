@@ -1,4 +1,4 @@
-"""Proves that whoever waits for a cursor's write is told once, and may give up before."""
+"""Proves that a caller who waits for a cursor's write is told once, and may give up before."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_a_marker_has_an_index_of_its_own() -> None:
 
 
 class NoReaders:
-    """Nobody reads the log."""
+    """No part reads the log."""
 
     def cursors(self) -> list[Cursor]:
         return []

@@ -242,7 +242,7 @@ async def test_a_request_that_lacks_fields_is_told_which(
     await check_alive(client, settle)
 
 
-# Ids that nobody has
+# Ids that no producer or consumer has
 
 
 @pytest.mark.parametrize("name", ["SEEK", "UNSUBSCRIBE", "GET_LAST_MESSAGE_ID", "CONSUMER_STATS"])

@@ -292,7 +292,7 @@ async def test_who_acknowledged_all_of_a_terminated_topic_is_told_once(
     assert client.heard.count("reachedEndOfTopic") == int(is_told)
 
 
-# Nonsense: whoever says it is told, or cut off, and nobody else notices
+# Nonsense: the client that says it is told, or cut off, and no other client notices
 
 SHARED = api.CommandSubscribe.Shared
 

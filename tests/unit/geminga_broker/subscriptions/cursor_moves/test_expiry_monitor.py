@@ -1,4 +1,4 @@
-"""Proves that subscriptions pass what has grown too old, and nothing else, whoever holds it."""
+"""Proves that subscriptions pass what is too old, and nothing else, also what a consumer holds."""
 
 from __future__ import annotations
 

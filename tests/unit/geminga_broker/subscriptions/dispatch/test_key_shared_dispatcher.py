@@ -1,4 +1,4 @@
-"""Proves that a key goes to one consumer, in order, and that nobody waits for others' keys."""
+"""Proves that a key goes to one consumer, in order, and that no consumer waits for others' keys."""
 
 from __future__ import annotations
 

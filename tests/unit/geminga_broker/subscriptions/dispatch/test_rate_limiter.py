@@ -1,5 +1,5 @@
-"""Proves that those who share a dispatch rate take turns, that nobody is called in vain, and that
-there is no timer while nobody waits.
+"""Proves that those who share a dispatch rate take turns, that none is called in vain, and that
+there is no timer while none waits.
 """
 
 from __future__ import annotations

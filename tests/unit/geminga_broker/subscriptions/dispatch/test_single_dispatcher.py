@@ -1,4 +1,4 @@
-"""Proves what Exclusive and Failover subscriptions deliver, to whom, and again after a change."""
+"""Proves what Exclusive and Failover subscriptions deliver, where to, and again after a change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proves that a message's chunks stay together, in order, whoever comes, goes or has no room."""
+"""Proves that a message's chunks stay together, in order, while consumers come, go or are full."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ async def test_what_waits_is_bounded_and_acknowledged_chunks_wait_no_more(
     )
 )
 def test_nobody_is_sent_chunks_out_of_order(steps: list[tuple[int, str]]) -> None:
-    """Nor is any lost: with room, everything arrives whole at somebody."""
+    """Nor is any lost: with room, everything arrives whole at some consumer."""
     log = ChunkedLog("abcdef", chunks=5, plain=10)
     dispatcher = dispatcher_over(log)
     present: dict[int, tuple[Consumer, NotedSession]] = {}

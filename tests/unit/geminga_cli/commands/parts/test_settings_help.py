@@ -37,7 +37,7 @@ COMMANDS: dict[str, tuple[type[Any], HelpPages]] = {
     "standalone": (StandaloneSettings, standalone.PAGES),
     "zookeeper": (ZooKeeperPartSettings, zookeeper.PAGES),
 }
-# Somebody who asks for help sees all of it in a window of usual size, scrolled once.
+# A user who asks for help sees all of it in a window of usual size, scrolled once.
 FIRST_PAGE_LINES_MAX = 75
 FIRST_MAX = 12
 

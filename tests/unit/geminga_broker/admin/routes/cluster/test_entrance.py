@@ -1,4 +1,4 @@
-"""Whoever only knows where the broker is finds out what it is and what it can be asked."""
+"""A user who only knows where the broker is finds out what it is and what it can be asked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lookup over HTTP names the owner's addresses, whoever was asked."""
+"""A lookup over HTTP names the owner's addresses, whichever broker was asked."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ async def test_a_busy_partition_keeps_the_topic_and_unmarks_it(
     broker.busy.add(f"{T}-partition-1")
     assert (await client.delete(f"{P}/t/partitions")).status_code == 412
     assert (await client.get(f"{P}/t/partitions")).json() == {"partitions": 3, "deleted": False}
-    # What is left of it goes once nobody is in the way: partitions that are gone are no fault.
+    # What is left of it goes once no client is in the way: partitions that are gone are no fault.
     assert (await client.delete(f"{P}/t/partitions?force=true")).status_code == 204
 
 
