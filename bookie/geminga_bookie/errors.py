@@ -31,7 +31,6 @@ from geminga_runtime.errors import GemingaError
 
 _LEDGERS_NAMED_MAX = 20
 _FILES_NAMED_MAX = 5
-_INDENT = "    "  # of the texts of cookies, which are shown as they are
 # What an operator can do about a bookie that has lost some of its entries, and knows it.
 _WAYS_OUT = (
     "Where every ledger has other replicas, move this bookie's data directory away and start "
@@ -164,7 +163,7 @@ class CookieMismatch(BookieError):
     def __init__(self, where: str, found: str, expected_where: str, expected: str) -> None:
         super().__init__(
             f"the cookie of {where} is not that of {expected_where}.\n"
-            f"{where}:\n{indent(found, _INDENT)}\n{expected_where}:\n{indent(expected, _INDENT)}\n"
+            f"{where}:\n{_indented(found)}\n{expected_where}:\n{_indented(expected)}\n"
             "Start the bookie with the directories and the ZooKeeper that belong together; or, to "
             "make this an empty bookie of this cluster, move its data directory away."
         )
@@ -178,7 +177,7 @@ class CookieMissing(BookieError):
     def __init__(self, where: str, expected_where: str, expected: str) -> None:
         super().__init__(
             f"{where} has no cookie, but {expected_where} has one for this bookie:\n"
-            f"{indent(expected, _INDENT)}\n"
+            f"{_indented(expected)}\n"
             "Entries that were acknowledged may be on another disk: check that it is mounted and "
             "that the directory is right. If only the VERSION file is lost, `geminga bookie-admin "
             "restore-cookie BOOKIE --directory DIRECTORY` writes it again. If the data is gone, "
@@ -275,3 +274,7 @@ class ClusterNotInitialized(BookieError):
             "Run `geminga initialize-cluster-metadata` once, then start the bookie again."
         )
         self.path = path
+
+
+def _indented(cookie: str) -> str:
+    return indent(cookie.rstrip(), "    ")

@@ -429,6 +429,7 @@ class EntryLog:
 
     async def remove(self, *numbers: int) -> None:
         """Delete files that are not appended to any more; reads of them that began can finish."""
+        assert self._current is None or self._current_number not in numbers
         # First of all, before anything is awaited: no read opens them any more.
         homes = {number: self._homes.pop(number) for number in sorted(numbers)}
         self._damaged = {each for each in self._damaged if each[0] not in homes}

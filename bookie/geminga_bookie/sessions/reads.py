@@ -44,6 +44,8 @@ class ReadQueue(DeferredAnswers[PendingRead]):
 
     def push(self, pending: PendingRead) -> None:
         """Answer this read after those that are pending."""
+        if self._is_closed:
+            return  # it would count as in progress for ever
         self._in_progress += 1
         self._counters.reads_in_progress += 1
         super().push(pending)

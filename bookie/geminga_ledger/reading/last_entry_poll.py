@@ -24,7 +24,8 @@ from geminga_protocol.bookkeeper.v2 import LAST_ENTRY
 log = logging.getLogger(__name__)
 
 
-@dataclass(eq=False, slots=True)
+# Without a ``repr``: it would show the password of the ledger.
+@dataclass(eq=False, repr=False, slots=True)
 class LastEntryPoll:
     """One request to each bookie of one ensemble. ``master_key`` is given to fence, and only then.
 

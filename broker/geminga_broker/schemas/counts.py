@@ -39,7 +39,7 @@ class NamespaceCounts:
     incompatible: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class SchemaCounts:
     """The counts of all namespaces."""
 

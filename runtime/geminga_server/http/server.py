@@ -107,7 +107,9 @@ class HttpServer(Service):
 
         # Both are open: the bound of ``beside`` holds for all of its connections and ours together.
         shared = self._beside.connections if self._beside is not None else None
-        connections = self.connections = shared or HttpConnections(self._connections_max)
+        if shared is None:
+            shared = HttpConnections(self._connections_max)
+        connections = self.connections = shared
         if self._metrics is not None:
             collect = partial(connections.families, self._metrics.part)
             self._metrics.collectors.append(collect)

@@ -21,7 +21,7 @@ from geminga_server.rates.token_bucket import ANY_NUMBER
 BACKLOG_ENTRIES = 1000
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Stalls:
     """How often rate limiters held one subscription back since its topic was loaded, by whose limit
     it was."""
