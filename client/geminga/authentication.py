@@ -13,7 +13,7 @@ import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
@@ -76,7 +76,8 @@ class _OneStepExchange:
     """
 
     show: Callable[[bytes | None], Awaitable[bytes]]
-    shown: bytes | None = None
+    # Not shown in a ``repr``: it is a secret.
+    shown: bytes | None = field(default=None, repr=False)
 
     async def begin(self) -> bytes:
         self.shown = await self.show(self.shown)
@@ -213,7 +214,9 @@ class OAuth2(_OneStep):
                 self._replace_at_s = loop.time() + _USED_UP * life_s
             return self._token
 
-    _show = token
+    async def _show(self, refused: bytes | None) -> bytes:
+        # Not an alias: a subclass may have a token of its own.
+        return await self.token(refused)
 
     async def _ask(self, request: HttpRequest, wanted: str) -> dict[str, Any]:
         """The JSON object that answers ``request``, with ``wanted`` in it."""

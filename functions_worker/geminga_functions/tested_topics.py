@@ -217,9 +217,13 @@ class _WatchedConsumer:
         self._places = places
         self._watched = watched
         # What an instance uses of it besides.
-        self.topics = consumer.topics
         self.receive = consumer.receive
         self.receive_many = consumer.receive_many
+
+    @property
+    def topics(self) -> list[str]:
+        # Asked each time: partitions may be added.
+        return self._consumer.topics
 
     def ack(self, message: geminga.Message[Any] | geminga.MessageId) -> None:
         self._consumer.ack(message)

@@ -113,7 +113,9 @@ class SimulatedDisk:
     def clear(self) -> None:
         """Replace the device by an empty one."""
         self.files.clear()
-        self.directories = {"": None}
+        # The same mapping: an operation that is in flight adds to it.
+        self.directories.clear()
+        self.directories[""] = None
         self.used_bytes = 0
 
     # --- for the views ----------------------------------------------------------------------

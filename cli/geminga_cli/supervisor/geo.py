@@ -13,7 +13,7 @@ import json
 import signal
 import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +80,9 @@ async def _run(settings: ClusterSettings, arguments: Sequence[str]) -> int:
             # to keep.
             await asyncio.wait({stopping, ended}, return_when=asyncio.FIRST_COMPLETED)
             ended.cancel()
+            # Otherwise asyncio reports an error that was never looked at.
+            with suppress(asyncio.CancelledError):
+                await ended
         ready.cancel()
         stopping.cancel()
     return 0

@@ -50,7 +50,7 @@ class ColumnSelection:
     # The columns with their types, in the order in which they are wanted.
     schema: pa.Schema
     # The names of those that are made of payloads.
-    payload_columns: list[str]
+    payload_columns: tuple[str, ...]
 
     @classmethod
     def of(
@@ -69,7 +69,8 @@ class ColumnSelection:
         # A field of the payload that has the name of one of these is hidden by it.
         others = {**METADATA_FIELDS, CORRUPT.name: CORRUPT}
         schema = pa.schema([others.get(name, known[name]) for name in names])
-        return cls(info, bad_records, schema, [name for name in names if name not in others])
+        of_payloads = tuple(name for name in names if name not in others)
+        return cls(info, bad_records, schema, of_payloads)
 
 
 @dataclass(slots=True, eq=False)
@@ -225,15 +226,16 @@ class RowOpener:
         try:
             self._add(entry, rows)
         except (WireError, UnreadableMessage) as error:
-            reason = str(error)
+            cause = error
         else:
             return
+        reason = str(cause)
         # One bad record for the whole entry: how many messages it has is not known.
         mode = self._wanted.bad_records
         if mode == "fail":
             raise UnreadableMessage(
                 f"message {entry.ledger_id}:{entry.entry_id} of {self.topic}: {reason}"
-            )
+            ) from cause
         if mode == "permissive":
             rows.corrupt[rows.count] = entry.payload[entry.body_start :]
             rows.errors[rows.count] = reason

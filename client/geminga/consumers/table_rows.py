@@ -16,7 +16,7 @@ from geminga.messages import Message
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class TableRows:
     """Applies messages as they arrive, in the place of a receiver queue: no message waits."""
 
@@ -79,7 +79,7 @@ class TableRows:
         await self._arrived.wait()
 
 
-@dataclass(eq=False)  # without slots: the table refers to it weakly
+@dataclass(eq=False, repr=False)  # without slots: the table refers to it weakly
 class Changes:
     """An iterator over the changes of a table; at most one change of each key waits in it."""
 

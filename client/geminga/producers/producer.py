@@ -72,12 +72,9 @@ class Producer(AsyncClosable, Generic[ValueT]):
     ) -> None:
         self.topic = str(topic)
         """The whole name of the topic."""
-        # This and the next are set by ``open``.
+        # Set by ``open``.
         self.name = ""
         """The producer's name, chosen by the broker if the options have none."""
-        self.producer_id = -1
-        """The producer's id on its connections, which no other producer or consumer of the client
-        has. Each partition has an id of its own; this is the first one's."""
         self._channels = channels
         self._topic = topic
         # Bound once, because each message calls it.
@@ -109,6 +106,13 @@ class Producer(AsyncClosable, Generic[ValueT]):
         self._only: TopicProducer | None = None
         self._watch: asyncio.Task[object] | None = None
 
+    @property
+    def producer_id(self) -> int:
+        """The producer's id on its connections, which no other producer or consumer of the client
+        has. Each partition has an id of its own; this is the first one's."""
+        # Asked each time: a partition that is opened later, or anew, has another.
+        return self._parts[0].channel.id
+
     async def open(self) -> None:
         """Have a broker accept the producer, for each partition; for ``Client.producer``.
 
@@ -126,14 +130,12 @@ class Producer(AsyncClosable, Generic[ValueT]):
         self.name = self._parts[0].channel.name
         if not partitions:
             self._only = self._parts[0]
-            self.producer_id = self._only.channel.id
             return
         if self._is_lazy:
             before = [self._topic.partition(each) for each in range(index)]
             # Partitions are found by their places in the list.
             self._parts[:0] = self._new_parts(before, replace(self._settings, name=self.name))
         await self._open_partitions(partitions)
-        self.producer_id = self._parts[0].channel.id
         self._watch = self._channels.spawn(
             self._watch_partitions(), name=f"the partitions of {self._topic}"
         )

@@ -163,7 +163,7 @@ class NodeTree:
                         self._delete(path, version)
                     case Check(path, version):
                         self.node(path, version)
-        except CoordinationError:
+        except BaseException:
             for path, node in before.items():
                 if node is not None:
                     self._nodes[path] = node

@@ -180,7 +180,8 @@ def deduplication_check(access: Access) -> DeduplicationCheck:
     return _checks[access]
 
 
-@dataclass(eq=False)
+# Without a ``repr``: it would show how the client authenticates.
+@dataclass(eq=False, repr=False)
 class _PlannedWriter:
     """What both kinds of writers do in a task; the plan is all that Spark has to pickle."""
 

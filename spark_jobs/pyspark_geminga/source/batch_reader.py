@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 COUNTED_TOPICS_MAX = 4
 
 
-@dataclass(eq=False)
+# Without a ``repr``: it would show how the client authenticates.
+@dataclass(eq=False, repr=False)
 class BatchReader(DataSourceReader):
     """Plans a read, in a process of its own, and is pickled into the tasks that carry it out."""
 

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 
-@dataclass(eq=False)
+# Without a ``repr``: it would show how the client authenticates.
+@dataclass(eq=False, repr=False)
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """What Spark calls; its offsets are the JSON objects of ``SourceOffset``."""
 
