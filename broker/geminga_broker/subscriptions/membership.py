@@ -143,8 +143,6 @@ class Membership:
                 # Otherwise a rate limiter would still call it.
                 self.dispatcher.pass_through((), self._counting)
             self.dispatcher = self.tracker = None
-            # Should the former one be called once more, it finds no consumers of the next one.
-            self.consumers = list(self.consumers)
 
     def add(self, consumer: Consumer) -> None:
         """Let ``consumer`` take part; ``make_room`` came before."""
