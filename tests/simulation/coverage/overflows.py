@@ -83,8 +83,9 @@ PLACES: tuple[tuple[Overflow, type, str, Judge], ...] = (
         Overflow.READ_AHEAD,
         ReadCache,
         "put",
-        lambda cache, _, block: (
-            cache._blocks and cache.used_bytes + sum(map(len, block.values())) > cache.bytes_max
+        # The next block like this one has no room.
+        lambda cache, _, block, __: (
+            cache.used_bytes + sum(map(len, block.values())) > cache.bytes_max
         ),
     ),
     (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from inspect import Parameter, signature
 from pathlib import PurePosixPath
 
 from tests.project_files import sources, tree_of
@@ -18,6 +19,13 @@ def test_every_method_that_is_watched_exists_and_is_put_back() -> None:
     assert not any(rare.values())
     assert all(one is not other for one, other in zip(methods, watched, strict=True))
     assert methods == [getattr(owner, method) for _, owner, method, _ in PLACES]
+
+
+def test_every_judge_takes_what_its_method_is_called_with_and_what_comes_of_it() -> None:
+    for _, owner, method, is_full in PLACES:
+        arguments = signature(getattr(owner, method)).parameters
+        if not any(each.kind is Parameter.VAR_POSITIONAL for each in arguments.values()):
+            signature(is_full).bind(*arguments, "what comes of it")
 
 
 def test_every_rare_event_is_logged_by_a_module_of_that_name() -> None:
