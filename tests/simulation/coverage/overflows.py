@@ -135,7 +135,7 @@ PLACES: tuple[tuple[Overflow, type, str, Judge], ...] = (
         Overflow.COMMANDS,
         BackPressure,
         "review",
-        lambda pressure, *_: pressure._commands > pressure.config.commands_in_progress_max,
+        lambda pressure, *_: pressure.commands > pressure.config.commands_in_progress_max,
     ),
     (Overflow.SLOW_CLIENT, BackPressure, "review", lambda pressure, *_: pressure.is_client_slow),
     (Overflow.RANGES, Cursor, "state", lambda _, state: bool(state.bits)),
