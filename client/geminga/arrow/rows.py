@@ -223,20 +223,18 @@ class RowOpener:
     def open(self, entry: RawEntry, rows: Rows) -> None:
         """Add a row for each message of the entry. Raises ``UnreadableMessage`` where bad records
         fail."""
+        mode = self._wanted.bad_records
+        reason: str | None = None
         try:
             self._add(entry, rows)
         except (WireError, UnreadableMessage) as error:
-            cause = error
-        else:
-            return
-        reason = str(cause)
+            reason = str(error)
+            if mode == "fail":
+                raise UnreadableMessage(
+                    f"message {entry.ledger_id}:{entry.entry_id} of {self.topic}: {reason}"
+                ) from error
         # One bad record for the whole entry: how many messages it has is not known.
-        mode = self._wanted.bad_records
-        if mode == "fail":
-            raise UnreadableMessage(
-                f"message {entry.ledger_id}:{entry.entry_id} of {self.topic}: {reason}"
-            ) from cause
-        if mode == "permissive":
+        if reason is not None and mode == "permissive":
             rows.corrupt[rows.count] = entry.payload[entry.body_start :]
             rows.errors[rows.count] = reason
             rows.null_rows.append(rows.count)

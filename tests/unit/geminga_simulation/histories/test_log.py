@@ -84,7 +84,7 @@ def test_an_append_without_an_answer_may_be_stored_or_not() -> None:
 @pytest.mark.parametrize(
     ("position", "value", "returned_s", "why"),
     [
-        (1, "nobody's", 5, "which was never sent"),
+        (1, "unknown", 5, "which was never sent"),
         (2, "a", 5, "there is writer .* 'b' at 2"),
         (9, "a", 5, "read it at 9"),
         (3, "c", 1, "cannot have been there yet"),
