@@ -169,6 +169,7 @@ UNREACHABLE: dict[str, str] = {
     "geminga_broker.subscriptions.decisions.key_shared_policy": MISUSE,
     "geminga_broker.subscriptions.dispatch.rate_limiter:RateLimiter._call": CODE,
     "geminga_broker.subscriptions.membership:Membership.make_room:raise ConsumerNotAssigned": MISUSE,  # noqa: E501
+    "geminga_broker.subscriptions.subscribe_request:SubscribeRequest.check": MISUSE,
     "geminga_broker.subscriptions.non_persistent_subscription": MISUSE,
     "geminga_broker.topic_policies": HTTP,
     "geminga_broker.topics.decisions.consumer_admission:ConsumerAdmission.check": CONFIG,
