@@ -79,6 +79,9 @@ def test_requests_about_a_whole_are_answered_by_any_broker(shared: BrokerGroup) 
     _, stats = brokers[2].rest("GET", f"{path}/partitioned-stats?perPartition=false")
     assert stats["subscriptions"][SUBSCRIPTION]["msgBacklog"] == 0
     assert brokers[1].rest("POST", f"{path}/partitions", 8)[0] == 204
+    # ZooKeeper tells the other brokers, a moment later on a busy machine.
+    ask_first = partial(brokers[0].rest, "GET", f"{path}/partitions")
+    eventually(ask_first, lambda answer: answer[1]["partitions"] == 8)
     _, stats = brokers[0].rest("GET", f"{path}/partitioned-stats")
     assert [list(each["subscriptions"]) for each in stats["partitions"].values()] == [
         [SUBSCRIPTION]
