@@ -205,8 +205,6 @@ class RowOpener:
                 if reason is not None and is_last:
                     raise UnreadableMessage(reason)
                 return None
-            if 0 < metadata.chunk_id < expected:
-                return None  # a chunk that the producer sent twice
         return self._bodies.open(metadata, entry.payload[entry.body_start :], entry.position.entry)
 
     # ---- entries

@@ -47,8 +47,8 @@ class PendingChunks:
     messages_max: int
     timeout_s: float
     clock: Clock
-    # Called with each entry whose message did not become whole within ``timeout_s``: its producer
-    # is gone, and it will never be part of a message.
+    # Called with each entry that will never be part of a message: the message did not become whole
+    # within ``timeout_s``, since its producer is gone, or the topic has the same chunk twice.
     on_expired: Callable[[Position], None] = lambda _: None
     # Called with each good entry that came in a wrong order, or for which there is no room: it has
     # to be delivered again.
@@ -75,8 +75,7 @@ class PendingChunks:
                 self.on_expired(each)
         uuid, index = metadata.uuid, metadata.chunk_id
         if index == 0:
-            # A message that was begun before is delivered again, from its first chunk on.
-            self._incomplete.pop(uuid, None)
+            self._end_run(uuid, position)
             if len(self._incomplete) >= self.messages_max:
                 oldest = next(iter(self._incomplete))
                 for each in self._incomplete.pop(oldest).positions:
@@ -108,11 +107,34 @@ class PendingChunks:
         """Forget everything: the broker delivers all of it again."""
         self._incomplete.clear()
 
+    def _end_run(self, uuid: str, position: Position) -> None:
+        """Forget what is here of a message whose first chunk comes now."""
+        begun = self._incomplete.pop(uuid, None)
+        # The broker delivers again what is here, from the first chunk on.
+        if begun is None or position in begun.positions:
+            return
+        # The producer has sent the message again, from the first chunk on, and the topic has some
+        # chunks twice. The newer ones become the message. Where an older one was asked for again
+        # and comes late, all have to come again in their order, to show which ones belong together.
+        report = self.on_expired if position > begun.positions[-1] else self.on_dropped
+        for each in begun.positions:
+            report(each)
+
     def _put_aside(
         self, message: _IncompleteMessage | None, metadata: MessageMetadata, position: Position
     ) -> None:
         """Drop a chunk out of turn: it is a repetition, or the chunks before it are missing."""
         if message is not None and position in message.positions:
+            return
+        # The topic has the chunk twice: after a reconnect its producer sent it again without the
+        # chunks that were confirmed, and brokers that drop repetitions do so for whole messages
+        # only. Upstream's ``ConsumerImpl.processMessageChunk`` leaves such chunks out, too.
+        if (
+            message is not None
+            and metadata.chunk_id < len(message.bodies)
+            and position > message.positions[-1]
+        ):
+            self.on_expired(position)
             return
         age_ms = self.clock.wall_ms() - metadata.publish_time
         if age_ms > self.timeout_s * 1000:

@@ -58,6 +58,40 @@ async def test_a_chunk_that_comes_again_is_one() -> None:
     assert pending.dropped == []
 
 
+async def test_chunks_that_are_stored_twice_are_acknowledged_and_left_out() -> None:
+    """A producer that lost its connection sends chunks without a receipt again, and a broker that
+    drops repetitions does so for whole messages only."""
+    pending = Pending()
+    for entry_id, index in enumerate((0, 1, 2, 1, 2)):
+        assert pending.add(chunk("a", index, 4), entry_id) is None
+    earlier = ((1, 0), (1, 1), (1, 2))
+    assert pending.add(chunk("a", 3, 4), 5) == WholeMessage(b"0123", earlier)
+    assert (pending.expired, pending.dropped) == ([(1, 3), (1, 4)], [])
+
+
+async def test_a_chunk_stored_twice_that_is_delivered_again_is_acknowledged_again() -> None:
+    pending = Pending()
+    pending.add(chunk("a", 0, 3), 0)
+    pending.add(chunk("a", 1, 3), 1)
+    pending.add(chunk("a", 1, 3), 2)
+    # All of it comes again, the message from its first chunk on.
+    pending.add(chunk("a", 0, 3), 0)
+    pending.add(chunk("a", 1, 3), 1)
+    pending.add(chunk("a", 1, 3), 2)
+    assert pending.add(chunk("a", 2, 3), 3) == WholeMessage(b"012", ((1, 0), (1, 1)))
+    assert (pending.expired, pending.dropped) == ([(1, 2), (1, 2)], [])
+
+
+async def test_what_was_stored_before_a_message_began_anew_is_acknowledged() -> None:
+    pending = Pending()
+    pending.add(chunk("a", 0, 3), 0)
+    pending.add(chunk("a", 1, 3), 1)
+    pending.add(chunk("a", 0, 3), 2)
+    pending.add(chunk("a", 1, 3), 3)
+    assert pending.add(chunk("a", 2, 3), 4) == WholeMessage(b"012", ((1, 2), (1, 3)))
+    assert (pending.expired, pending.dropped) == ([(1, 0), (1, 1)], [])
+
+
 async def test_where_a_chunk_is_missing_all_are_to_come_again() -> None:
     pending = Pending()
     pending.add(chunk("a", 0, 3), 0)
