@@ -1,7 +1,8 @@
-"""Several bookies: each message is where it should be, whichever of them dies or stands still.
+"""Several bookies: each message is on all that should have it, though some of them die or stand
+still.
 
-One cluster of four bookies for the file, each message on three of them. What is where is asked of
-ZooKeeper and of each bookie, past the broker.
+The tests of this file share a cluster of four bookies, with each message on three of them. Where an
+entry is the tests ask of ZooKeeper and of each bookie, and not of the broker.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ MESSAGES = 100
 # 5,000 a second, for a second.
 BURST, BURST_S, BURSTS = 50, 0.01, 100
 FIFTH = "fifth"
-# Until the last copy is there: auto-recovery lets ledgers that are being written be for half a
-# minute, and a busy machine takes its time.
+# How long the last copy may take: auto-recovery waits half a minute before it copies a ledger that
+# is still being written, and a busy machine is slow.
 RECOVERED_S = 120.0
 IDLE_TOPICS = 8
 NONE_MARKED = "no ledger is marked as under-replicated\n"
@@ -44,7 +45,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[StandalonePro
 
 @pytest.fixture
 def fifth(cluster: StandaloneProcess) -> Generator[PartProcess]:
-    """A bookie that is not started again."""
+    """A bookie that the supervisor does not start again."""
     with bookie_process(cluster, FIFTH) as bookie:
         yield bookie
 
@@ -54,7 +55,7 @@ def metadata_of(cluster: StandaloneProcess, ledger_id: int) -> LedgerMetadata:
 
 
 def part_of(cluster: StandaloneProcess, bookie_id: str) -> str:
-    """What the supervisor calls a bookie."""
+    """The supervisor's name for a bookie."""
     address = ask(cluster, lambda stored: stored.address(bookie_id))
     return next(
         name
@@ -64,16 +65,17 @@ def part_of(cluster: StandaloneProcess, bookie_id: str) -> str:
 
 
 def load(sending: Sending) -> None:
-    """Send a lot, without waiting for receipts."""
+    """Send many messages, and wait for no receipt."""
     begun_s = time.monotonic()
     for burst in range(BURSTS):
         sending.send(BURST)
-        # The load's rhythm; nothing is waited for.
+        # The pause makes the rate of the load.
         time.sleep(max(begun_s + (burst + 1) * BURST_S - time.monotonic(), 0))
 
 
 def first_receipts(numbers: list[int]) -> list[int]:
-    """Without what was sent again, by a client that did not hear that it had arrived."""
+    """The receipts without those of messages that the client sent again because a receipt had not
+    reached it."""
     return list(dict.fromkeys(numbers))
 
 
@@ -109,7 +111,8 @@ def test_no_send_fails_when_a_bookie_is_killed_under_load(cluster: StandalonePro
         metadata = eventually(
             lambda: metadata_of(cluster, ledger_id), lambda found: len(found.fragments) > 1
         )
-        # There are more of them where the machine keeps another bookie from answering in time.
+        # A bookie that a busy machine keeps from answering in time is replaced, too, which begins
+        # another fragment.
         assert victim in metadata.fragments[0].ensemble
         assert victim not in metadata.fragments[1].ensemble
         count = 1 + 2 * BURSTS * BURST

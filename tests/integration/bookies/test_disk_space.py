@@ -1,6 +1,7 @@
-"""A full disk: its bookie takes nothing new and gives what it has; and space that comes back.
+"""Full disks: a bookie on one takes no new ledger and still serves what it has; deleted topics give
+space back.
 
-A bookie of its own for each, whose threshold lies a little above what is used of the disk.
+Each test has a bookie of its own, whose threshold lies a little above what is used of the disk.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ FILLED, EMPTIED, RELIEVED = "filled", "emptied", "relieved"
 MESSAGES = 100
 TOPICS_MAX = 12
 MIB = 1 << 20
-# What others write to the disk meanwhile must not fill it: the bookie's threshold is so far away,
-# and twice as much is taken to fill it.
+# Other processes write to the same disk meanwhile, and must not fill it: the bookie's threshold is
+# this far away, and ``full_disk`` takes twice as much.
 MARGIN_BYTES = 1 << 30
-# A topic of many small entry logs, and what may stay of it.
+# The topic fills many small entry logs; at most so much of them may stay.
 LARGE_MESSAGES, LARGE_BYTES = 200, 64 * 1024
 LEFT_BYTES_MAX = 4 * MIB
 
@@ -46,7 +47,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[StandalonePro
 
 @contextmanager
 def small_bookie(cluster: StandaloneProcess, name: str) -> Generator[PartProcess]:
-    """A bookie whose disk is full soon."""
+    """A bookie with a threshold that ``full_disk`` exceeds."""
     disk = os.statvfs(cluster.data_directory)
     total_bytes, free_bytes = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
     assert free_bytes > 3 * MARGIN_BYTES, "the disk is too full to be filled by a test"
@@ -63,7 +64,7 @@ def small_bookie(cluster: StandaloneProcess, name: str) -> Generator[PartProcess
 
 @contextmanager
 def full_disk(directory: Path) -> Generator[None]:
-    """Much of the disk is taken meanwhile, without a byte being written."""
+    """While this is open, most of the disk is allocated, though not a byte is written."""
     path = directory / "filler"
     with path.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, 2 * MARGIN_BYTES)
@@ -79,7 +80,7 @@ def newest_ledger(cluster: StandaloneProcess, topic: str) -> LedgerMetadata:
 
 
 def topic_on(cluster: StandaloneProcess, client: Any, bookie: str) -> tuple[str, Sending]:
-    """A topic that is written to this bookie, among others."""
+    """A topic one of whose three copies is on this bookie."""
     for number in range(TOPICS_MAX):
         topic = f"on-{bookie}-{number}"
         sending = Sending(client, topic)
@@ -127,7 +128,7 @@ def test_on_a_full_disk_a_bookie_is_read_only_until_there_is_room_again(
 
 
 def size_of(path: Path) -> int:
-    """Of a file that may be deleted just now."""
+    """The size of a file; 0 if it was deleted just now."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -135,13 +136,13 @@ def size_of(path: Path) -> int:
 
 
 def logs_bytes(cluster: StandaloneProcess, bookie: str) -> int:
-    """What the bookie's entry logs take."""
+    """How many bytes the bookie's entry logs take on disk."""
     ledgers = cluster.data_directory.parent / bookie / "ledgers"
     return sum(map(size_of, ledgers.glob("*.entries")))
 
 
 def written_bytes(cluster: StandaloneProcess, bookie: str) -> int:
-    """The same when all is written, and what is of no use given back."""
+    """How many bytes they take when all is written, and space reserved ahead was given back."""
     bookie_admin(cluster, "force-gc", bookie)
     return logs_bytes(cluster, bookie)
 

@@ -1,6 +1,7 @@
-"""A bookie confirms no entry before its disk has synced it.
+"""A bookie confirms an entry only when its disk has synced it.
 
-The bookies' syncs are held up: until they are let go no receipt comes, however long that takes.
+The test holds up the syncs of all bookies: no receipt comes until it lets them go, however long
+that takes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ HELD_S = 0.5
 
 @pytest.fixture
 def hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
-    """While this file is there, the bookie does not sync."""
+    """While this file exists, the bookies do not sync."""
     path = tmp_path / "hold"
     monkeypatch.setenv(HOLD_VARIABLE, str(path))
     yield path

@@ -1,5 +1,8 @@
-"""Our client's consumers, readers and table views on a real cluster; the official client publishes,
-reads what they publish, and says what the same calls do there."""
+"""Our client's consumers, readers and table views on a real cluster.
+
+The official client publishes what they read, reads what they publish, and shows what its own calls
+do.
+"""
 
 from __future__ import annotations
 

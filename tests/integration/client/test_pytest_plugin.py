@@ -116,7 +116,8 @@ NO_SERVERS = """
 
 @pytest.fixture(autouse=True)
 def _cache_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """pytester gives suites a home of their own; ZooKeeper is in the user's cache."""
+    """pytester gives each suite a home directory of its own; ZooKeeper is taken from the user's
+    cache all the same."""
     monkeypatch.setenv("XDG_CACHE_HOME", CACHE)
 
 
@@ -181,8 +182,8 @@ def test_a_cluster_that_answers_no_rest_is_named(pytester: pytest.Pytester) -> N
 def test_a_namespace_takes_less_than_five_milliseconds(
     pytester: pytest.Pytester, standalone: StandaloneProcess
 ) -> None:
-    """The fastest of a hundred: what else the machine does is not in the way so often. Where it is
-    in the way of all, there is another hundred."""
+    """Of a hundred the fastest counts, which other processes of the machine disturbed least. If
+    they disturbed all of them, another hundred follows."""
     fastest: list[float] = []
     while not fastest or (fastest[-1] >= NAMESPACE_MAX_S and len(fastest) < ROUNDS_MAX):
         run(pytester, TIMED, *at(standalone)).assert_outcomes(passed=100)

@@ -1,5 +1,7 @@
-"""Clusters replicate to each other with TLS: each shows the other a certificate, and takes one that
-is for another host, as it is told to."""
+"""Clusters replicate to each other with TLS.
+
+Each shows the other a certificate, and is configured to accept one that names another host.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ RECEIVE_TIMEOUT_MS = 60_000
 def clusters(
     zookeeper_address: str, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Generator[dict[str, StandaloneProcess]]:
-    """Each has a part of one ZooKeeper to itself."""
+    """Two clusters, each below a path of its own in one ZooKeeper."""
     trusted, client = str(authority.trust_file), str(authority.issue("client", "client.example"))
     settings = {
         "PORT_TLS": "0",
@@ -54,8 +56,10 @@ def clusters(
 
 
 def introduce(clusters: dict[str, StandaloneProcess], authority: Authority) -> None:
-    """Say in each where the other is, which is not reached but with TLS: in ``east`` how it is to
-    be asked, too, in ``west`` nothing of that, so that what its brokers are told of others holds.
+    """Register each cluster at the other, with TLS addresses alone.
+
+    The record in ``east`` says how to connect; the one in ``west`` does not, so that the settings
+    of its brokers hold.
     """
     urls = {name: each.endpoints["broker"]["pulsar_tls"] for name, each in clusters.items()}
     certificate = str(authority.issue("replicator", "replicator.example"))
@@ -97,7 +101,7 @@ def test_clusters_replicate_with_tls(
 
 
 def ways(cluster: StandaloneProcess) -> list[str]:
-    """How it stands with the ways of the topic to other clusters."""
+    """The states of the topic's replicators."""
     return [each["state"] for each in stats_of(cluster, "orders")["replication"].values()]
 
 

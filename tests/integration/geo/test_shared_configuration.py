@@ -1,5 +1,8 @@
-"""Clusters that share a configuration store: what is made in one of them is there in all, and what
-they know they go on with while the store is away."""
+"""Clusters that share a configuration store.
+
+What is created in one of them is there in all. While the store is away they keep serving with what
+they have read.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ DEDUPLICATION = f"/admin/v2/namespaces/{NAMESPACE}/deduplication"
 STATS = f"/admin/v2/persistent/{NAMESPACE}/orders/stats"
 PARTITIONS = f"/admin/v2/persistent/{NAMESPACE}/parted/partitions"
 TIMEOUT_S = 60
-# Long enough to be noticed; unit tests let sessions end.
+# Long enough for brokers to notice; that sessions end is a matter of unit tests.
 AWAY_S = 1
 REFUSED = (
     "Namespace missing local cluster name in clusters list: "
@@ -36,23 +39,23 @@ REFUSED = (
 
 @dataclass
 class Clusters:
-    """Both, and the wire between ``west`` and the store."""
+    """Both clusters, and the relay between ``west`` and the store."""
 
     by_name: dict[str, StandaloneProcess]
     wire: Wire
 
     async def done(self, name: str, method: str, path: str, body: object = None) -> Any:
-        """What a cluster answers to a request that succeeds."""
+        """The answer of a cluster to a request that succeeds."""
         return await asyncio.to_thread(done, self.by_name[name], method, path, body)
 
     async def answer(self, name: str, method: str, path: str) -> tuple[int, Any]:
-        """What a cluster answers."""
+        """The answer of a cluster."""
         return await asyncio.to_thread(rest, self.by_name[name].web_service_url, method, path)
 
 
 @pytest.fixture
 async def clusters(zookeeper_address: str, tmp_path: Path) -> AsyncGenerator[Clusters]:
-    """Each has a part of one ZooKeeper to itself; a third part is the store."""
+    """Two clusters, each below a path of its own in one ZooKeeper; a third path is the store."""
     async with Wire(zookeeper_address) as wire:
         stores = {EAST: f"zk:{zookeeper_address}", WEST: f"zk:{wire.address}"}
 
@@ -84,7 +87,7 @@ async def receive(consumer: geminga.Consumer[bytes]) -> bytes:
 
 
 async def make_namespace(clusters: Clusters) -> None:
-    """Each step in one cluster alone."""
+    """Create tenant and namespace, each step at one cluster only."""
     for name in NAMES:
         assert await clusters.done(name, "GET", "/admin/v2/clusters") == [EAST, WEST]
     tenant = {"adminRoles": [], "allowedClusters": list(NAMES)}

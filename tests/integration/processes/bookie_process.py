@@ -1,4 +1,5 @@
-"""Single parts beside those of a standalone, which are not started again; and `bookie-admin`."""
+"""Parts that run beside those of a standalone, and that no supervisor starts again; and
+`bookie-admin`."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ class PartProcess:
     process: subprocess.Popen[bytes]
 
     def wait_for(self, words: str) -> str:
-        """The line of its log that has these words."""
+        """Wait for a line of its log with these words, and return it."""
 
         def lines() -> list[str]:
             assert self.process.poll() is None, self.log.read_text()
@@ -36,7 +37,7 @@ class PartProcess:
         return eventually(lines, bool)[0]
 
     def kill(self) -> None:
-        """SIGKILL, for good."""
+        """Kill it with SIGKILL; nothing starts it again."""
         self.process.kill()
         self.process.wait()
 
@@ -45,7 +46,7 @@ class PartProcess:
 def part_process(
     cluster: StandaloneProcess, part: str, name: str, *options: str
 ) -> Generator[PartProcess]:
-    """A part on the cluster's ZooKeeper, its files beside the cluster's."""
+    """A part on the cluster's ZooKeeper, with its files beside the cluster's."""
     log = cluster.data_directory.parent / f"{name}.log"
     words = ("--zookeeper", zookeeper_of(cluster), "--http-port", "0", *options)
     with log.open("wb") as stream:
@@ -58,13 +59,13 @@ def part_process(
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
         process.wait(STOP_TIMEOUT_S)
-    finally:  # whatever failed, nothing of it runs on
+    finally:  # it ends whatever has failed
         running.kill()
 
 
 @contextmanager
 def bookie_process(cluster: StandaloneProcess, name: str, *options: str) -> Generator[PartProcess]:
-    """A bookie called ``name`` that serves, with a short session."""
+    """A bookie named ``name`` that serves, with a short session."""
     more = (
         *("--data-directory", str(cluster.data_directory.parent / name), "--bookie-id", name),
         *("--port", "0", "--zookeeper-session-timeout-s", "4"),
@@ -80,7 +81,7 @@ def zookeeper_of(cluster: StandaloneProcess) -> str:
 
 
 def bookie_admin(cluster: StandaloneProcess, *words: str) -> str:
-    """What `geminga bookie-admin` says; it must succeed."""
+    """The output of a `geminga bookie-admin` command, which must succeed."""
     data = ("--data-dir", str(cluster.data_directory))
     done = subprocess.run(
         [sys.executable, "-m", "geminga_cli", "bookie-admin", *words, *data],

@@ -1,4 +1,4 @@
-"""A ZooKeeper, bookies and several brokers, each its own process, which is not started again."""
+"""A ZooKeeper, bookies and several brokers, each a process that no supervisor starts again."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from tests.unit.geminga.certificates import Authority
 from geminga_cli.ports import ReservedPort
 
 CLUSTER = "group"
-# As short as ZooKeeper allows it for a broker that has little to do: its end is waited for.
+# The shortest session that ZooKeeper allows a broker which has little to do: tests wait for its
+# end.
 SESSION_S = 4.0
 STOP_TIMEOUT_S = 60.0
 SETUP_TIMEOUT_S = 60.0
 
 
 def tls_alone(authority: Authority, host: str) -> tuple[tuple[str, ...], ssl.SSLContext]:
-    """The options of brokers that serve TLS alone, to clients that show a certificate of
-    ``authority``; and with what such a client connects."""
+    """Options of brokers that serve TLS alone, to clients with a certificate of ``authority``; and
+    the TLS settings with which such a client connects."""
     certificate, trusted = str(authority.issue("broker", host)), str(authority.trust_file)
     tls = ssl.create_default_context(cafile=trusted)
     tls.load_cert_chain(certificate)
@@ -53,7 +54,7 @@ class BrokerProcess(PartProcess):
         return self.web.partition("://")[2]
 
     def rest(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
-        """One request to this broker."""
+        """Send one REST request to this broker."""
         return rest(self.web, method, path, body, self.tls)
 
 
@@ -65,14 +66,14 @@ class BrokerGroup:
     directory: Path
     stack: ExitStack
     brokers: list[BrokerProcess] = field(default_factory=list[BrokerProcess])
-    # Who signs the certificates of the brokers that serve TLS alone.
+    # The authority that signs the certificates of brokers that serve TLS alone.
     tls: ssl.SSLContext | None = None
-    # The processes of ZooKeeper, the last of which may run.
+    # All processes of ZooKeeper that were started; only the last one may still run.
     zookeepers: list[PartProcess] = field(default_factory=list[PartProcess])
 
     @property
     def service_url(self) -> str:
-        """All brokers, as a client is told them."""
+        """The service URL with all brokers."""
         scheme = self.brokers[0].url.partition("://")[0]
         return f"{scheme}://" + ",".join(each.url.partition("://")[2] for each in self.brokers)
 
@@ -83,7 +84,7 @@ class BrokerGroup:
         return running
 
     def start_zookeeper(self) -> None:
-        """Start ZooKeeper, on the data that there is."""
+        """Start ZooKeeper on the data of the one before."""
         data = ("--data-dir", str(self.directory / "zookeeper"))
         port = self.zookeeper.rpartition(":")[2]
         name = f"zookeeper-{len(self.zookeepers) + 1}"
@@ -92,7 +93,7 @@ class BrokerGroup:
         )
 
     def start_broker(self, *options: str) -> BrokerProcess:
-        """One broker more, on ports of its own."""
+        """Start one more broker, on ports of its own."""
         name = f"broker-{len(self.brokers) + 1}"
         where = ("--zookeeper", self.zookeeper, "--cluster", CLUSTER)
         ports = ("--port", "0", "--web-port", "0")
@@ -106,11 +107,11 @@ class BrokerGroup:
         return broker
 
     def named(self, url: str) -> BrokerProcess:
-        """The broker at a URL of either protocol."""
+        """The broker with this URL, of either protocol."""
         return next(broker for broker in self.brokers if url in (broker.url, broker.web))
 
     def owner(self, topic: str, *, asked: int = 0) -> BrokerProcess:
-        """The broker that serves a topic, as broker number ``asked`` says."""
+        """The broker that serves a topic, according to broker number ``asked``."""
         status, found = self.brokers[asked].rest(
             "GET", f"/lookup/v2/topic/{topic.replace('://', '/')}"
         )
@@ -126,7 +127,7 @@ def broker_group(
     bookies: int = 1,
     tls: ssl.SSLContext | None = None,
 ) -> Generator[BrokerGroup]:
-    """So many brokers, with these options, over so many bookies, of an empty cluster."""
+    """An empty cluster with so many brokers, with these options, and so many bookies."""
     with ExitStack() as stack:
         port = stack.enter_context(ReservedPort("127.0.0.1", 0)).port
         group = BrokerGroup(f"127.0.0.1:{port}", directory, stack, tls=tls)
@@ -155,7 +156,7 @@ def _initialize(zookeeper: str) -> None:
 
 @contextmanager
 def _running(part: str, log: Path, options: tuple[str, ...]) -> Generator[PartProcess]:
-    """A part, which is stopped in order at the end unless it has ended."""
+    """A part; it is stopped in order at the end unless it has ended."""
     with log.open("wb") as stream:
         process = subprocess.Popen(command(part, *options), stderr=stream)
     running = PartProcess(log.stem, log, process)

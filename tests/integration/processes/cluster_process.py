@@ -1,5 +1,5 @@
-"""Real clusters as processes of a test: `geminga standalone` by the plugin that users have too, and
-`geminga cluster up` with several brokers."""
+"""Real clusters as processes of a test: `geminga standalone` through the plugin that users have,
+and `geminga cluster up` with several brokers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ READY = "ready"
 
 
 class ClusterProcess(StandaloneProcess):
-    """One running `geminga cluster up`, and what an operator does to its parts."""
+    """A running `geminga cluster up`, and an operator's commands to its parts."""
 
     @classmethod
     def up(
@@ -49,9 +49,9 @@ class ClusterProcess(StandaloneProcess):
         proxies: int = 0,
         module: Sequence[str] = CLUSTER_UP,
     ) -> ClusterProcess:
-        """Start it on free ports and wait for READY. Raises ``StartFailed``.
+        """Start a cluster on free ports and wait for READY.
 
-        ``module`` is what Python runs in place of the command.
+        ``module`` is the Python module that is run instead of the command. Raises ``StartFailed``.
         """
         kinds = {"--brokers": brokers, "--bookies": bookies, "--proxies": proxies}
         numbers = [word for kind, number in kinds.items() for word in (kind, str(number))]
@@ -59,7 +59,7 @@ class ClusterProcess(StandaloneProcess):
 
     @property
     def brokers(self) -> list[str]:
-        """The brokers that are there now, by name."""
+        """The brokers that run now, by name."""
         return [name for name in self.endpoints if name.partition("-")[0] == "broker"]
 
     @property
@@ -70,11 +70,11 @@ class ClusterProcess(StandaloneProcess):
         return f"pulsar://{','.join(hosts)}"
 
     def url_of(self, part: str) -> str:
-        """Where the broker or proxy speaks Pulsar's protocol."""
+        """The service URL of a broker or proxy."""
         return str(self.endpoints[part]["pulsar"])
 
     def web_url_of(self, part: str) -> str:
-        """Where it answers REST."""
+        """The URL of its REST."""
         return str(self.endpoints[part]["web"])
 
     def broker_at(self, url: str) -> str:
@@ -84,34 +84,34 @@ class ClusterProcess(StandaloneProcess):
 
     @property
     def operator(self) -> Operator:
-        """What an operator may ask the supervisor for."""
+        """The client of the supervisor's control socket."""
         return Operator(self.data_directory, SystemClock())
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """What the supervisor says of each part."""
+        """The supervisor's report of each part."""
         return asyncio.run(self.operator.status())
 
     def take_down(self, part: str) -> None:
-        """Kill a part, and keep the supervisor from starting it again."""
+        """Kill a part, and have the supervisor leave it down."""
         asyncio.run(self.operator.kill(part, keep_down=True))
         eventually(lambda: self.status()[part]["state"], "down".__eq__)
 
     def pause(self, part: str) -> None:
-        """Have the part stand still; the supervisor leaves it alone."""
+        """Pause a part (SIGSTOP); the supervisor does not take it for one that hangs."""
         asyncio.run(self.operator.pause(part))
 
     def resume(self, part: str) -> None:
-        """Let the part go on, or start it again; return when it is ready."""
+        """Resume a paused part, or start one that is down; return when it is ready."""
         asyncio.run(self.operator.resume(part))
         eventually(lambda: self.status()[part]["state"], READY.__eq__)
 
     def add(self, kind: str) -> str:
-        """Start one more; returns its name when it is ready."""
+        """Start one more part; return its name when it is ready."""
         return str(asyncio.run(self.operator.add(kind))["part"])
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is a process of that id that has not ended."""
+    """Whether the process with this id exists and has not ended."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -120,10 +120,10 @@ def is_running(pid: int) -> bool:
 
 
 def listening_addresses(pid: int) -> set[str]:
-    """The addresses on which a process accepts connections, as the kernel's tables have them."""
+    """The addresses on which a process accepts connections, from the kernel's tables."""
     own: set[str] = set()
     for link in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(FileNotFoundError):  # what it has closed meanwhile
+        with suppress(FileNotFoundError):  # the process has closed it meanwhile
             own.add(link.readlink().name)
     found: set[str] = set()
     for table in ("tcp", "tcp6"):

@@ -1,4 +1,4 @@
-"""Instances of functions in processes of their own, with a test in the place of their worker."""
+"""Instances of functions as processes; the test takes the part of their worker."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MessageT = TypeVar("MessageT")
 
 
 class InstanceProcess:
-    """An instance, as its worker has it."""
+    """An instance process, as a worker sees it."""
 
     def __init__(self, process: asyncio.subprocess.Process, sock: socket.socket) -> None:
         self.process = process
@@ -87,7 +87,7 @@ class Functions:
         (self._directory / "user_code.py").write_text(code, encoding="utf-8")
         self.details.className = class_name
         paths = [self._directory, *self.more_paths]
-        # One that starts when another has ended finds what that one has left.
+        # An instance that starts after another one finds the state that the other has left.
         folder = self._folders.pop(0)
         folder.mkdir(exist_ok=True)
         ours, theirs = socket.socketpair()

@@ -1,4 +1,4 @@
-"""Functions workers in the process of a test, with their REST sides, and what tests ask of them."""
+"""Functions workers with their REST, inside the process of a test, and what tests ask of them."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ BETTER = "def process(input):\n    return input + '?'\n"
 
 
 class Workers:
-    """Two workers, and clients of their REST sides: first the one that leads."""
+    """Two workers, and a client of the REST of each: the leader's first."""
 
     def __init__(self, workers: list[Worker]) -> None:
         self.workers = workers
         self.http = [httpx.AsyncClient(base_url=each.me.url, timeout=TIMEOUT_S) for each in workers]
 
     async def topics(self) -> list[str]:
-        """Those of the namespace of workers, packages among them."""
+        """The topics of the workers' namespace, those of packages among them."""
         web_url = self.workers[0].config.pulsar_web_service_url
         async with httpx.AsyncClient(base_url=web_url) as http:
             listed = await http.get("/admin/v2/persistent/public/functions")
@@ -71,7 +71,7 @@ async def two_workers(
     package_bytes_max: int = 1 << 20,
     url_patterns: tuple[str, ...] = (),
 ) -> AsyncGenerator[Workers]:
-    """Of a cluster of workers of their own."""
+    """Two workers, which are a cluster of workers of their own."""
     mark = uuid4().hex[:8]
     clock = SystemClock()
     async with AsyncExitStack() as stack:

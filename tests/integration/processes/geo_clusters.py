@@ -1,4 +1,4 @@
-"""Clusters that know each other, a standalone each: topics are replicated between them."""
+"""Clusters that replicate topics to each other; each is a standalone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Clusters = Mapping[str, StandaloneProcess]
 
 
 def introduce(clusters: Clusters) -> None:
-    """Make the tenant and the namespace in each cluster; each knows the others."""
+    """Register each cluster at each other, and create tenant and namespace in all."""
     for name in clusters:
         assert done(clusters[name], "GET", "/admin/v2/clusters") == sorted(clusters)
         tenant = {"adminRoles": ["my-admin-role"], "allowedClusters": list(clusters)}
@@ -29,12 +29,12 @@ def introduce(clusters: Clusters) -> None:
 
 
 def addresses(cluster: StandaloneProcess) -> dict[str, str]:
-    """The record by which other clusters find this one."""
+    """The record that other clusters have of this one."""
     return {"serviceUrl": cluster.web_service_url, "brokerServiceUrl": cluster.service_url}
 
 
 def replicate(clusters: Clusters, between: Iterable[str]) -> None:
-    """Have the namespace's topics replicated between these clusters, in all of them."""
+    """Put the namespace into these clusters, in each of them."""
     for name in between:
         done(clusters[name], "POST", REPLICATION, list(between))
 
@@ -59,12 +59,12 @@ def stats_of(cluster: StandaloneProcess, topic: str) -> Any:
 
 
 def backlogs(cluster: StandaloneProcess, topic: str) -> dict[str, int]:
-    """How many entries are to be replicated yet, by cluster."""
+    """How many entries each replicator still has to send, by cluster."""
     found = stats_of(cluster, topic)["replication"]
     return {name: stats["replicationBacklog"] for name, stats in found.items()}
 
 
 def await_replicated(clusters: Clusters, topic: str) -> None:
-    """Return when nothing is left to replicate."""
+    """Return when no replicator has anything left to send."""
     for cluster in clusters.values():
         eventually(lambda: sum(backlogs(cluster, topic).values()), (0).__eq__)  # noqa: B023

@@ -1,8 +1,8 @@
 """``geminga bookie`` whose syncs a test can hold up.
 
-``python -m tests.integration.processes.held_bookie`` takes the options of the original. As long as
-the file named by the environment variable ``HOLD_VARIABLE`` exists, no sync of a file begins; each
-sync that waits has written a line into the file beside it.
+``python -m tests.integration.processes.held_bookie`` takes the options of ``geminga bookie``. While
+the file exists that the environment variable ``HOLD_VARIABLE`` names, no file is synced; each sync
+that waits has written a line into the file beside it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _fdatasync = os.fdatasync
 
 
 def waiting_path(hold: Path) -> Path:
-    """Where each sync that is held up makes a line."""
+    """The file to which each sync that waits adds a line."""
     return hold.with_suffix(".waiting")
 
 
 def held_fdatasync(descriptor: int) -> None:
-    """Wait, in the thread that syncs, until no test holds it up."""
+    """Sync as ``os.fdatasync`` does, once the test allows it; waits in the thread that syncs."""
     hold = Path(os.environ[HOLD_VARIABLE])
     if hold.exists():
         with waiting_path(hold).open("a") as waiting:
@@ -37,7 +37,7 @@ def held_fdatasync(descriptor: int) -> None:
 
 
 def main() -> int:
-    """Run the bookie as it is, its syncs aside."""
+    """Run the bookie unchanged but for its syncs."""
     with patch("geminga_runtime.file_disk.os.fdatasync", held_fdatasync):
         return bookie.main(sys.argv[1:])
 

@@ -1,4 +1,4 @@
-"""Commands of `geminga` that serve, each its own process: started, waited for, ended."""
+"""Commands of `geminga` that serve: each a process that tests start, wait for, and end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def command(*words: str) -> list[str]:
 
 @contextmanager
 def running(*words: str) -> Generator[subprocess.Popen[str], None, None]:
-    """A command that serves; ended and waited for at the end."""
+    """A command that serves; at the end it is told to end, and waited for."""
     with subprocess.Popen(command(*words), stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process
@@ -25,8 +25,10 @@ def running(*words: str) -> Generator[subprocess.Popen[str], None, None]:
 
 
 def wait_for_words(process: subprocess.Popen[str], words: str) -> None:
-    """Read its log up to the line with ``words``, and what follows without a look: a process whose
-    pipe is full would stand still."""
+    """Read its log up to the line with ``words``.
+
+    What follows is read, too, and dropped: a process whose pipe is full would stop working.
+    """
     assert process.stderr is not None
     lines: list[str] = []
     for line in process.stderr:
@@ -38,6 +40,6 @@ def wait_for_words(process: subprocess.Popen[str], words: str) -> None:
 
 
 def _read_on(log: IO[str]) -> None:
-    with suppress(ValueError):  # it is closed
+    with suppress(ValueError):  # the pipe is closed
         for _ in log:
             pass

@@ -1,4 +1,4 @@
-"""A real `geminga proxy` as a process of a test, on free ports."""
+"""A real `geminga proxy` as a process, on free ports."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ END_S = 20.0
 
 @dataclass(frozen=True)
 class ProxyProcess:
-    """A proxy that serves, and where."""
+    """A proxy that serves, and its addresses."""
 
     process: subprocess.Popen[bytes]
     service_url: str
     web_url: str
     log: Path
-    # Where it has a certificate.
+    # Only if it has a certificate.
     service_url_tls: str = ""
     web_url_tls: str = ""
 
     @property
     def metrics_url(self) -> str:
-        """Where its metrics are."""
+        """The URL of its metrics."""
         return f"{self.web_url}/metrics/"
 
 
 @contextmanager
 def proxy_of(log: Path, *options: str) -> Generator[ProxyProcess]:
-    """A proxy with these options, which logs to ``log``; ended in order if it still runs."""
+    """A proxy with these options, which logs to ``log``; it is stopped in order at the end if it
+    still runs."""
     words = command("proxy", "--port", "0", "--web-port", "0", "--json-logs", *options)
     with log.open("wb") as stream, subprocess.Popen(words, stderr=stream) as process:
         try:
@@ -48,6 +49,6 @@ def proxy_of(log: Path, *options: str) -> Generator[ProxyProcess]:
 
 
 def serving(log: Path) -> list[dict[str, str]]:
-    """What the log says of where the proxy serves, once it does."""
+    """The addresses that its log shows once it serves."""
     lines = [line for line in log.read_text().splitlines() if line.endswith("}")]
     return [event for event in map(json.loads, lines) if event["event"] == "proxy serves"]

@@ -1,7 +1,7 @@
-"""``geminga standalone`` with bookies of another kind, which a test's module runs.
+"""``geminga standalone`` with another kind of bookies, which a module of a test runs.
 
-``python -m tests.integration.processes.standalone_with MODULE`` takes the options of the original.
-Each bookie is ``python -m MODULE`` with a bookie's options.
+``python -m tests.integration.processes.standalone_with MODULE`` takes the options of ``geminga
+standalone``. Each bookie is ``python -m MODULE`` with a bookie's options.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from geminga_cli.supervisor.settings import BOOKIE
 
 
 class OtherPart(PythonPart):
-    """A part whose process, if it is a bookie, runs ``module``."""
+    """A part of the supervisor's; if it is a bookie, its process runs ``module``."""
 
     module = ""
 
@@ -29,7 +29,7 @@ class OtherPart(PythonPart):
 
 
 def main() -> int:
-    """Run the standalone as it is, its bookies aside."""
+    """Run the standalone unchanged but for its bookies."""
     _, OtherPart.module, *options = sys.argv
     with patch("geminga_cli.supervisor.plan.PythonPart", OtherPart):
         return standalone.main(options)
