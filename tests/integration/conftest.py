@@ -1,4 +1,5 @@
-"""Real clusters for tests: one shared by a session, and as many of one's own as a test needs."""
+"""Real clusters for tests: one that a session shares, and any number of others for tests that need
+their own."""
 
 from __future__ import annotations
 
@@ -42,21 +43,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def standalone(geminga_standalone: Cluster) -> StandaloneProcess:
-    """The plugin's cluster, which tests share and leave alive, one an xdist worker."""
+    """The plugin's cluster, one for each xdist worker. Tests share it and leave it running."""
     assert isinstance(geminga_standalone, StandaloneProcess), "these tests look at its processes"
     return geminga_standalone
 
 
 @pytest.fixture
 async def client(standalone: StandaloneProcess) -> AsyncIterator[geminga.Client]:
-    """Our client of the shared cluster."""
+    """A client of ours, connected to the shared cluster."""
     async with geminga.connect(standalone.service_url) as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """Issues certificates, which all tests of a file trust."""
+    """An authority that issues certificates; all tests of a file trust it."""
     return Authority(tmp_path_factory.mktemp("authority"))
 
 
@@ -64,8 +65,8 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 def tls_standalone(
     authority: Authority, start_standalone: StartStandalone, monkeypatch: pytest.MonkeyPatch
 ) -> StandaloneProcess:
-    """A cluster whose broker has a certificate for its address, not for ``localhost``, and looks
-    often whether the file has another."""
+    """A cluster whose broker has a certificate for its address but not for ``localhost``, and looks
+    often whether the file has changed."""
     settings = {
         "PORT_TLS": "0",
         "WEB_PORT_TLS": "0",
@@ -79,14 +80,14 @@ def tls_standalone(
 
 @pytest.fixture
 def functions(standalone: StandaloneProcess, tmp_path: Path) -> Functions:
-    """A function of the shared cluster, of which a test starts instances."""
+    """A function of the shared cluster, whose instances a test starts."""
     return Functions(standalone.service_url, standalone.web_service_url, tmp_path)
 
 
 @pytest.fixture(scope="session")
 def harmed(tmp_path_factory: pytest.TempPathFactory) -> Generator[StandaloneProcess]:
-    """A cluster whose broker and bookie are killed by tests that share it, one an xdist worker.
-    Each leaves both running."""
+    """A cluster, one for each xdist worker, whose broker and bookie tests may kill. Each test
+    leaves both running."""
     cluster = StandaloneProcess.start(tmp_path_factory.mktemp("harmed") / "data")
     yield cluster
     cluster.stop()
@@ -94,7 +95,7 @@ def harmed(tmp_path_factory: pytest.TempPathFactory) -> Generator[StandaloneProc
 
 @pytest.fixture
 def start_standalone(tmp_path: Path) -> Generator[StartStandalone, None, None]:
-    """Starts clusters that a test may harm: ``start_standalone(*arguments, data=...)``."""
+    """Starts clusters that a test may damage: ``start_standalone(*arguments, data=...)``."""
     started: list[StandaloneProcess] = []
 
     def start(
@@ -114,7 +115,7 @@ def start_standalone(tmp_path: Path) -> Generator[StartStandalone, None, None]:
         return cluster
 
     yield start
-    with ExitStack() as stopping:  # one that does not stop keeps none of the others running
+    with ExitStack() as stopping:  # if one does not stop, the others are stopped all the same
         for cluster in started:
             if cluster.process.poll() is None:
                 stopping.callback(cluster.stop)
@@ -122,7 +123,7 @@ def start_standalone(tmp_path: Path) -> Generator[StartStandalone, None, None]:
 
 @pytest.fixture
 def start_cluster(tmp_path: Path) -> Generator[StartCluster, None, None]:
-    """Starts clusters of several brokers that a test may harm: ``start_cluster(*options,
+    """Starts clusters of several brokers that a test may damage: ``start_cluster(*options,
     brokers=2, bookies=1)``."""
     started: list[ClusterProcess] = []
 
@@ -140,7 +141,7 @@ def start_cluster(tmp_path: Path) -> Generator[StartCluster, None, None]:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[ClusterProcess]:
-    """Three brokers on three bookies and a proxy that the tests of a module share; each leaves all
+    """Three brokers, three bookies and a proxy, which the tests of a module share; each leaves all
     of them running."""
     running = ClusterProcess.up(tmp_path_factory.mktemp("cluster") / "data", "--no-sync", proxies=1)
     yield running

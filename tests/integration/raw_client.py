@@ -1,7 +1,7 @@
-"""A client one can make say anything: commands and bytes over a blocking socket.
+"""A client that sends any command and any bytes, over a blocking socket.
 
-For what the official client cannot or will not do: acknowledgements with a receipt, garbage,
-every command there is. It answers no PING and resends nothing.
+It is for what the official client cannot or will not do: acknowledgements with a receipt, garbage,
+every single command. It answers no PING and sends nothing again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Ids = tuple[int, int]
 
 
 class Answer(NamedTuple):
-    """A command of the broker's, with the payload behind it."""
+    """A command of the broker, with the payload that followed it."""
 
     command: api.BaseCommand
     payload: bytes
@@ -44,7 +44,8 @@ class Refused(AssertionError):
 
 
 class RawClient:
-    """One connection. Every wait ends after ``TIMEOUT_S``, unless told, with ``TimeoutError``."""
+    """One connection. Every wait ends after ``TIMEOUT_S``, or the time given, with
+    ``TimeoutError``."""
 
     def __init__(self, service_url: str) -> None:
         address = urlsplit(service_url)
@@ -68,25 +69,29 @@ class RawClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connection without a word."""
+        """Close the connection without a command."""
         self._socket.close()
 
     # Bytes and frames
 
     def write(self, content: bytes) -> None:
-        """Send these bytes. Raises ``ConnectionClosed``, at the latest when something is sent
-        after the end."""
+        """Send these bytes.
+
+        Raises ``ConnectionClosed``; if the broker has closed the connection, at the latest at the
+        next call.
+        """
         try:
             self._socket.sendall(content)
         except (BrokenPipeError, ConnectionResetError) as error:
             raise ConnectionClosed from error
 
     def set_timeout(self, timeout_s: float) -> None:
-        """How long every wait takes at most from now on."""
+        """Set how long every wait takes at most from now on."""
         self._socket.settimeout(timeout_s)
 
     def end_of_writing(self) -> None:
-        """Send no more; still receive. The broker may have broken the connection off before."""
+        """Shut down the sending side, and still receive. The broker may have closed the connection
+        before."""
         try:
             self._socket.shutdown(socket.SHUT_WR)
         except OSError as error:
@@ -98,7 +103,7 @@ class RawClient:
         self.write(encode_command(command))
 
     def receive(self) -> Answer:
-        """The next command, whatever it is. Raises ``ConnectionClosed``."""
+        """The next command, of any type. Raises ``ConnectionClosed``."""
         while not self._answers:
             try:
                 chunk = self._socket.recv(READ_BYTES)
@@ -113,7 +118,7 @@ class RawClient:
         return self._answers.popleft()
 
     def expect(self, kind: api.BaseCommand.Type.ValueType) -> Answer:
-        """The next command of that type; others before it are dropped.
+        """The next command of this type; commands before it are dropped.
 
         Raises ``Refused`` if it is an error, ``ConnectionClosed``.
         """
@@ -125,32 +130,32 @@ class RawClient:
                 raise Refused(str(answer.command))
 
     def request_id(self) -> int:
-        """A request id not used before on this connection."""
+        """A request id that this connection has not used yet."""
         self._last_request_id += 1
         return self._last_request_id
 
-    # What clients usually say
+    # Commands that clients usually send
 
     def connect(self, **features: bool) -> api.CommandConnected:
-        """CONNECT with these feature flags; returns what the broker says of itself."""
+        """CONNECT with these feature flags; returns the broker's CONNECTED."""
         self.write(connect_frame(**features))
         return self.expect(api.BaseCommand.CONNECTED).command.connected
 
     def ping(self) -> None:
-        """PING, and wait for the PONG; other answers before it are dropped."""
+        """PING, and wait for the PONG; commands before it are dropped."""
         self.send(api.BaseCommand(type=api.BaseCommand.PING, ping=api.CommandPing()))
         while self.receive().command.type != api.BaseCommand.PONG:
             pass
 
     def lookup(self, topic: str) -> None:
-        """Have the broker take the topic's bundle."""
+        """Look the topic up, which has the broker acquire its bundle."""
         lookup = api.CommandLookupTopic(topic=topic, request_id=self.request_id())
         self.send(api.BaseCommand(type=api.BaseCommand.LOOKUP, lookupTopic=lookup))
         answer = self.expect(api.BaseCommand.LOOKUP_RESPONSE).command.lookupTopicResponse
         assert answer.response == api.CommandLookupTopicResponse.Connect, answer
 
     def create_producer(self, topic: str, producer_id: int) -> None:
-        """PRODUCER for a topic, without a name."""
+        """PRODUCER for a topic; the broker chooses its name."""
         self.lookup(topic)
         producer = api.CommandProducer(
             topic=topic, producer_id=producer_id, request_id=self.request_id()
@@ -159,7 +164,7 @@ class RawClient:
         self.expect(api.BaseCommand.PRODUCER_SUCCESS)
 
     def publish(self, producer_id: int, sequence_id: int, body: bytes) -> Ids:
-        """SEND one message; returns its ledger and entry."""
+        """SEND one message; returns its ledger id and entry id."""
         self.write(send_frame(producer_id, sequence_id, body))
         receipt = self.expect(api.BaseCommand.SEND_RECEIPT).command.send_receipt
         assert receipt.sequence_id == sequence_id
@@ -186,7 +191,7 @@ class RawClient:
         self.expect(api.BaseCommand.SUCCESS)
 
     def flow(self, consumer_id: int, permits: int) -> None:
-        """FLOW: room for so many messages."""
+        """FLOW: permits for so many messages."""
         flow = api.CommandFlow(consumer_id=consumer_id, messagePermits=permits)
         self.send(api.BaseCommand(type=api.BaseCommand.FLOW, flow=flow))
 
@@ -196,7 +201,8 @@ class RawClient:
         message_ids: Sequence[api.MessageIdData],
         kind: api.CommandAck.AckType.ValueType = api.CommandAck.Individual,
     ) -> None:
-        """ACK these messages and wait for the receipt, which comes when they are durable."""
+        """ACK these messages, and wait for the receipt, which the broker sends when they are
+        durable."""
         request_id = self.request_id()
         ack = api.CommandAck(
             consumer_id=consumer_id, ack_type=kind, message_id=message_ids, request_id=request_id
@@ -209,7 +215,7 @@ class RawClient:
 
 
 def connect_frame(**features: bool) -> bytes:
-    """The frame every connection begins with, with these feature flags."""
+    """The frame with CONNECT and these feature flags, with which every connection begins."""
     connect = api.CommandConnect(client_version="raw", protocol_version=PROTOCOL_VERSION)
     if features:
         connect.feature_flags.MergeFrom(api.FeatureFlags(**features))
@@ -217,7 +223,7 @@ def connect_frame(**features: bool) -> bytes:
 
 
 def send_frame(producer_id: int, sequence_id: int, body: bytes) -> bytes:
-    """The whole SEND frame of one message with its checksum."""
+    """The whole frame of a SEND of one message, with its checksum."""
     metadata = api.MessageMetadata(
         producer_name="raw", sequence_id=sequence_id, publish_time=1_700_000_000_000
     )

@@ -1,5 +1,4 @@
-"""A wire to a server that a test can cut, or on which nothing arrives any more, in one direction or
-in both."""
+"""A TCP relay before a server, which a test can cut or silence, in one direction or in both."""
 
 from __future__ import annotations
 
@@ -10,8 +9,8 @@ from typing import Self
 class Wire:
     """A TCP relay to the server at ``target``; what is sent while ``is_deaf`` is lost.
 
-    ``requests`` and ``answers`` let through what goes to the server and what comes from it. What
-    finds them closed waits until they are open, as behind a network that was parted: TCP sends it
+    ``requests`` and ``answers`` let through what goes to the server and what comes from it. Bytes
+    that find them closed wait until they are open, as in a partitioned network: TCP sends them
     again for longer than the tests wait.
     """
 
@@ -38,7 +37,7 @@ class Wire:
         self.cut()
 
     def cut(self) -> None:
-        """Break all connections; new ones are let through unless ``refuses``."""
+        """Break all connections; new ones are accepted unless ``refuses``."""
         for writer in self._writers:
             writer.transport.abort()
 
@@ -49,11 +48,11 @@ class Wire:
         self._writers.add(writer)
         try:
             server_reader, server_writer = await asyncio.open_connection(*self._target)
-        except OSError:  # no server listens there, so clients must not reach one here
+        except OSError:  # the relay refuses as a host does on which no server listens
             writer.transport.abort()
             return
         self._writers.add(server_writer)
-        if writer.transport.is_closing():  # it was cut while the other end was opened
+        if writer.transport.is_closing():  # the relay was cut while it connected to the server
             server_writer.transport.abort()
             return
         await asyncio.gather(

@@ -1,4 +1,4 @@
-"""REST requests and metrics in tests, by the standard library, which sends a URL as it is."""
+"""REST requests and metrics in tests, by the standard library, which sends a URL unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def rest(
     body: object = None,
     tls: ssl.SSLContext | None = None,
 ) -> tuple[int, Any]:
-    """Status and decoded JSON of one request; None for an empty answer."""
+    """Status and decoded JSON of one request; None for an empty body."""
     request = urllib.request.Request(
         web_service_url + path,
         method=method,
@@ -35,7 +35,7 @@ def rest(
 
 
 def metric(metrics_url: str, name: str) -> float:
-    """The value of the one sample of ``name`` on a part's metrics page, whatever its labels."""
+    """The value of the only sample of ``name`` on a part's metrics page, whatever its labels."""
     found = samples(metrics_url, name)
     assert len(found) == 1, f"{len(found)} samples of {name}"
     return found[0]

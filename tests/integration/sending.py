@@ -1,4 +1,4 @@
-"""Numbered messages sent with the official client and read back; and where they are."""
+"""Numbered messages, sent and read back with the official client; and the ledgers that they are in."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RECEIVE_TIMEOUT_MS = 60_000
 
 
 class Sending:
-    """A producer's sends and what became of them: message number → id, or a failure."""
+    """A producer's messages and what became of them: message number → id, or a failure."""
 
     def __init__(self, client: Any, topic: str) -> None:
         self.confirmed: dict[int, pulsar.MessageId] = {}
@@ -30,25 +30,26 @@ class Sending:
         )
 
     def send(self, count: int, size: int = 0) -> None:
-        """Send as many messages, each its number, with spaces behind it up to ``size`` bytes."""
+        """Send so many messages. The payload of each is its number, with spaces behind it up to
+        ``size`` bytes."""
         for number in range(self._count, self._count + count):
             content = (b"%d" % number).ljust(size)
             self._producer.send_async(content, self._callback(number))
         self._count += count
 
     def send_all(self, count: int, size: int = 0) -> None:
-        """Send, and wait for the receipts."""
+        """Send so many messages, and wait for their receipts."""
         self.send(count, size)
         self.flush()
 
     def close(self) -> None:
-        """Produce no more."""
+        """Close the producer."""
         self._producer.close()
 
     def flush(self) -> None:
-        """Wait for the receipts; none may be missing, and no send may have failed."""
+        """Wait for the receipts. None may be missing, and no send may have failed."""
         self._producer.flush()
-        # The client's own thread calls back, which may come a moment after `flush` has returned.
+        # The client calls back in a thread of its own, perhaps a moment after `flush` has returned.
         eventually(
             lambda: len(self.confirmed) + len(self.failures), lambda told: told >= self._count
         )
@@ -66,7 +67,7 @@ class Sending:
 
 
 def read_all(client: Any, topic: str, last: int) -> list[int]:
-    """The numbers in a topic from its beginning up to the first ``last``."""
+    """The numbers in a topic, from its beginning to the first occurrence of ``last``."""
     reader = client.create_reader(f"{NAMESPACE}/{topic}", pulsar.MessageId.earliest)
     numbers: list[int] = []
     while last not in numbers[-1:]:

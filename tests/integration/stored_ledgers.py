@@ -1,5 +1,5 @@
-"""What is stored on the bookies of a running cluster, seen past the broker: by BookKeeper's records
-in ZooKeeper and by asking each bookie for itself."""
+"""What the bookies of a running cluster have stored, without asking the broker: by BookKeeper's
+records in ZooKeeper, and by reads from each single bookie."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from geminga_server.zookeeper.session import ZooKeeper
 
 ResultT = TypeVar("ResultT")
 ANSWER_TIMEOUT_S = 5.0
-# Requests on their way to the bookies at once.
+# How many requests to the bookies are in flight at a time.
 READS_MAX = 500
 
 Holders = list[frozenset[str]]
@@ -36,7 +36,7 @@ Holders = list[frozenset[str]]
 
 
 class _Deaf:
-    """A test that waits for a whole ledger hears of its end."""
+    """A listener that ignores what it is told: tests wait for a whole ledger instead."""
 
     def entries_confirmed(self, last_confirmed: int) -> None:
         pass
@@ -47,7 +47,7 @@ class _Deaf:
 
 @dataclass(frozen=True, slots=True)
 class StoredLedgers:
-    """Open inside ``stored_ledgers``."""
+    """The ledgers of a cluster; to be used inside ``stored_ledgers``."""
 
     ledgers: Ledgers
     _coordination: Coordination
@@ -56,20 +56,20 @@ class StoredLedgers:
     _marks: UnderreplicationMarks
 
     async def bookies(self) -> frozenset[str]:
-        """The bookies that are registered."""
+        """The registered bookies."""
         return (await read_live_bookies(self._coordination.children)).all
 
     async def live(self) -> LiveBookies:
-        """The bookies that take entries, and those that only give them."""
+        """The writable bookies and the read-only ones."""
         return await read_live_bookies(self._coordination.children)
 
     async def address(self, bookie_id: str) -> str:
-        """Where a bookie listens, ``host:port``."""
+        """The address at which a bookie listens, ``host:port``."""
         host, port = await self._registry.resolve(bookie_id)
         return f"{host}:{port}"
 
     async def marked(self) -> list[int]:
-        """The ledgers that auto-recovery has still to look after."""
+        """The ledgers that are marked for auto-recovery."""
         return await self._marks.ledgers()
 
     async def write(
@@ -78,7 +78,7 @@ class StoredLedgers:
         sizes: tuple[int, int, int],
         ensemble: tuple[str, ...] | None = None,
     ) -> int:
-        """The id of a new, closed ledger of these entries; ``sizes`` are E, Qw, Qa."""
+        """Write and close a ledger with these entries; returns its id. ``sizes`` are E, Qw, Qa."""
         ensemble_size, write_quorum, ack_quorum = sizes
         writer: LedgerWriter = await self.ledgers.create(
             listener=_Deaf(),
@@ -92,7 +92,7 @@ class StoredLedgers:
         return writer.ledger_id
 
     async def holders(self, ledger_id: int, count: int) -> Holders:
-        """Who has the first ``count`` entries, of all bookies there are."""
+        """Which of all bookies have each of the first ``count`` entries."""
         metadata = await self.ledgers.metadata(ledger_id)
         bookies = sorted(await self.bookies())
         wanted = [(bookie, entry_id) for entry_id in range(count) for bookie in bookies]
@@ -107,7 +107,7 @@ class StoredLedgers:
 
 
 def should_hold(metadata: LedgerMetadata, count: int) -> Holders:
-    """Who should have the first ``count`` entries, by the ledger's metadata."""
+    """Which bookies should have each of the first ``count`` entries, by the ledger's metadata."""
     quorum = Quorum(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
     return [
         frozenset(metadata.ensemble_of(entry_id)[slot] for slot in quorum.write_set(entry_id))
@@ -117,7 +117,7 @@ def should_hold(metadata: LedgerMetadata, count: int) -> Holders:
 
 @asynccontextmanager
 async def stored_ledgers(zookeeper_address: str) -> AsyncGenerator[StoredLedgers]:
-    """The ledgers of the cluster whose ZooKeeper is there."""
+    """The ledgers of the cluster with the ZooKeeper at this address."""
     clock, network, random = SystemClock(), AsyncioNetwork(), Random(1)
     config = LedgerConfig()
     async with ZooKeeper(zookeeper_address, clock) as coordination:
@@ -138,7 +138,7 @@ async def stored_ledgers(zookeeper_address: str) -> AsyncGenerator[StoredLedgers
 def ask(
     cluster: StandaloneProcess, question: Callable[[StoredLedgers], Awaitable[ResultT]]
 ) -> ResultT:
-    """Ask a cluster's ZooKeeper and bookies."""
+    """Run a question to a cluster's ZooKeeper and bookies."""
 
     async def answer() -> ResultT:
         async with stored_ledgers(zookeeper_of(cluster)) as stored:

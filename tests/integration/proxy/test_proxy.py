@@ -1,4 +1,5 @@
-"""A real proxy before a real cluster: clients that know only the proxy, and what it survives."""
+"""A real proxy in front of a real cluster: its clients know nothing but the proxy, and it survives
+failures of the cluster."""
 
 from __future__ import annotations
 
@@ -28,9 +29,10 @@ from geminga import connect
 from geminga_server.run import ExitCode
 
 RECEIVE_MS = 60_000
-# Less than a consumer needs that finds its subscription busy, and asks again and again.
+# Less than a consumer needs that finds its subscription busy, and retries.
 BACK_S = 20.0
-# The proxy gives a broker five seconds; less than the ten that connecting to it may take.
+# The proxy waits five seconds for a broker's answer; this is less than the ten that connecting may
+# take.
 LOOKUP_S = 9.0
 
 
@@ -104,7 +106,7 @@ def test_clients_may_come_to_a_proxy_with_tls(
         "tls_trust_certs_file_path": trust_file,
         "tls_validate_hostname": True,
     }
-    body = b"secret" * 100_000  # several records of TLS, and of the kernel's buffers
+    body = b"secret" * 100_000  # more than a record of TLS and the kernel's buffers hold
     with (
         proxy_of(tmp_path / "log", *options) as proxy,
         client_of(proxy.service_url_tls, **trusting) as client,
@@ -149,7 +151,7 @@ def test_what_a_proxy_carried_goes_on_through_the_other_one(
 
 
 def receive_until(consumer: pulsar.Consumer, body: bytes) -> None:
-    """What was received and not acknowledged comes again before it."""
+    """Receive up to this message. Those that were not acknowledged come again before it."""
     while consumer.receive(RECEIVE_MS).data() != body:
         pass
 
@@ -196,7 +198,7 @@ def test_a_broker_that_stands_still_holds_no_lookup_up(start_cluster: StartClust
     topic = "persistent://public/default/still"
 
     def publish_twice() -> None:
-        # The brokers take turns, so that each of them is asked by one client at least.
+        # The proxy asks the brokers in turn, so that each of them is asked for one client at least.
         for _ in range(2):
             with client_of(cluster.proxies_url) as client:
                 client.create_producer(topic).send(b"hello")
@@ -235,7 +237,7 @@ def test_a_proxy_that_is_gone_keeps_no_subscription_busy(
         second.create_producer(topic).send(b"hello")
         assert consumer.receive(RECEIVE_MS).data() == b"hello"
         if end is signal.SIGSTOP:
-            gone.process.kill()  # before the first client, which would wait for it
+            gone.process.kill()  # before the first client does, which would wait for it
 
 
 def subscribed(client: pulsar.Client, topic: str) -> pulsar.Consumer | None:

@@ -1,4 +1,5 @@
-"""HAProxy and NGINX, as Debian installs them, before proxies: clients know only the balancer."""
+"""HAProxy and NGINX, as Debian installs them, in front of proxies: clients know nothing but the
+balancer."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from geminga_server.ports import free_port
 pytestmark = pytest.mark.full
 
 HOST = "127.0.0.1"
-# Clients' addresses that no others have: the whole of 127/8 is this machine.
+# Addresses of clients, used by no other test: the whole of 127/8 is this machine.
 CLIENT_HOSTS = "127.0.0.77", "127.0.0.78"
 RECEIVE_MS = 60_000
 NGINX_STREAM = Path("/usr/lib/nginx/modules/ngx_stream_module.so")
@@ -68,7 +69,7 @@ stream {{
 
 
 class Balancer:
-    """A balancer that runs before ``proxies``, on ports of its own."""
+    """A balancer in front of ``proxies``, on ports of its own."""
 
     def __init__(self, kind: str, header: str, proxies: list[ProxyProcess], place: Path) -> None:
         self.port, self.web_port = free_port(HOST, 0), free_port(HOST, 0)
@@ -134,7 +135,7 @@ def balancer(
 
 
 def is_healthy(before: Balancer) -> bool:
-    """Whether REST gets through to a proxy."""
+    """Whether a proxy answers REST through the balancer."""
     try:
         return rest(before.web_url, "GET", "/health")[0] == 200
     except (OSError, HTTPException):
@@ -173,7 +174,7 @@ def test_clients_of_a_balancer_outlive_one_of_its_proxies(
 def test_a_balancer_says_where_its_clients_are(
     stack: ExitStack, standalone: StandaloneProcess, tmp_path: Path, kind: str, header: str
 ) -> None:
-    """By the limit on connections from one address: two addresses may have one each."""
+    """Shown by the limit on connections from one address: each of two addresses may have one."""
     options = "--ha-proxy-protocol-enabled", "--connections-per-address-max", "1"
     proxy, _ = two_proxies(stack, standalone, tmp_path, *options)
     before = balancer(stack, kind, header, [proxy, proxy], tmp_path)
@@ -182,7 +183,7 @@ def test_a_balancer_says_where_its_clients_are(
 
 
 def answer_to(stack: ExitStack, before: Balancer, host: str) -> int:
-    """What the proxy says to a client at ``host``, which stays connected."""
+    """The proxy's answer to a client at ``host``, which stays connected."""
     address = HOST, before.port
     client = stack.enter_context(
         closing(socket.create_connection(address, timeout=END_S, source_address=(host, 0)))

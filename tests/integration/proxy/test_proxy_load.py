@@ -1,4 +1,5 @@
-"""What misbehaving clients cost a proxy: memory stays bounded, and others are served meanwhile."""
+"""Clients that misbehave cost a proxy a bounded amount of memory, and the others are served
+meanwhile."""
 
 from __future__ import annotations
 
@@ -26,11 +27,11 @@ RECEIVE_MS = 60_000
 BODY = os.urandom(MIB)
 BODIES = 24
 SLOW_READERS = 40
-# The proxy keeps 256 KiB of each, beside what one read brings; without a bound it would be 20 MiB.
+# The proxy keeps 256 KiB for each, and what one read brings; without a bound it would be 20 MiB.
 SLOW_READER_BYTES_MAX = MIB
 IDLE_BYTES_MAX = 16 * 1024
 GARBAGE_PIECE = os.urandom(MIB)
-# A frame of the longest size that is read, so that it is kept until it is whole, and looked at.
+# A frame of the greatest size that the proxy reads, so that it has to keep it until it is whole.
 LONGEST_FRAME = (128 * 1024).to_bytes(4, "big")
 
 
@@ -38,7 +39,7 @@ LONGEST_FRAME = (128 * 1024).to_bytes(4, "big")
 def proxy(standalone: StandaloneProcess, tmp_path: Path) -> Iterator[ProxyProcess]:
     zookeeper = str(standalone.endpoints["zookeeper"]["address"])
     with proxy_of(tmp_path / "log", "--zookeeper", zookeeper, "--keepalive-s", "20") as process:
-        serve_others(process)  # what is loaded at first use counts for none of the tests
+        serve_others(process)  # modules that are loaded at first use count for none of the tests
         yield process
 
 
@@ -60,7 +61,7 @@ def test_slow_readers_cost_a_bounded_buffer_each(
             want_all(reader, broker, topic, f"slow-{number}")
         splices = partial(metric, proxy.metrics_url, "geminga_proxy_splices")
         eventually(splices, lambda n: n == SLOW_READERS)
-        # More than the first message of each: their kernels' buffers are full, or soon will be.
+        # More than the first message of each: the kernels' buffers are full, or soon will be.
         eventually(carried, lambda n: n - published > SLOW_READERS * MIB)
         serve_others(proxy)
         assert memory_of(proxy) - before < SLOW_READERS * SLOW_READER_BYTES_MAX
@@ -89,7 +90,7 @@ def test_idle_connections_cost_little(proxy: ProxyProcess) -> None:
 def test_workers_hold_ten_thousand_idle_connections(
     standalone: StandaloneProcess, tmp_path: Path
 ) -> None:
-    """One process may have 20,000 files open where this is run, room for 9,000 clients."""
+    """One process may have 20,000 open files where this is run: room for 9,000 clients."""
     zookeeper = str(standalone.endpoints["zookeeper"]["address"])
     with proxy_of(tmp_path / "log", "--zookeeper", zookeeper, "--workers", "2") as proxy:
         serve_others(proxy)
@@ -97,7 +98,7 @@ def test_workers_hold_ten_thousand_idle_connections(
 
 
 def hold_idle(proxy: ProxyProcess, clients: int) -> None:
-    """See what so many clients cost that have said CONNECT and ask for nothing."""
+    """Measure what so many clients cost that have sent CONNECT and nothing else."""
     before = memory_of(proxy)
     with open_files(clients + 500), ExitStack() as stack:
         for _ in range(clients):
@@ -151,7 +152,7 @@ def want_all(reader: socket.socket, broker: str, topic: str, subscription: str) 
     reader.sendall(connect_frame(broker))
     assert reader.recv(4096)  # CONNECTED
     reader.sendall(encode_command(BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=subscribe)))
-    assert reader.recv(4096)  # SUCCESS: permits for a consumer that is not there yet are ignored
+    assert reader.recv(4096)  # SUCCESS: permits before it would be ignored
     flow = api.CommandFlow(consumer_id=1, messagePermits=1_000)
     reader.sendall(encode_command(BaseCommand(type=BaseCommand.FLOW, flow=flow)))
 
@@ -166,12 +167,12 @@ def serve_others(proxy: ProxyProcess) -> None:
 
 
 def active(proxy: ProxyProcess) -> float:
-    """How many clients are connected, to all workers."""
+    """How many clients are connected, to all workers together."""
     return sum(samples(proxy.metrics_url, "pulsar_proxy_active_connections"))
 
 
 def memory_of(proxy: ProxyProcess) -> int:
-    """What the process and its workers have in memory, in bytes."""
+    """Resident memory of the process and its workers, in bytes."""
     pid = proxy.process.pid
     pids = [pid, *Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     pages = sum(int(Path(f"/proc/{each}/statm").read_text().split()[1]) for each in pids)
@@ -180,7 +181,7 @@ def memory_of(proxy: ProxyProcess) -> int:
 
 @contextmanager
 def open_files(wanted: int) -> Generator[None]:
-    """Room for so many files in this process."""
+    """Raise this process's limit of open files to so many."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(wanted, before[0]), before[1]))
     try:

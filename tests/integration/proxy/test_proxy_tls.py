@@ -1,4 +1,4 @@
-"""A proxy that reaches its brokers with TLS, for clients that need not know of it."""
+"""A proxy that connects to its brokers with TLS, for clients with and without TLS."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_connections_to_brokers_are_secured(
     broker = tls_standalone.endpoints["broker"]
     secured = "--broker-tls-enabled", "--broker-tls-trust-file", str(authority.trust_file)
     zookeeper = "--zookeeper", str(tls_standalone.endpoints["zookeeper"]["address"])
-    body = b"secret" * 100_000  # several records of TLS, and of the kernel's buffers
+    body = b"secret" * 100_000  # more than a record of TLS and the kernel's buffers hold
     with proxy_of(tmp_path / "log", *zookeeper, *secured) as proxy:
         with client_of(proxy.service_url) as client:
             consumer = client.subscribe(TOPIC, "s")
@@ -39,7 +39,7 @@ def test_connections_to_brokers_are_secured(
         *("--broker-web-service-url-tls", str(broker["web_tls"]).replace(HOST, "localhost")),
     )
     with proxy_of(tmp_path / "named", *by_name, *secured) as proxy:
-        # A certificate for another host ends lookups and REST alike.
+        # With a certificate for another host, lookups and REST fail alike.
         client = pulsar.Client(proxy.service_url, operation_timeout_seconds=2)
         with closing(client), pytest.raises(pulsar.PulsarException):
             client.create_producer(TOPIC)

@@ -1,4 +1,4 @@
-"""One proxy of several processes: they share its ports, and what becomes of them when one dies."""
+"""A proxy of several processes: they share its ports, and the proxy replaces one that dies."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def test_workers_share_the_ports_and_one_that_dies_is_replaced(
         assert len(workers) == 2
         clients = [stack.enter_context(client_of(proxy.service_url)) for _ in range(CLIENTS)]
         producers = [each.create_producer(TOPIC) for each in clients]
-        # The kernel chooses by the ports of both ends: all of one worker's are once in 2 ** 15.
+        # The kernel chooses by the ports of both ends: that one worker gets all happens once in 2
+        # ** 15.
         carrying = eventually(
             lambda: by_worker(proxy, "geminga_proxy_splices"),
             lambda found: sum(found.values()) == CLIENTS,
@@ -86,8 +87,10 @@ def test_workers_whose_certificate_cannot_be_used_do_not_start(tmp_path: Path) -
 
 
 def refused(*options: str) -> str:
-    """What a proxy of two workers says that cannot start. None of its processes is left: they share
-    the pipe that is read here to its end."""
+    """What a proxy of two workers prints if it cannot start.
+
+    None of its processes is left: all share the pipe that is read to its end here.
+    """
     brokers = "--broker-service-url", "pulsar://127.0.0.1:1"
     words = command("proxy", "--port", "0", "--web-port", "0", "--workers", "2", *brokers, *options)
     ended = subprocess.run(words, capture_output=True, text=True, check=False, timeout=END_S)
@@ -107,7 +110,7 @@ def living(pids: list[int]) -> list[int]:
 
 
 def by_worker(proxy: ProxyProcess, name: str) -> dict[str, float]:
-    """A metric of each worker that serves."""
+    """A metric's value at each worker that serves."""
     with urllib.request.urlopen(proxy.metrics_url) as answer:
         text = answer.read().decode()
     found = re.findall(rf'^{name}{{worker="(\d+)"}} (.*)$', text, re.MULTILINE)
