@@ -333,6 +333,8 @@ class Broker(Service):
 
     async def _listen(self, stack: AsyncExitStack) -> None:
         """Accept connections on the broker's own ports, and on those of its other listeners."""
+        # When the ports are closed: clients may have come while topics were closed.
+        stack.callback(self._accept_no_more)
         config = self.config
         for bind in config.binds:
             # The process opens those of REST (``part``).
@@ -404,6 +406,10 @@ class Broker(Service):
         # Each bundle is released to its next owner; what does not fit into the time is closed with
         # the topics.
         await self.ownership.retire(self.config.hand_on_budget_s)
+
+    def _accept_no_more(self) -> None:
+        self._context.is_over = True
+        self._close_connections()
 
     def _close_connections(self) -> None:
         # A copy: a session that closes takes itself out.

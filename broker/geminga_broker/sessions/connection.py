@@ -95,6 +95,9 @@ class Connection(asyncio.Protocol):
         self._producers = cast(ProducerCommands, self._groups[ProducerCommands])
         self._consumers = cast(ConsumerCommands, self._groups[ConsumerCommands])
         context.counts.connections_made += 1
+        if context.is_over:
+            session.close()
+            return
         exceeded = context.limits.admit(session.host)
         if exceeded is None:
             # Only accepted connections are among the sessions, and count for the limits.

@@ -74,6 +74,9 @@ class SessionContext:
     # The accepted connections. A dict, as the iteration order of a set would differ from run to
     # run of a simulation.
     sessions: dict[OpenSession, None] = field(default_factory=dict)
+    # The broker has closed its ports. The event loop may still bring a connection that was accepted
+    # before: nothing would answer its client.
+    is_over: bool = False
     publish_buffer: PublishBuffer = field(default_factory=PublishBuffer)
     counts: SessionCounts = field(default_factory=SessionCounts)
 

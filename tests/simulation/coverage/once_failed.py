@@ -216,4 +216,12 @@ ONCE_FAILED = (
         "::test_chunks_that_are_stored_twice_are_acknowledged_and_left_out",
         {"errands": ("chunks",)},
     ),
+    OnceFailed(
+        "delayed",
+        10008,
+        "2026-11-28",
+        "a broker that could not open answered no client that had connected just then",
+        "geminga_broker/test_broker.py"
+        "::test_a_connection_that_the_event_loop_brings_after_the_end_is_closed",
+    ),
 )

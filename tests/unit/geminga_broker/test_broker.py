@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 from tests.project_files import GOLDEN
-from tests.unit.geminga_broker.stand_ins import MemoryNetwork
+from tests.unit.geminga_broker.stand_ins import MemoryNetwork, MemoryPort
 
 from geminga_broker.broker import Broker
 from geminga_broker.config import BrokerConfig
@@ -87,6 +87,34 @@ async def test_a_broker_that_ends_closes_its_connections_and_takes_no_more(
         await settle()
     assert client.transport.is_closing()
     assert not network.is_listening
+
+
+async def test_a_client_that_comes_while_the_broker_closes_its_topics_is_let_go_too(
+    broker: Broker, network: MemoryNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close = MemoryPort.close
+
+    async def come_and_close(port: MemoryPort) -> None:
+        network.come(6650)
+        await close(port)
+
+    monkeypatch.setattr(MemoryPort, "close", come_and_close)
+    async with broker:
+        early = len(network.clients)
+    (late,) = network.clients[early:]
+    assert late.transport.is_closing()
+
+
+async def test_a_connection_that_the_event_loop_brings_after_the_end_is_closed(
+    broker: Broker, network: MemoryNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def close(_: MemoryPort) -> None:
+        """The port stays with the network, as its connections do that are accepted already."""
+
+    monkeypatch.setattr(MemoryPort, "close", close)
+    async with broker:
+        pass
+    assert network.come(6650).transport.is_closing()
 
 
 @with_recorded_listeners
