@@ -231,14 +231,15 @@ async def check_what_is_stored(cluster: Cluster, writers: Writers) -> None:
     """Each broker reads all that was confirmed."""
     for host in cluster.brokers:
         broker = await serving(cluster, host)
-        stored = await broker.namespaces.policies(NAMESPACE)
+        stored = await patiently(partial(broker.namespaces.policies, NAMESPACE))
         for name, register in writers.namespace.of.items():
             register.check(getattr(stored, name))
         for topic, registers in writers.topics.items():
             said = await patiently(partial(broker.topic_policies.local, topic))
             for name, register in registers.of.items():
                 register.check(getattr(said, name))
-        boundaries = (await broker.namespaces.bundles(NAMESPACE)).boundaries
+        bundles = await patiently(partial(broker.namespaces.bundles, NAMESPACE))
+        boundaries = bundles.boundaries
         lost = [cut for cut in writers.cuts if f"0x{cut:08x}" not in boundaries]
         if lost:
             raise InvariantViolated(f"cuts {lost} were confirmed, there are {boundaries}")
