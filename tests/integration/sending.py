@@ -1,4 +1,4 @@
-"""Numbered messages, sent and read back with the official client; and the ledgers that they are in."""
+"""Numbered messages, sent and read back with the official client; and their ledgers."""
 
 from __future__ import annotations
 

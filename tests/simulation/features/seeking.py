@@ -72,11 +72,15 @@ class Trail:
     steps: list[str] = field(default_factory=list[str])
     # Ids and publish times of what came.
     known: dict[int, Message[bytes]] = field(default_factory=dict[int, Message[bytes]])
+    # What came since the last seek, and may be acknowledged. A message from before would take along
+    # what was acknowledged of its batch then, as with upstream's clients.
+    fresh: set[int] = field(default_factory=set[int])
 
     def came(self, message: Message[bytes], *, is_certain: bool = True) -> None:
         """A message was delivered; ``is_certain``: by a broker that knows what others wrote."""
         number = int(message.data)
         self.known[number] = message
+        self.fresh.add(number)
         self.steps.append(f"came {number}")
         if self.during is not None:
             # The broker may have moved the subscription: what is right is known when it says so.
@@ -119,6 +123,7 @@ class Trail:
         """A seek has ended; ``upto`` messages were sent by then."""
         self.steps.append("sought" if is_confirmed else "may have sought")
         during, self.during = self.during or [], None
+        self.fresh.clear()
         target = self.target[0], max(self.target[0], min(self.target[1], upto))
         if self.target[1] > self.target[0] and not self.repeats:
             # The end, or a time to come: a reader that has read nothing there begins at what is the
@@ -243,7 +248,7 @@ class Seeking(Errand):
         if isinstance(walker, Consumer) and self.chance.random() < ACKNOWLEDGING_SHARE:
             # The broker is told of it soon, and not once the subscription has been moved.
             number = max(trail.lasts, default=-1)
-            if number in trail.known:
+            if number in trail.fresh:
                 trail.acknowledging(number, is_confirmed=False)
                 walker.ack_cumulative(trail.known[number])
         trail.seeking(what, target)
@@ -299,7 +304,7 @@ class Seeking(Errand):
         if not trail.lasts or trail.during is not None:
             return
         number = max(trail.lasts) - self.chance.choice((0, 0, 1, 3))
-        if number not in trail.known:
+        if number not in trail.fresh:
             return
         trail.acknowledging(number, is_confirmed=False)
         with suppress(ClientError):
