@@ -25,6 +25,7 @@ from geminga_runtime.errors import GemingaError
 
 log = logging.getLogger(__name__)
 
+# The rounds iterate over copies of ``loaded``: topics come and go whenever a round pauses.
 # Topics visited in one turn of the event loop: each takes a few microseconds, and a broker may have
 # 100,000.
 VISITED_TOPICS_MAX = 500
@@ -71,7 +72,9 @@ class TopicMaintenance:
     _directory: TopicDirectory
     _clock: Clock
     # The bundle that a topic lies in; None for a topic that is just being lost.
+    # A function, because bundles are split and handed over while the broker runs.
     bundle_of: Callable[[TopicName], Bundle | None] = field(default=lambda _: None, kw_only=True)
+    # ``totals`` is the sum of ``totals_by_bundle`` and of topics whose bundle is just being lost.
     # Of the last stats period, for the load report; replaced as a whole.
     totals: TopicTotals = field(default_factory=TopicTotals, init=False)
     totals_by_bundle: Mapping[Bundle, TopicTotals] = field(
@@ -82,17 +85,25 @@ class TopicMaintenance:
         """The maintenance of each kind of part that has any."""
         return [
             PeriodicWork(f"maintain {kind.__name__}", period_s, partial(self.maintain, kind))
+            # Each becomes a task of its own, which the broker repeats. A slow round, say of
+            # replication, does not delay the quotas.
             for kind, period_s in maintenance_periods_s(self._directory.services).items()
         ]
 
     async def maintain(self, kind: type[TopicPart]) -> None:
         """Maintain the parts of that kind that need it, of all topics."""
         # With the topics, because a part does not keep its topic alive.
+        # Parts have only a weak reference to their topic: without this one, a topic that is
+        # unloaded during the round would be freed, and the part's next access to it would raise
+        # ``ReferenceError``.
         found: list[tuple[Topic, TopicPart]] = []
         for number, topic in enumerate(list(self._directory.loaded.values()), 1):
             part = topic.find(kind)
             if part is not None and part.needs_maintenance:
                 found.append((topic, part))
+            # The turn that other tasks get. What was found before it may be stale after it: a part
+            # that is maintained later is asked again whether its topic is open
+            # (``TopicPart.attempt``).
             if number % VISITED_TOPICS_MAX == 0:
                 await asyncio.sleep(0)
         # Chosen first, so that a kind may weigh its topics against each other.
@@ -103,6 +114,8 @@ class TopicMaintenance:
         totals = TopicTotals()
         by_bundle: dict[Bundle, TopicTotals] = {}
         for number, topic in enumerate(list(self._directory.loaded.values()), 1):
+            # The time is read for each topic: the pauses below can make a round last, and a rate is
+            # computed over the time that its own topic has really had.
             topic.tick(self._clock.monotonic())
             totals.add(topic)
             bundle = self.bundle_of(topic.name)
@@ -112,6 +125,7 @@ class TopicMaintenance:
                 await asyncio.sleep(0)
         # Only now: a load report in between would show a part of the topics.
         self.totals, self.totals_by_bundle = totals, by_bundle
+        # Quantiles of what was measured in this period; the next one begins empty.
         self._directory.services.publish_durations.renew()
         self._directory.load_durations.renew()
 
@@ -120,6 +134,8 @@ class TopicMaintenance:
         now_s = self._clock.monotonic()
         for number, topic in enumerate(list(self._directory.loaded.values()), 1):
             policies = topic.policies
+            # ``last_used_s`` is when the topic was loaded, or when its last client left. A round
+            # only compares: a long pause between rounds deletes later, never too early.
             rule = policies.inactivity
             # A topic without a log retains nothing.
             retention_ms = policies.retention.time_ms if topic.name.is_persistent else 0
@@ -130,6 +146,9 @@ class TopicMaintenance:
             elif rule.is_deleting and is_over(
                 rule, idle_s=now_s - topic.last_used_s, retention_ms=retention_ms
             ):
+                # ``delete_topic`` takes it out of ``loaded`` before it waits for anything, so that
+                # no client can begin to use it. A topic of the list that has left meanwhile, or was
+                # loaded again, is refused there with ``TopicFenced``.
                 # No await since it was judged: it is still unused.
                 try:
                     await self._directory.delete_topic(topic)

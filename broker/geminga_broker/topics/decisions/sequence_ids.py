@@ -19,6 +19,7 @@ from geminga_protocol.pulsar.messages.integers import signed
 from geminga_protocol.pulsar.messages.payload import parse_metadata
 
 NO_SEQUENCE_ID = -1
+# The entry has room for 5 MB, and a cursor's own ranges take their part of it.
 # A snapshot is stored in one entry, together with the rest of a cursor; names may be long.
 SNAPSHOT_BYTES_MAX = 2 * 1024 * 1024
 # What a number takes besides its producer's name: tags, lengths, and the number itself.
@@ -35,6 +36,15 @@ class Verdict(Enum):
 
 
 @dataclass(slots=True, eq=False)
+# For each producer, by number:
+#
+#     ... stored ...│... pending ...│... new ...
+#                   ▲               ▲
+#               _stored          _taken      (upstream's highestSequencedPersisted, ...Pushed)
+#
+# A message at or below ``_stored`` is a repeat, one above ``_taken`` is new. In between its fate is
+# not known yet: it may still be lost with the ledger that it was sent to.
+#
 class SequenceIds:
     """The highest numbers of each producer: sent, and stored.
 
@@ -44,6 +54,7 @@ class SequenceIds:
     # By producer name. ``_taken`` is ahead of ``_stored`` while messages are pending.
     _taken: dict[str, int] = field(default_factory=dict[str, int], init=False)
     _stored: dict[str, int] = field(default_factory=dict[str, int], init=False)
+    # Those that are connected are not in it, and so never forgotten.
     # Since when producers are not connected, in seconds of the monotonic clock.
     _idle_since_s: dict[str, float] = field(default_factory=dict[str, float], init=False)
 
@@ -67,12 +78,14 @@ class SequenceIds:
             number = signed(sequence_id)
             if last is not None and number <= last:
                 return None
+            # Compared with the one before it in the run, too: the numbers must grow within it.
             last = max(number, signed(highest)) if highest else number
         return last
 
     def judge(self, name: str, sequence_id: int) -> Verdict:
         """Whether a message with this (lowest) number is a repeat."""
         number = signed(sequence_id)
+        # After a broker has restored a snapshot both are equal: nothing was pending then.
         # Compared with what was taken, not with what is stored: the next run is judged while this
         # one is pending.
         if name not in self._taken or number > self._taken[name]:
@@ -82,6 +95,7 @@ class SequenceIds:
 
     def taken(self, name: str, number: int) -> None:
         """Messages up to ``number`` were handed to the log."""
+        # Only when the log has taken them: of a run that it refuses, no number counts.
         self._taken[name] = number
 
     def stored(self, name: str, items: Iterable[AppendRequest], *, is_chunking: bool) -> None:
@@ -95,6 +109,7 @@ class SequenceIds:
 
     def restore(self, numbers: Mapping[str, int], now_s: float) -> None:
         """Take over numbers that an earlier owner stored, of producers that are not connected."""
+        # Idle from now on, so that a producer which never comes back is forgotten in the end.
         for name, number in numbers.items():
             self._taken[name] = self._stored[name] = number
             self._idle_since_s[name] = now_s
@@ -102,6 +117,8 @@ class SequenceIds:
     def snapshot(self, producers_max: int) -> dict[str, int]:
         """The numbers of stored messages by name, of at most ``producers_max`` producers and
         ``SNAPSHOT_BYTES_MAX`` bytes."""
+        # In the order of the dictionary, in which a producer keeps its place while its number
+        # grows. The rest of the topic's producers is then known in memory only.
         # Those that were stored first stay: a producer beyond the limits is not deduplicated across
         # restarts.
         kept: dict[str, int] = {}
@@ -126,6 +143,7 @@ class SequenceIds:
         idle = [name for name, idle_s in self._idle_since_s.items() if idle_s < since_s]
         for name in idle:
             del self._idle_since_s[name]
+            # A producer that was connected and never sent a message is in neither.
             self._taken.pop(name, None)
             self._stored.pop(name, None)
         return bool(idle)
@@ -140,6 +158,7 @@ def highest_of(item: AppendRequest) -> int:
 def completes_message(payload: bytes) -> bool:
     """Whether an entry is a whole message, or the last chunk of one; all chunks have its number."""
     try:
+        # Only asked for producers that send chunks: parsing takes a microsecond for each message.
         return _is_complete(parse_metadata(payload))
     except WireError:
         return True
@@ -147,6 +166,8 @@ def completes_message(payload: bytes) -> bool:
 
 def number_of_stored(metadata: MessageMetadata) -> tuple[str, int] | None:
     """The producer and the number in a stored entry; None for markers and incomplete chunks."""
+    # Markers are the broker's own (replicated subscriptions), with a producer name and no number
+    # that means anything.
     if metadata.HasField("marker_type") or not _is_complete(metadata):
         return None
     number = max(signed(metadata.sequence_id), signed(metadata.highest_sequence_id))

@@ -16,6 +16,7 @@ from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.managed_ledger.writing.append_request import AppendRequest, sequence_id_of
 from geminga_broker.topics.part import OwningTopic
 
+# The health check sends one message at a time, so that this is only reached when nothing is stored.
 # Messages that may be pending: while bookies do not answer, they must not fill the broker's memory.
 PENDING_MAX = 1000
 
@@ -25,6 +26,7 @@ class InternalPublisher:
     """The broker as a publisher to one topic."""
 
     # What a ``Publisher`` shows of itself. Its messages have no sequence ids to deduplicate by.
+    # Deduplication skips it (``is_numbering``), and no stats show it.
     name = "broker"
     is_chunking = False
     is_numbering = False
@@ -50,17 +52,22 @@ class InternalPublisher:
         if len(self._pending) >= PENDING_MAX:
             raise StorageUnavailable(f"{PENDING_MAX} messages before it are not stored yet")
         # Its own numbers, by which ``confirm`` finds the caller; the log does not compare them.
+        # It travels in the place of the sequence id. From here to ``append`` nothing is awaited.
         number = next(self._numbers)
         stored: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
         self._pending[number] = stored, len(payload)
         try:
             # A topic that closes has failed its pending requests: it would never answer this one.
             self.topic.check_open()
+            # May confirm at once: a topic without a log counts messages as durable when they are
+            # taken.
             self.append([(payload, messages, self, number, 0)])
         except BaseException:
             # The log did not take it, and so will never confirm it.
             del self._pending[number]
             raise
+        # A caller that is cancelled here leaves its entry; ``confirm`` removes it and finds the
+        # future done.
         return await stored
 
     def confirm(
@@ -68,6 +75,8 @@ class InternalPublisher:
     ) -> tuple[int, int]:
         """Return the positions of these messages to the callers that wait for them."""
         messages = size_bytes = 0
+        # Also for messages whose callers were told of an error by ``fail_all``: they are durable
+        # all the same, and count.
         for (entry_id, _, _), (_, count_of, _, number, _) in zip(entries, requests, strict=True):
             stored, payload_bytes = self._pending.pop(number, (None, 0))
             # The caller may have been cancelled, or told that the topic closes.

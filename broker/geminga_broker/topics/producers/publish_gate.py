@@ -51,6 +51,8 @@ class PublishGate:
 
     def apply(self, policies: PublishPolicies, delay_max_ms: int = 0) -> None:
         """Follow ``policies``, and this limit on delays, from now on."""
+        # Only noted. ``PublishPath.apply`` gives the producers their new steps afterwards, in the
+        # same turn.
         self.policies = policies
         self.delay_max_ms = delay_max_ms
         # A rate whose limits are the same goes on: a new one would begin with all its tokens.
@@ -58,6 +60,7 @@ class PublishGate:
             if self._rate is not None:
                 # Connections that it paused hold it until they check it again.
                 self._rate.is_over = True
+            # A new rate begins with the tokens of one second.
             is_limited = not policies.limits.is_unlimited
             now_s = self.clock.monotonic()
             self._rate = PublishRate(policies.limits, now_s) if is_limited else None
@@ -66,10 +69,13 @@ class PublishGate:
 
     def check(self, producer: Producer) -> None:
         """Raise ``InvalidRequest`` or ``ProducerBusy`` if ``producer`` may not be let in."""
+        # The order of the checks is upstream's: encryption before the limits, the topic's limit
+        # before that of the host.
         policies = self.policies
         if policies.requires_encryption and not producer.is_encrypting:
             raise InvalidRequest(f"Encryption is required in {self.name}")
         # A producer that reconnects does not count twice.
+        # Its place is free again, as ``Producers.add`` removes ``present``.
         present = self.producers.by_name.get(producer.name)
         if present is not None and producer.replaces(present):
             return
@@ -87,6 +93,7 @@ class PublishGate:
         """Disconnect producers that the policies do not allow any more. They reconnect, and
         ``check`` refuses them with the reason."""
         if self.policies.requires_encryption:
+            # A copy, because ``remove`` changes the mapping.
             for producer in list(self.producers.by_name.values()):
                 if not producer.is_encrypting:
                     # First removed, then told: a client that reconnects at once must find room.
@@ -97,6 +104,8 @@ class PublishGate:
 
     def step_before(self, following: Step) -> Step:
         """The gate's first step that is on; the last of them hands on to ``following``."""
+        #     counting ─▶ encryption ─▶ delay ─▶ ``following``      each only while its rule is on
+        #
         # Composed from the end: counting comes before the others, so that refused messages count.
         first = following
         if self.delay_max_ms:
@@ -116,16 +125,21 @@ class PublishGate:
 
     def _take_counted(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
         """Count what is published, and pause reading from the connection while that is too much."""
+        # If the log refuses the run, that is raised here, and nothing is counted.
         # Messages that have arrived are always taken: the limit works on the next ones.
         self._behind_rate(producer, requests)
+        # 0 stands for a count that is not known, which is one message at least (``AppendRequest``).
         messages = sum(count or 1 for count in map(messages_of, requests))
         size_bytes = sum(map(len, map(payload_of, requests)))
         now_s = self.clock.monotonic()
         # Each rate that is exceeded pauses the session, which goes on when all of them allow it.
         for rate in self._rates:
+            # May go below zero. The debt decides how long the connection is not read.
             rate.buckets.take(messages, size_bytes, now_s)
             if rate.wait_s(now_s) > 0:
                 self.pauses += 1
+                # The session asks ``wait_s`` again when the time is over: by then other connections
+                # may have added to the debt. Many pauses for one rate are one entry there.
                 producer.session.throttle(rate.wait_s)
 
 
@@ -151,6 +165,8 @@ def _take_allowed(
     The first refusal of a replicator's entry closes its producer. Then no request behind it is
     taken: if one were stored, the refused entry would be taken for a repeat when it comes again.
     """
+    # Judged completely before anything is handed on: once a part of the run was taken,
+    # ``NotAllowed`` could not be raised for the whole any more.
     # The usual run has no refusals, and goes on as one.
     refusals = [why_refused(payload_of(request)) for request in requests]
     if not any(refusals):
@@ -164,6 +180,7 @@ def _take_allowed(
             except NotAllowed as error:
                 # It must not be raised: the caller would repeat the run, of which part was taken.
                 reason = error
+        # In its turn: the entries before it were handed on, so their receipts come first.
         if reason is not None:
             producer.fail(request, reason)
         if producer.is_closed:

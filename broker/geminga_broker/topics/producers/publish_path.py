@@ -33,6 +33,13 @@ from geminga_broker.topics.producers.replicator_producer import ReplicatorProduc
 from geminga_broker.topics.producers.topic_epoch import EPOCH_PROPERTY, TopicEpoch
 
 
+# The way of a message. Steps in brackets are there only while a policy wants them; a replicator's
+# run first gets source positions for its sequence ids.
+#
+#     session ─▶ Producer.append_all ─▶ [counting ─▶ encryption ─▶ delay] ─▶ [deduplication]
+#                                               ``PublishGate``                    │
+#     session ◀─ Producer.confirm ◀─ run_appended ◀─ bookies ◀─ log ◀─ append ◀────┘
+#
 class PublishPath(TopicPart):
     """The producers of a topic, and counters of what was published since the topic was loaded."""
 
@@ -57,6 +64,8 @@ class PublishPath(TopicPart):
         super().__init__(topic, services)
         name = str(topic.name)
         self.producers = Producers(name, self)
+        # Counted when they are durable: a message that is refused, or that was stored before, is
+        # not in it.
         # Durable messages and their bytes, and when the last ones became durable (Unix time).
         self.messages_in = 0
         self.bytes_in = 0
@@ -67,6 +76,7 @@ class PublishPath(TopicPart):
         self.gate = PublishGate(name, self.producers, services.clock, services.broker_rate)
         # Set by ``TopicDeduplication`` while deduplication is on, or is being turned on or off.
         self.deduplication: Deduplication | None = None
+        # Not ``managed_ledger`` of the topic, which raises: this is asked with every run.
         # None for a topic that keeps no messages.
         self._log = topic.managed_ledger if topic.name.is_persistent else None
         self.epoch = TopicEpoch(self.producers, self._log)
@@ -81,6 +91,8 @@ class PublishPath(TopicPart):
     async def opened(self) -> None:
         """Continue with the epoch that an earlier owner has stored."""
         if self._log is not None:
+            # Read before any client connects, so that ``TopicEpoch.check`` refuses producers that
+            # were fenced while an earlier owner had the topic.
             # Without a usable number, no producer was exclusive yet.
             try:
                 self.epoch.current = int(self._log.recorded.store.properties[EPOCH_PROPERTY])
@@ -95,6 +107,8 @@ class PublishPath(TopicPart):
         # Topics without a log delay no message, and refuse none for its delay.
         is_limited = delayed.enabled and self._log is not None
         self.gate.apply(policies.publishing, delayed.delay_max_ms if is_limited else 0)
+        # First the steps, then the disconnecting: whatever still arrives of a producer that is not
+        # allowed any more meets the new steps.
         self.rearrange()
         self.gate.disconnect_disallowed()
 
@@ -110,6 +124,7 @@ class PublishPath(TopicPart):
         first: Step = self._append
         deduplication, policies = self.deduplication, self._topic.policies.publishing
         if deduplication is not None and deduplication.is_enabled and policies.deduplicates:
+            # Before a producer gets the step that uses it.
             deduplication.following = first
             first = deduplication.take
         # Rate limits, encryption and the limit on delays come first: what they refuse was not taken
@@ -119,6 +134,8 @@ class PublishPath(TopicPart):
             # All other steps, deduplication among them, see source positions as sequence ids.
             producer.append_all = partial(take_positions, first, producer)
             return
+        # A client with many producers on one topic without steps has all messages of a read
+        # appended with one call.
         # Steps take runs of one producer. Without steps, all producers have the same
         # ``append_all``, so that sessions may append messages of several producers as one run.
         is_straight = first == self._append
@@ -137,6 +154,7 @@ class PublishPath(TopicPart):
             entries = [(NOWHERE.entry_id, payload, count) for payload, count, _, _, _ in requests]
             self._topic.run_appended(NOWHERE.ledger_id, entries, requests)
             return
+        # What is appended is confirmed in this order, which the queue of times relies on.
         # The log may refuse the run: only what it took is measured.
         self._log.append_all(requests)
         if self.write_latency is None:
@@ -147,6 +165,7 @@ class PublishPath(TopicPart):
         self, ledger_id: int, entries: Sequence[Entry], batch: Sequence[AppendRequest]
     ) -> None:
         """Confirm the run to its publishers, and count it."""
+        # Receipts before everything else: they are what the clients wait for.
         first = publisher_of(batch[0])
         for _, _, publisher, _, _ in batch:
             if publisher is not first:
@@ -160,6 +179,7 @@ class PublishPath(TopicPart):
         if self.write_latency is not None:
             self.write_latency.confirmed(len(entries), self._clock.monotonic())
         if self.deduplication is not None:
+            # Last, because it may take a snapshot, whose position is the end of this run.
             self.deduplication.stored(Position(ledger_id, entries[-1][0]), batch)
 
     def _confirm_mixed(
@@ -168,6 +188,7 @@ class PublishPath(TopicPart):
         """Confirm a run of several publishers, to each its own entries in their order."""
         runs: defaultdict[Publisher, tuple[list[Entry], list[AppendRequest]]]
         runs = defaultdict(lambda: ([], []))
+        # Each publisher's entries stay in order. Receipts of different publishers need no order.
         # Publishers are few and entries many: one pass, then one call for each publisher.
         for entry, request in zip(entries, batch, strict=True):
             of_entries, of_requests = runs[publisher_of(request)]
@@ -191,6 +212,8 @@ class PublishPath(TopicPart):
 
         Raises ``BrokerError``: ``ProducerBusy``, ``ProducerFenced``, ``TopicFenced`` and others.
         """
+        # The stages: whatever has to be awaited; the checks, and entering the table, in one turn;
+        # then the epoch, with the producer in its place.
         # The ping first, because it may take seconds.
         await self.producers.ask_namesake(producer)
         for part in self._topic.parts:
@@ -201,7 +224,10 @@ class PublishPath(TopicPart):
             raise TopicTerminated
         self.gate.check(producer)
         self.epoch.check(producer)
+        # From here on ``disconnect`` of the topic finds it. Receipts cannot come before the client
+        # is answered, as it sends nothing before that.
         self.producers.add(producer)
+        # A function, for the number of this moment would be too old then.
         # Asked when the client is answered, which is after pending messages have settled.
         producer.last_sequence_id = partial(self._last_sequence_id, producer.name)
         if not producer.is_waiting:
@@ -213,6 +239,8 @@ class PublishPath(TopicPart):
         # In the background: its pending messages may have to be awaited, and an epoch be stored.
         self._welcome(producer)
         promoting = self.epoch.promote(producer, self.settle)
+        # The next in the queue is let in by the one that leaves, in whose task no time may be
+        # spent.
         self._topic.spawn(promoting, name=f"let in {producer.name}")
 
     def _welcome(self, producer: Producer) -> None:
@@ -236,6 +264,7 @@ class PublishPath(TopicPart):
 
     def producer_left(self, producer: Producer) -> None:
         """``producer``, which could publish, has left the topic."""
+        # Called by ``Producers`` for each that was in ``by_name``, before another may be promoted.
         # Its own counter goes with it.
         self._had_chunks = self._had_chunks or producer.chunks_in > 0
         self._topic.last_used_s = self._clock.monotonic()
@@ -256,10 +285,12 @@ class PublishPath(TopicPart):
 
     def refuse_all(self, reason: BrokerError) -> None:
         """Disconnect all producers; those that wait to be exclusive are refused for ``reason``."""
+        # They are told at once; messages of theirs that are pending may still be stored.
         # Callers inside the broker wait for their messages as clients do.
         if self._internal is not None:
             self._internal.fail_all(reason)
         # Without a connected producer none waits either.
+        # Most topics that are closed have none: a broker may hand on 100,000 of them.
         if self.producers.by_name:
             self.producers.remove_all(reason)
 
@@ -286,6 +317,7 @@ class PublishPath(TopicPart):
     def release(self) -> None:
         """Drop the gate's steps and the internal publisher, which refer to this part, and the
         deduplication, whose cursor refers to the topic."""
+        # With a rate limit on, the gate, its step and this part refer to each other in a cycle.
         self.gate.release()
         self._internal = None
         self.deduplication = None

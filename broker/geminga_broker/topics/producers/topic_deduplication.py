@@ -45,8 +45,11 @@ class TopicDeduplication(TopicPart):
     async def opened(self) -> None:
         """Continue from the cursor's snapshot, or delete the cursor if deduplication is off."""
         found, self._found = self._found, None
+        # The path of publishing was opened before: it is the part above in the list.
         # Deduplication may have been turned off while the topic was not loaded: its cursor would
         # keep the log from being trimmed.
+        # An error here ends the loading of the topic. Serving it without deduplication would store
+        # repeats, against its policy.
         if self._is_wanted:
             await self._begin(found)
         elif found is not None:
@@ -61,6 +64,8 @@ class TopicDeduplication(TopicPart):
     def is_behind(self) -> bool:
         """Whether deduplication is off though the policies want it on, or the reverse."""
         present = self._topic.part(PublishPath).deduplication
+        # Also true while a change is under way; a second task then finds the lock of
+        # ``Deduplication`` taken, and waits.
         return self._is_wanted is not (present is not None and present.is_enabled)
 
     def apply(self, policies: EffectivePolicies) -> None:
@@ -77,8 +82,10 @@ class TopicDeduplication(TopicPart):
             while self.is_behind:
                 present = publishing.deduplication
                 if self._is_wanted:
+                    # An attempt before this one may have created the cursor.
                     await self._begin(None if present is None else present.cursor)
                 elif present is not None:
+                    # ``_lead_in`` asks the policies, which do not want the step any more.
                     # First the producers: from now on they append past this step.
                     publishing.rearrange()
                     await present.disable()
@@ -93,6 +100,8 @@ class TopicDeduplication(TopicPart):
         topic, services = self._topic, self._services
         publishing = topic.part(PublishPath)
         deduplication = publishing.deduplication
+        # Set before ``enable``, so that ``cursors`` names its cursor to the trimmer as soon as it
+        # is open.
         # One that failed to be turned on is kept: its cursor is open, and is used again.
         if deduplication is None:
             deduplication = publishing.deduplication = Deduplication(
@@ -104,6 +113,7 @@ class TopicDeduplication(TopicPart):
                 enter=topic.enter_cursor,
             )
         await deduplication.enable(cursor)
+        # No await from here: a producer that connects later is noted by ``PublishPath._welcome``.
         # Producers that connected before: their numbers must not be forgotten as idle.
         for producer in publishing.producers.by_name.values():
             deduplication.connected(producer)
@@ -125,6 +135,7 @@ class TopicDeduplication(TopicPart):
     async def maintain(self) -> None:
         """Take a snapshot that is due, forget producers that are long gone, and retry a failed
         change."""
+        # Snapshots and forgetting first: they do not depend on whether a change is needed.
         # ``apply`` changes something only if an earlier attempt has failed.
         policies = self._topic.policies
         deduplication = self._topic.part(PublishPath).deduplication

@@ -57,24 +57,30 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
         "entry_meter",
     )
 
+    # Its cursors count for backlog quotas; those of readers, which are not durable, do not.
     has_backlog = True
 
     def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
         super().__init__(topic, services)
+        # For metrics, which upstream counts by entries. Messages are counted by ``Topic.meter``.
         # Rates of entries appended, of entries sent, and of those among them read from bookies.
         self.entry_meter = Meter(services.clock.monotonic(), 0, 0, 0)
         # Kept for a subscription that is deleted after the topic was freed.
         self._topic_name = str(topic.name)
+        # Set for good while the lock is held, by ``close``: what waits for the lock then does
+        # nothing.
         self._is_closed = False
         self._factory = services.factory
         self._broker_limiter = services.broker_limiter
         # Made with the first limit: most topics have none.
         self._dispatch_limiters: DispatchLimiters | None = None
+        # Between taking it and letting it go, ``subscriptions`` gains or loses one entry at most.
         # Held while a subscription is created or deleted; made with the first of them.
         self._changing: asyncio.Lock | None = None
 
     def apply(self, policies: EffectivePolicies) -> None:
         """Apply policies to present and new subscriptions."""
+        # No await in here: a subscription is added before or after it, never in between.
         # New subscriptions get all of this in ``_add``.
         super().apply(policies)
         dispatching = policies.dispatching
@@ -82,7 +88,11 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
         if self._dispatch_limiters is None and is_limited:
             meter = self._topic.meter
             self._dispatch_limiters = DispatchLimiters(
-                lambda: (meter.rates[0], meter.rates[1]), self._clock, self._broker_limiter
+                # The rates of the last stats period. The meter, not the topic: this function must
+                # not keep the topic alive.
+                lambda: (meter.rates[0], meter.rates[1]),
+                self._clock,
+                self._broker_limiter,
             )
         if self._dispatch_limiters is not None:
             self._dispatch_limiters.follow(dispatching, list(self.subscriptions.values()))
@@ -110,6 +120,7 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
         positions: list[Position] = []
         for each in self.subscriptions.values():
             dispatcher = each.membership.dispatcher
+            # The entry cache keeps entries from the result on longer.
             # Without consumers, reading begins again after the mark-delete position.
             is_read = dispatcher is not None and each.consumers
             mark = each.cursor.mark_delete
@@ -128,6 +139,7 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
     async def expire(self, expiry: Expiry) -> None:
         """Let every subscription pass messages that are too old. Raises ``StorageUnavailable``."""
         for subscription in list(self.subscriptions.values()):
+            # By identity: another one of its name has a cursor of its own.
             # It may have been deleted while an earlier one was awaited.
             if self.subscriptions.get(subscription.name) is subscription:
                 await subscription.expire(expiry)
@@ -141,9 +153,11 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
     def is_used(self, rule: Inactivity) -> bool:
         """Whether a subscription exists, or is being created or deleted. If the rule deletes topics
         with subscriptions, only a backlog keeps the topic."""
+        # The topic would be deleted under its first consumer.
         # A subscription that is being created is not in the mapping yet.
         if self._changing is not None and self._changing.locked():
             return True
+        # Upstream's ``delete_when_subscriptions_caught_up``.
         if rule.takes_subscriptions:
             return any(each.cursor.backlog_entries for each in self.subscriptions.values())
         return bool(self.subscriptions)
@@ -169,6 +183,8 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
 
         The checks and their order are upstream's. Raises ``BrokerError``.
         """
+        # Checks that wait for nothing come first; they need no repeating, as they concern the
+        # request alone.
         request.check()
         check_subscription(request.subscription)
         # Not for types of which several consumers share the messages.
@@ -176,11 +192,14 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
             raise NotAllowed("readCompacted only allowed on failover or exclusive subscriptions")
         check_name(request.subscription, is_reserved=self._topic.claims(request.subscription))
         self._admission.check(request, self._clock.monotonic())
+        # Repeated only if the subscription was deleted while room was made for the consumer: then
+        # it is created anew, as if the client had come a moment later.
         while True:
             self._topic.check_open()
             subscription = self.subscriptions.get(request.subscription)
             if subscription is None:
                 async with self._change():
+                    # Its checks are those of an existing subscription then.
                     # While it waited for the lock, another client may have created it.
                     self._topic.check_open()
                     subscription = self.subscriptions.get(request.subscription)
@@ -189,6 +208,7 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
             try:
                 is_ready = await self._admit(request, subscription)
             except BaseException:
+                # Only if it is not durable: a durable one stays, as in upstream.
                 # One that was created for this consumer alone goes again.
                 subscription.end_if_deserted()
                 raise
@@ -200,6 +220,8 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
 
     async def _admit(self, request: SubscribeRequest, subscription: Subscription) -> bool:
         """Make room for one more consumer; False if the subscription was deleted meanwhile."""
+        # Before anything of the subscription is changed: the ping and ``admit`` may close
+        # consumers.
         check_durability(
             is_durable=subscription.cursor.is_durable, wants_durable=request.is_durable
         )
@@ -208,13 +230,17 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
         except ConsumerBusy:
             # A consumer of the same name may be the same client, whose former connection broke
             # without a word: ping it before the new one is refused.
+            # The others are left alone: whether their clients live does not concern this one.
             for each in list(subscription.consumers):
                 if each.name == request.consumer.name and not await each.session.is_alive():
                     await subscription.disconnect(each)
+        # Waits for a seek that is under way, and for the index of delayed messages. Its last step,
+        # which makes the room, and the caller's adding of the consumer lie in one turn.
         await subscription.admit(request.type, request.key_shared)
         # Meanwhile the topic may have been closed, the subscription deleted, or another consumer
         # added: check again.
         self._topic.check_open()
+        # What ``admit`` has done then concerns a subscription that is gone.
         if self.subscriptions.get(request.subscription) is not subscription:
             return False
         self._check_consumers(request, len(subscription.consumers))
@@ -229,6 +255,8 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
 
     async def _create(self, request: SubscribeRequest) -> Subscription:
         """Create the subscription that a consumer asks for. The lock is held."""
+        # Checked under the lock, with the numbers of this moment: of two new subscriptions that
+        # come at once, the limit may allow one.
         self._admission.check_use(is_durable=request.is_durable)
         self._admission.check_subscriptions(len(self.subscriptions))
         self._check_consumers(request, 0)
@@ -238,6 +266,8 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
             # The log must have a ledger: a cursor is stored with a position in it.
             await self._topic.managed_ledger.begin()
             at = chain.before_first if request.starts_at_earliest else chain.last_confirmed
+            # A client that leaves meanwhile cancels this. The stored cursor is then found by the
+            # next attempt, or becomes a subscription when the topic is loaded.
             cursor = await self._factory.create_cursor(
                 self._topic.managed_ledger.name, request.subscription, chain, at, request.properties
             )
@@ -289,6 +319,8 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
     async def _add(self, cursor: Cursor) -> Subscription:
         """Open ``cursor``, and add its subscription."""
         topic, policies = self._topic, self._topic.policies
+        # Before the subscription is in the mapping, where clients find it: no message is
+        # acknowledged on a cursor that is not open.
         await topic.enter_cursor(cursor)
         subscription = Subscription(
             self,
@@ -303,6 +335,7 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
         subscription.hold_back(policies.delayed)
         if self._dispatch_limiters is not None:
             self._dispatch_limiters.limit(subscription)
+        # Instead of the trimmer, which ``enter_cursor`` has set: it calls the trimmer as well.
         cursor.on_ledger_left = subscription.passed_ledger
         self.subscriptions[cursor.name] = subscription
         return subscription
@@ -318,6 +351,7 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
 
     def subscription_left(self, subscription: Subscription) -> None:
         """End a subscription that is not durable: its last consumer has left."""
+        # By identity, because a client may have subscribed by the same name meanwhile.
         # Closing the topic has closed all cursors already.
         if not self._is_closed and self.subscriptions.get(subscription.name) is subscription:
             self._take_out(subscription)
@@ -329,6 +363,7 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
         del self.subscriptions[subscription.name]
         if self._dispatch_limiters is not None:
             self._dispatch_limiters.forget(subscription)
+        # An inactive topic is counted from the moment when its last subscription went.
         self._topic.last_used_s = self._clock.monotonic()
 
     async def delete_subscription(
@@ -338,12 +373,17 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
         async with self._change():
             if self._is_closed:
                 raise TopicFenced(self._topic_name)
+            # Then there is nothing to do, and the client that asked second gets the same answer.
             # It may have been deleted while this waited for the lock.
             if self.subscriptions.get(subscription.name) is subscription:
+                # Raises while nothing is changed yet, if another consumer has come.
                 subscription.give_up(consumer, force=force)
                 # From here on no client finds it, and a new one of its name may be created once
                 # the lock is free.
                 self._take_out(subscription)
+                # A crash in here leaves the cursor, with or without what it names. The next owner
+                # makes it a subscription again; the client, which got no answer, repeats its
+                # request.
                 try:
                     await subscription.delete_stored()
                 finally:
@@ -354,16 +394,21 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
     async def close(self) -> None:
         """Store what is not stored yet, and close the cursors."""
         async with self._change():
+            # One that is under way ends first: the lock is held.
             # A deletion that waits for the lock must not begin any more.
             self._is_closed = True
             if self._dispatch_limiters is not None:
                 for each in self.subscriptions.values():
                     self._dispatch_limiters.forget(each)
                 self._dispatch_limiters.close()
+            # Side by side: each writes its cursor with requests of its own to bookies and
+            # ZooKeeper.
             await asyncio.gather(*(each.close() for each in self.subscriptions.values()))
 
     async def delete(self) -> None:
         """Delete the cursors of all subscriptions; no client is connected any more."""
         async with self._change():
             for subscription in list(self.subscriptions.values()):
+                # The mapping stays as it is: ``close`` follows, which closes the cursors, and then
+                # has nothing to write.
                 await subscription.delete_stored()

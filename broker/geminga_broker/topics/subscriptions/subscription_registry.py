@@ -27,6 +27,8 @@ class SubscriptionRegistry(TopicPart, Generic[SubscriptionT]):
 
     def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
         super().__init__(topic, services)
+        # Callers that wait while they use one look here again afterwards, by identity: it may have
+        # been deleted, and another one created under its name.
         # Those that can be found: one that is being created or deleted is not among them.
         self.subscriptions: dict[str, SubscriptionT] = {}
         self._clock: Clock = services.clock
