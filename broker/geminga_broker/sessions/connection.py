@@ -59,6 +59,7 @@ GROUPS: tuple[type[CommandGroup], ...] = (
     SchemaCommands,
     KeepAlive,
 )
+# Made once for the process; a connection has only its groups.
 # The handler of each served type of command but SEND, and its group.
 HANDLERS: Mapping[int, tuple[type[CommandGroup], Handler]] = {
     kind: (group, handler) for group in GROUPS for kind, handler in group.handlers.items()
@@ -89,12 +90,15 @@ class Connection(asyncio.Protocol):
         # Not isinstance: uvloop's transports descend from nothing of asyncio's.
         session = Session(context, cast("asyncio.Transport", transport), self._listener)
         self.session = session
+        # Attributes of this object, and not looked up with each read.
         # The three that are called without a look at ``HANDLERS`` are kept by name, too.
         self._groups = {group: group(session) for group in GROUPS}
         self._handshake = cast(Handshake, self._groups[Handshake])
         self._producers = cast(ProducerCommands, self._groups[ProducerCommands])
         self._consumers = cast(ConsumerCommands, self._groups[ConsumerCommands])
         context.counts.connections_made += 1
+        # Counted off in ``connection_lost``, and only for sessions that are in
+        # ``context.sessions``.
         exceeded = context.limits.admit(session.host)
         if exceeded is None:
             # Only accepted connections are among the sessions, and count for the limits.
@@ -113,6 +117,8 @@ class Connection(asyncio.Protocol):
             context.limits.leave(session.host)
         context.counts.connections_closed += 1
         context.counts.connections_refused += session.principal is None
+        # First the state, then the groups, then the tasks. The other way round a task that is
+        # cancelled late could still let in a producer that no group would remove.
         # In this order: groups that look at the session find it closed, and commands in progress
         # find their producers and consumers gone when they are cancelled.
         session.lost()
@@ -141,6 +147,7 @@ class Connection(asyncio.Protocol):
             else:
                 self._handle_early(data)
         except WireError as error:
+            # What was handled before it is answered: closing writes the queued frames first.
             # After a malformed frame the boundaries of the next ones are not known: nothing more is
             # read.
             session.close_because(str(error))
@@ -150,6 +157,7 @@ class Connection(asyncio.Protocol):
 
     def _handle_frames(self, buffer: bytes, bounds: Bounds) -> None:
         take_sends = self._producers.take_sends
+        # Frames of one read keep their order: an ACK behind SENDs is handled behind them.
         index = 0
         while index < len(bounds):
             # All SENDs that stand next to each other are taken in one call.
@@ -190,6 +198,8 @@ class Connection(asyncio.Protocol):
                 raise
             self.session.send(refusal)
             return
+        # The state is asked before the table of handlers: what a client may send before it is
+        # connected is decided in one place (``command_rules.states``).
         kind = command.type
         refused = objection(self.session.state, kind)
         if refused is not None:

@@ -38,10 +38,14 @@ class Requests:
     outbox: Outbox
     pressure: BackPressure
     address: str
+    # Less than the client's own operation timeout, so that it learns the reason
+    # (``SessionContext``).
     # How long one command may take, the wait for its predecessor not included.
     timeout_s: float
     # In the order of starting: a set's order would differ from run to run of a simulation.
     _running: dict[asyncio.Task[object], None] = field(default_factory=dict, init=False)
+    # A chain: each task waits for the one before it, and the last one is here. An entry is removed
+    # by its own task, so that ids which a client used once leave nothing behind.
     # The newest command of each ``after``, which the next one waits for.
     _last_of: dict[object, asyncio.Task[object]] = field(default_factory=dict, init=False)
 
@@ -54,6 +58,7 @@ class Requests:
         Works given the same ``after`` run one after the other: a consumer's commands in the order
         in which they came, while another's slow topic does not delay them.
         """
+        # Read before the entry is replaced below.
         predecessor = self._last_of.get(after) if after is not None else None
         task = asyncio.get_running_loop().create_task(
             self._run(command, work, predecessor),
@@ -66,6 +71,7 @@ class Requests:
             self._last_of[after] = task
 
         def finished(_: asyncio.Task[None]) -> None:
+            # Without this, Python would warn of a coroutine that was never awaited.
             # A task that is cancelled before its first step never awaited the coroutine.
             work.close()
             del self._running[task]
@@ -85,6 +91,8 @@ class Requests:
     ) -> None:
         try:
             if predecessor is not None:
+                # Its failure is no reason to refuse this command: a client may close a producer
+                # that it could not open.
                 # Unlike ``await predecessor`` this does not raise the predecessor's error here.
                 await asyncio.wait((predecessor,))
             async with asyncio.timeout(self.timeout_s):
@@ -95,6 +103,8 @@ class Requests:
             self.refuse(command, api.ServiceNotReady, "the broker took too long: try again")
         except Exception:
             log.exception("request failed", extra={"client": self.address})
+            # A mistake of ours ends one command, not the connection with all its producers and
+            # consumers.
             self.refuse(command, api.UnknownError, "internal error of the broker")
 
     def fail(self, command: Message, error: GemingaError) -> None:
@@ -107,6 +117,8 @@ class Requests:
     def refuse(self, command: Message, error: api.ServerError.ValueType, reason: str) -> None:
         """Tell the client that ``command`` failed, where it expects an answer at all: in the
         command's own response if that has room for an error, in ERROR otherwise."""
+        # ``encode_refusal`` wants the whole command, of which handlers have only a part. The copy
+        # is made for errors alone.
         number = _TYPES[command.DESCRIPTOR.full_name]
         whole = api.BaseCommand(type=cast(Any, number))
         getattr(whole, PART_NAMES[number]).CopyFrom(command)
@@ -124,5 +136,7 @@ class Requests:
     def cancel(self) -> None:
         """Cancel all that the client asked for: the connection is over."""
         for task in list(self._running):
+            # A copy, because ``finished`` removes tasks. It runs in a later turn, when the
+            # connection's groups have let go of all producers and consumers.
             # Each finishes in ``finished``, which counts it off.
             task.cancel()
