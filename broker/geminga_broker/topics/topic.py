@@ -34,7 +34,6 @@ log = logging.getLogger(__name__)
 #                    │ fails, or the bundle is lost   │ unloaded, deleted, or fenced
 #                    ▼                                ▼
 #                __aexit__ ◀────────────────── disconnect_all (``is_fenced`` from here on)
-#
 class Topic(OwningTopic):
     """Topic ``name``, which follows ``policies`` until ``apply`` brings others.
 

@@ -35,7 +35,6 @@ class Verdict(Enum):
     """A message of its number is pending, and may be stored or lost."""
 
 
-@dataclass(slots=True, eq=False)
 # For each producer, by number:
 #
 #     ... stored ...│... pending ...│... new ...
@@ -44,7 +43,7 @@ class Verdict(Enum):
 #
 # A message at or below ``_stored`` is a repeat, one above ``_taken`` is new. In between its fate is
 # not known yet: it may still be lost with the ledger that it was sent to.
-#
+@dataclass(slots=True, eq=False)
 class SequenceIds:
     """The highest numbers of each producer: sent, and stored.
 

@@ -66,7 +66,6 @@ class DeduplicationStatus(Enum):
 #         └────────────────────┘
 #
 # Only in ENABLED are messages judged, noted when they are durable, and put into snapshots.
-#
 class Deduplication:
     """The deduplication of one topic, whose log is ``managed_ledger``.
 

@@ -39,7 +39,6 @@ from geminga_broker.topics.producers.topic_epoch import EPOCH_PROPERTY, TopicEpo
 #     session ─▶ Producer.append_all ─▶ [counting ─▶ encryption ─▶ delay] ─▶ [deduplication]
 #                                               ``PublishGate``                    │
 #     session ◀─ Producer.confirm ◀─ run_appended ◀─ bookies ◀─ log ◀─ append ◀────┘
-#
 class PublishPath(TopicPart):
     """The producers of a topic, and counters of what was published since the topic was loaded."""
 
