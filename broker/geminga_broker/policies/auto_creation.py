@@ -42,9 +42,11 @@ ALWAYS = AutoCreation()
 
 def auto_creation(config: AutoCreationConfig, policies: Policies) -> AutoCreation:
     """What holds in a namespace with these policies. A topic cannot set it: it does not exist."""
+    # Whole: a namespace that sets it sets both values.
     override = policies.auto_topic_creation_override
     if override is None:
         return AutoCreation(config.auto_topic_creation, config.auto_topic_partitions)
+    # Upstream's check makes it impossible for a record to lack it; other writers do not check.
     # The number of partitions counts for partitioned topics only; where it is missing, one is
     # created.
     if override.topic_type != PARTITIONED:

@@ -62,9 +62,11 @@ def inactivity(
     config: InactivityConfig, creation: AutoCreationConfig, levels: Levels
 ) -> Inactivity:
     """The rule for a topic."""
+    # Whole: a level that sets it sets all three values.
     policy = nearest(
         _usable(levels.topic.inactive_topics), _usable(levels.namespace.inactive_topics), None
     )
+    # An explicit policy also deletes topics that their use would not create again.
     if policy is not None:
         return Inactivity(
             policy.delete_while_inactive,
@@ -86,6 +88,7 @@ def inactivity(
 
 def _usable(policy: InactiveTopics | None) -> InactiveTopics | None:
     """None for an impossible policy, as other writers of the record may have left it."""
+    # The next level then counts, as if this one had none.
     if policy is None or policy.delete_mode not in DELETE_MODES or policy.inactive_s_max <= 0:
         return None
     return policy

@@ -86,6 +86,7 @@ class PublishPolicies:
     """What holds for one topic; 0 is any number."""
 
     deduplicates: bool = False
+    # In seconds.
     # Between two snapshots of deduplication, where something was published; 0: not by time.
     snapshot_interval_s: int = 0
     producers_max: int = 0
@@ -111,6 +112,8 @@ def publish_policies(config: PublishConfig, levels: Levels) -> PublishPolicies:
             namespace.deduplication_snapshot_interval_s,
             config.deduplication_snapshot_interval_s,
         ),
+        # 0 is a limit's value for "any number" and hides the levels behind it; a negative one does
+        # not.
         producers_max=nearest_limit(
             topic.producers_per_topic_max,
             namespace.producers_per_topic_max,
@@ -118,6 +121,7 @@ def publish_policies(config: PublishConfig, levels: Levels) -> PublishPolicies:
         ),
         # Only the broker can set it, as upstream.
         producers_per_host_max=config.same_address_producers_per_topic_max,
+        # A security rule of an operator, which a tenant must not be able to lift.
         # Each level can only require it: the broker's setting cannot be taken back.
         requires_encryption=config.encryption_required or namespace.encryption_required,
         limits=nearest(

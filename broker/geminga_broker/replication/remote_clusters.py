@@ -33,6 +33,7 @@ from geminga_server.tls.config import BrokerClientTlsConfig
 
 log = logging.getLogger(__name__)
 
+# ``replicates`` makes the client offer, in CONNECT, that receipts name positions of the source.
 OPTIONS = ClientOptions(connection=ConnectionOptions(replicates=True))
 
 
@@ -76,10 +77,14 @@ class RemoteClusters(Service):
         self._random = random
         # The open clients by cluster, each with the record by which it was opened.
         self._open_ones: dict[str, tuple[ClusterData, Channels]] = {}
+        # Held while the record is read and the client is made; neither waits for the remote
+        # cluster, as the client connects with its first request.
         # Guards them: of many replicators that start at once, one opens the client.
         self._opening = asyncio.Lock()
+        # Kept, so that ``_close_all`` can finish what a cancelled task has begun.
         # Clients of former records that are not closed yet, in the order in which they were left.
         self._leaving: dict[Channels, None] = {}
+        # Grows only.
         # How often a record has changed, or may have. ``_record`` compares two values of it, and so
         # notices a change that came while it was reading.
         self._changes = 0
@@ -98,6 +103,8 @@ class RemoteClusters(Service):
             record = await self._record(cluster)
             # Compared by value: a record that was written again without a change is no reason to
             # connect anew.
+            # The old client is left only now that the new record is read: while it cannot be,
+            # replication goes on as before.
             known = self._open_ones.get(cluster)
             if known is not None and known[0] == record:
                 return known[1]
@@ -133,6 +140,7 @@ class RemoteClusters(Service):
         ``CoordinationError``.
         """
         record = await self._record(cluster)
+        # No client is kept for it: calls are rare.
         # Unlike connections of the Pulsar protocol, REST calls fall back to plain HTTP where the
         # record has no TLS URL for them.
         wants_tls = record.broker_client_tls_enabled or self._tls.enabled
@@ -166,6 +174,7 @@ class RemoteClusters(Service):
     def _changed(self, cluster: str | None) -> None:
         """Check the record of this cluster, or of all that are in use: it may have changed."""
         self._changes += 1
+        # Only clusters that have a client: others read the record when they are first used.
         # In tasks: this is called by the watch of the records, which must not wait.
         names = list(self._open_ones) if cluster is None else [cluster]
         for name in names:
@@ -186,6 +195,7 @@ class RemoteClusters(Service):
 
     def _leave(self, cluster: str) -> None:
         known = self._open_ones.pop(cluster, None)
+        # Each of them ends with an error of its channel, and begins again at its cursor.
         # Closed in the background: replicators that use it find it closed, and ask for the next.
         if known is not None:
             self._leaving[known[1]] = None

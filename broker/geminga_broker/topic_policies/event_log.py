@@ -28,11 +28,15 @@ from geminga_runtime.service import Service
 
 log = logging.getLogger(__name__)
 
+# A log of some thousand events is so read in a few rounds; 10 ms bound what is lost when fewer
+# come.
 # Messages taken from the reader at once, and how long it may collect so many.
 READ_AT_ONCE = 1000
 GATHER_S = 0.01
 # All is read again so often: a removal that was missed for a reason not foreseen here ends then.
 READ_ANEW_S = 3600.0
+# Less than the 25 s after which the client's command is given up (``SessionContext``), so that the
+# client gets this reason.
 # How long loading a topic, or changing its policies, waits for what is stored to be read.
 WAIT_S = 10.0
 # A message that is stored and does not come for so long was compacted away before it was sent: all
@@ -54,6 +58,14 @@ class PolicyEvent:
     schema: EventSchema
 
 
+# What the task ``_follow`` does, for as long as the log is open:
+#
+#     attach ─▶ read to the end ─▶ publish all at once ─▶ tail: one message after the other
+#       ▲             │                                    │  attached anew, an hour over,
+#       │ after a     │ attached anew                      │  or a caller that waits in vain
+#       └──pause──────┴────────────────────────────────────┘
+#
+# ``events`` is replaced only behind "read to the end": readers never see a half-read log.
 class EventLog(Service):
     """The policies of a namespace's topics, up to date as long as it is open.
 
@@ -72,6 +84,8 @@ class EventLog(Service):
         on_missing: Callable[[], None],
     ) -> None:
         super().__init__()
+        # Removed keys are not in it. The task of ``_follow`` alone changes it, message by message
+        # while it tails.
         # The newest event of each key (``events.key_of``).
         self.events: Mapping[str, PolicyEvent] = {}
         self._topic = events_topic(namespace)
@@ -82,17 +96,20 @@ class EventLog(Service):
         self._on_changed = on_changed
         self._on_missing = on_missing
         self._backoff = Backoff(RETRY_FIRST_S, RETRY_LIMIT_S, random)
+        # None also tells the callers of ``catch_up`` that reading began anew.
         # Set while the log is up to date: all that was stored is read, and what comes is, too.
         self._reader: Reader[bytes] | None = None
         # How often the reader had been attached when reading from the beginning began. Another
         # number means that removals may have been missed.
         self._attachments = 0
+        # Belongs to ``_reader``: positions of another reading are not compared with it.
         # The last position read of each partition: the events may stand in a partitioned topic.
         self._reached: dict[str, tuple[int, int]] = {}
         # Ends the present reading of new messages, so that all is read again.
         self._tailing: asyncio.Timeout | None = None
         # Set for good when all has been read for the first time.
         self._is_read = asyncio.Event()
+        # An ``Event`` that is only set would wake the next caller at once, for a step that is over.
         # Set, and replaced by a new one, at every step of reading.
         self._has_moved = asyncio.Event()
 
@@ -112,6 +129,7 @@ class EventLog(Service):
         """Return when everything is read that is stored now. Raises ``ServiceNotReady`` after
         ``WAIT_S``."""
         async with _deadline(self._topic):
+            # Each attempt asks anew what is stored. The deadline bounds them all.
             while not await self._has_caught_up():
                 pass
 
@@ -124,6 +142,8 @@ class EventLog(Service):
         if reader.attachments != self._attachments:
             return await self._read_again()
         try:
+            # What is stored later is of no interest to the caller: it wants to see the changes that
+            # were confirmed before it came.
             # What is stored at this moment, of each partition.
             last = {name: each.position for name, each in (await reader.last_message_ids()).items()}
         except ClientError:  # it has lost its broker, or was closed meanwhile
@@ -140,6 +160,8 @@ class EventLog(Service):
 
     async def _read_again(self) -> bool:
         """Have all read from the beginning, and wait for the next step of it; returns False."""
+        # The tail ends by its own timeout, which is moved to now: the task is not cancelled, and
+        # goes on with reading from the beginning.
         # It may have been asked for already, in this same turn of the loop, too.
         if self._tailing is not None and not self._tailing.expired():
             self._tailing.reschedule(0.0)
@@ -162,10 +184,14 @@ class EventLog(Service):
                 delay_s = self._backoff.next_s()
                 extra = {"topic": str(self._topic), "why": str(error), "retry_in_s": delay_s}
                 log.info("topic policies not read", extra=extra)
+                # Called on every failure, as the client cannot tell a topic that was deleted from
+                # one that moves.
                 # The nodes are read again then: where the topic is gone, the store closes this log.
                 self._on_missing()
                 await asyncio.sleep(delay_s)
             finally:
+                # Callers of ``catch_up`` wait until all is read again; those of ``known`` still get
+                # what was read before.
                 self._reader = None
 
     async def _read_from_beginning(self) -> None:
@@ -176,10 +202,12 @@ class EventLog(Service):
         async with reading as reader:
             self._attachments = reader.attachments
             self._schemas.clear()  # version numbers begin again where the topic was created anew
+            # Into tables of its own, as this may take long.
             events, reached = await self._read_to_end(reader)
             if reader.attachments != self._attachments:
                 return
             self._backoff.reset()
+            # No await from here to ``_moved``: followers and those that wait see the same state.
             former, self.events = self.events, events
             changed = [
                 key
@@ -197,10 +225,14 @@ class EventLog(Service):
                 async with asyncio.timeout(READ_ANEW_S) as tailing:
                     self._tailing = tailing
                     try:
+                        # The message that reveals it is taken all the same; reading anew repeats
+                        # it.
                         # A new attachment may have missed removals: then all is read again.
                         while reader.attachments == self._attachments:
                             message = await reader.read()
                             key = await self._take(events, message)
+                            # After the event is in ``events``: callers of ``catch_up`` look there
+                            # as soon as the position is reached.
                             reached[message.topic] = message.id.position
                             if key is not None:
                                 self._on_changed([key])
@@ -215,6 +247,7 @@ class EventLog(Service):
     ) -> tuple[dict[str, PolicyEvent], dict[str, tuple[int, int]]]:
         """The newest event of each key, and the last position of each partition."""
         events = dict[str, PolicyEvent]()
+        # Asked before reading begins: what is stored afterwards comes as messages.
         # The last message may be one that compaction has dropped, so that no message of its
         # position ever comes: it counts as read.
         last = await reader.last_message_ids()
@@ -233,6 +266,7 @@ class EventLog(Service):
         key = message.key
         if key is None:
             return None
+        # A reader of the compacted topic gets it only if it was stored since the last compaction.
         # A removal: of a topic that was deleted, or whose policies were.
         if message.is_null or not message.data:
             return None if events.pop(key, None) is None else key
@@ -240,11 +274,14 @@ class EventLog(Service):
             version = message.schema_version
             if version is None:
                 schema = own_schema()
+            # Versions never change, but the registry must be asked for each only once.
             elif version in self._schemas:
                 schema = self._schemas[version]
             else:
                 schema = self._schemas[version] = await self._schema_of(version)
             policies = decode_event(schema.type, message.data)
+        # The former event of the key stays in force: policies that cannot be read are no reason to
+        # drop those that could.
         except (WireError, SchemaNotFound, InvalidSchema) as error:
             extra = {"topic": str(self._topic), "id": str(message.id), "why": str(error)}
             log.error("topic policies not readable, left out", extra=extra)  # noqa: TRY400
