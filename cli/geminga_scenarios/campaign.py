@@ -16,6 +16,7 @@ from multiprocessing import get_context
 from geminga_scenarios.seed_run import RunOptions, RunSeed, SeedResult
 
 HASH_SEED = "PYTHONHASHSEED"
+# A seed takes from tenths of a second to some seconds.
 # Seeds that are submitted for each process. With several, no process waits for the next seed; with
 # few, little work is wasted when a failure ends the campaign.
 SEEDS_AHEAD = 4
@@ -36,6 +37,7 @@ def campaign(jobs: int) -> Generator[RunMany]:
         pending = deque[Future[SeedResult]]()
         try:
             for story, seed in runs:
+                # The variable counts when an interpreter starts, and is inherited.
                 # The pool starts a process when it needs one, which is inside ``submit``.
                 with _fixed_hash_seed():
                     pending.append(pool.submit(story, seed, options))
@@ -45,6 +47,7 @@ def campaign(jobs: int) -> Generator[RunMany]:
             while pending:
                 yield pending.popleft().result()
         finally:
+            # Also reached when the caller closes the generator in the middle.
             # What runs already cannot be cancelled: leaving the context waits for it.
             for future in pending:
                 future.cancel()

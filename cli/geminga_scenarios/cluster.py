@@ -61,9 +61,11 @@ class Sizes(NamedTuple):
 
 BROKER_PORT = 6650
 CLUSTER = "standalone"
+# In virtual seconds. Short, so that a run of some seconds sees several lives of a process.
 # How long a process that failed stays down.
 RESTART_S = 0.2
 ONE_COPY = Sizes(1, 1, 1)
+# The seed may change each of these numbers again (``sizes.BROKER``).
 # Ledgers of a few entries, trimmed often: a short run has many of them.
 SHORT_LEDGERS = ManagedLedgerConfig(
     ledger_entries_max=25, ledger_age_min_s=0.0, cursor_ledger_entries_max=10, sweep_period_s=2.0
@@ -147,6 +149,7 @@ class Cluster:
         fronts = self.proxies or self.brokers
         addresses = ",".join(f"{front.name}:{BROKER_PORT}" for front in fronts)
         self.service_url = f"pulsar://{addresses}"
+        # Not asked for brokers and bookies, which always use their host's.
         # The network by which a client on a host reaches the cluster. A story that listens to what
         # passes replaces it.
         self.network_of: Callable[[Host], Network] = lambda host: host.network
@@ -154,6 +157,7 @@ class Cluster:
         # story provides it.
         self.calls_of: Callable[[Host], RestCalls] = lambda _: NO_CALLS
 
+        # One object for the whole cluster: whether sizes are drawn at all is decided once.
         drawn = self.storage.sizes
         self._ledgers = drawn.of(ledgers, LEDGERS)
         # Options of each client, unless it is given others: the sizes of this seed.
@@ -166,11 +170,15 @@ class Cluster:
         self._replication = replication or ReplicationConfig()
         self._config = config or BrokerConfig()
 
+        #     (broker-0, life 1)  killed, still in the table
+        #     (broker-0, life 2)  serves         ◀── ``host.lives`` is 2
+        #
         # A process is known by its host and the number of the host's life: what a host runs after a
         # crash is another process. A process that was killed cannot leave these tables by itself,
         # so readers compare the number with the host's current one.
         self._serving: dict[tuple[Host, int], tuple[Broker, SimulatedSession]] = {}
         self._serving_proxies: dict[tuple[Host, int], Proxy] = {}
+        # Earlier than ``_serving``: a broker that starts already acts on what it reads.
         # The ZooKeeper session of each broker, from when the broker begins to start.
         self._sessions: dict[tuple[Host, int], SimulatedSession] = {}
         # The virtual second at which a broker last learned that its session was over.
@@ -178,8 +186,10 @@ class Cluster:
 
     async def open(self) -> None:
         """Write the cluster's records into ZooKeeper and start its processes."""
+        # Before the brokers, whose first ledgers wait for bookies.
         await self.storage.open()
         async with self.place.host("setup").coordination() as setup:
+            # On a host of its own, which is no victim of faults.
             await initialize_cluster_metadata(
                 setup,
                 self.name,
@@ -208,6 +218,7 @@ class Cluster:
 
     @asynccontextmanager
     async def _broker_process(self, host: Host) -> AsyncGenerator[None]:
+        # Taken now: by the time this process is left, the host may live again.
         life = host, host.lives
         shape = self.shape
         log = replace(
@@ -232,6 +243,8 @@ class Cluster:
             ),
         )
 
+        # Called in the broker's process, when its client of ZooKeeper learns it: that may be long
+        # after the session has ended.
         def changed(state: SessionState) -> None:
             if state is SessionState.EXPIRED:
                 self._expiry_noticed_s = self.world.loop.now_s
@@ -248,8 +261,10 @@ class Cluster:
                 authorize=allow_all,
                 calls=self.calls_of(host),
             ) as broker:
+                # The broker has opened: clients can connect.
                 self._serving[life] = broker, session
                 yield
+                # Only after an orderly end. What is killed does not come here (see ``_serving``).
                 del self._serving[life]
 
     @asynccontextmanager
@@ -285,8 +300,9 @@ class Cluster:
         """Whether a broker serves topics though its session is over, or did so a moment ago.
 
         Such a broker does not know it yet, while others may already own its topics. Its consumers
-        receive what it has, acknowledged or not (ARCHITECTURE, "What may a broker do that hears
-        nothing of ZooKeeper?"). Its answers to acknowledgements and publishes hold all the same.
+        receive what it has, acknowledged or not (docs/decisions/cluster.md, "A broker without
+        ZooKeeper keeps serving what it owns"). Its answers to acknowledgements and publishes hold
+        all the same.
         """
         if self.world.loop.now_s < self._expiry_noticed_s + FORMER_OWNER_S:
             return True
@@ -298,6 +314,7 @@ class Cluster:
         For a host that is no broker's, such as a proxy, the earliest of all brokers; minus infinity
         where a broker has no session yet.
         """
+        # A proxy asks any broker: it knows what the slowest of them knows.
         asked = [each for each in self.brokers if each.name == host_name] or self.brokers
         sessions = [self._sessions.get((each, each.lives)) for each in asked]
         return min(-inf if each is None else each.knows_until_s for each in sessions)
@@ -320,6 +337,7 @@ class Cluster:
     async def do_everywhere(self, what: Callable[[Broker], Coroutine[Any, Any, object]]) -> None:
         """Run ``what`` in each broker, one after the other; a broker that fails is passed over."""
         for host in self.brokers:
+            # Faults may strike at any moment, so a story cannot rely on a broker to do it.
             with suppress(GemingaError, HostCrashed):
                 await self.do(host, what)
 
@@ -342,8 +360,11 @@ async def _keep_running(
     while not host.is_stopping:
         try:
             async with make(host):
+                # ``check_all_serve`` and failure reports read it.
                 host.status = "serves"
                 await host.until_stopped()
+        # Any other error is a bug: it ends the process, and the run with it
+        # (``verdicts.raise_failures``).
         except GemingaError as error:
             host.status = f"could not start: {error!r}"
             await asyncio.sleep(RESTART_S)

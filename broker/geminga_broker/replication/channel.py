@@ -57,7 +57,7 @@ class ReplicationChannel(ProducerChannel[Outstanding]):
             super().receipt(receipt)
             return
         #     pending:  [ 7:3 │ 7:4 │ 7:5 ]     receipt 7:3  settles it
-        #                                       receipt 7:4  means that 7:3 was lost: all is sent anew
+        #                                       receipt 7:4  means that 7:3 was lost: send all again
         #                                       receipt 7:2  is a second one, and is passed over
         #
         # Receipts come in the order of sending, so only the oldest entry can be meant.
