@@ -16,9 +16,9 @@ from multiprocessing import get_context
 from geminga_scenarios.seed_run import RunOptions, RunSeed, SeedResult
 
 HASH_SEED = "PYTHONHASHSEED"
-# A seed takes from tenths of a second to some seconds.
 # Seeds that are submitted for each process. With several, no process waits for the next seed; with
-# few, little work is wasted when a failure ends the campaign.
+# few, little work is wasted when a failure ends the campaign. A seed takes from tenths of a second
+# to some seconds.
 SEEDS_AHEAD = 4
 
 
@@ -37,8 +37,8 @@ def campaign(jobs: int) -> Generator[RunMany]:
         pending = deque[Future[SeedResult]]()
         try:
             for story, seed in runs:
-                # The variable counts when an interpreter starts, and is inherited.
-                # The pool starts a process when it needs one, which is inside ``submit``.
+                # The pool starts a process when it needs one, which is inside ``submit``. The
+                # variable counts when an interpreter starts, and is inherited.
                 with _fixed_hash_seed():
                     pending.append(pool.submit(story, seed, options))
                 # The results keep the order of the runs, so a slow seed holds back those behind it.
@@ -47,8 +47,8 @@ def campaign(jobs: int) -> Generator[RunMany]:
             while pending:
                 yield pending.popleft().result()
         finally:
-            # Also reached when the caller closes the generator in the middle.
-            # What runs already cannot be cancelled: leaving the context waits for it.
+            # What runs already cannot be cancelled: leaving the context waits for it. Also reached
+            # when the caller closes the generator in the middle.
             for future in pending:
                 future.cancel()
 

@@ -61,12 +61,12 @@ class Sizes(NamedTuple):
 
 BROKER_PORT = 6650
 CLUSTER = "standalone"
-# In virtual seconds. Short, so that a run of some seconds sees several lives of a process.
-# How long a process that failed stays down.
+# How long a process that failed stays down. In virtual seconds. Short, so that a run of some
+# seconds sees several lives of a process.
 RESTART_S = 0.2
 ONE_COPY = Sizes(1, 1, 1)
-# The seed may change each of these numbers again (``sizes.BROKER``).
-# Ledgers of a few entries, trimmed often: a short run has many of them.
+# Ledgers of a few entries, trimmed often: a short run has many of them. The seed may change each of
+# these numbers again (``sizes.BROKER``).
 SHORT_LEDGERS = ManagedLedgerConfig(
     ledger_entries_max=25, ledger_age_min_s=0.0, cursor_ledger_entries_max=10, sweep_period_s=2.0
 )
@@ -149,9 +149,8 @@ class Cluster:
         fronts = self.proxies or self.brokers
         addresses = ",".join(f"{front.name}:{BROKER_PORT}" for front in fronts)
         self.service_url = f"pulsar://{addresses}"
-        # Not asked for brokers and bookies, which always use their host's.
         # The network by which a client on a host reaches the cluster. A story that listens to what
-        # passes replaces it.
+        # passes replaces it. Not asked for brokers and bookies, which always use their host's.
         self.network_of: Callable[[Host], Network] = lambda host: host.network
         # How the broker on a host asks other brokers over REST. There is no REST here unless a
         # story provides it.
@@ -178,8 +177,8 @@ class Cluster:
         # so readers compare the number with the host's current one.
         self._serving: dict[tuple[Host, int], tuple[Broker, SimulatedSession]] = {}
         self._serving_proxies: dict[tuple[Host, int], Proxy] = {}
-        # Earlier than ``_serving``: a broker that starts already acts on what it reads.
-        # The ZooKeeper session of each broker, from when the broker begins to start.
+        # The ZooKeeper session of each broker, from when the broker begins to start. Earlier than
+        # ``_serving``: a broker that starts already acts on what it reads.
         self._sessions: dict[tuple[Host, int], SimulatedSession] = {}
         # The virtual second at which a broker last learned that its session was over.
         self._expiry_noticed_s = -FORMER_OWNER_S
@@ -189,7 +188,6 @@ class Cluster:
         # Before the brokers, whose first ledgers wait for bookies.
         await self.storage.open()
         async with self.place.host("setup").coordination() as setup:
-            # On a host of its own, which is no victim of faults.
             await initialize_cluster_metadata(
                 setup,
                 self.name,
@@ -261,7 +259,6 @@ class Cluster:
                 authorize=allow_all,
                 calls=self.calls_of(host),
             ) as broker:
-                # The broker has opened: clients can connect.
                 self._serving[life] = broker, session
                 yield
                 # Only after an orderly end. What is killed does not come here (see ``_serving``).
@@ -360,7 +357,7 @@ async def _keep_running(
     while not host.is_stopping:
         try:
             async with make(host):
-                # ``check_all_serve`` and failure reports read it.
+                # The simulator shows it when a run is stuck.
                 host.status = "serves"
                 await host.until_stopped()
         # Any other error is a bug: it ends the process, and the run with it

@@ -22,7 +22,6 @@ from geminga_simulation.run_control import SIZES, dish_names
 EXIT_FAILED = 1
 # Words of ``--menu`` beside the names of faults.
 ALL, NOTHING = "all", "none"
-# As many as a screen has lines.
 # The last faults, which are shown with a failure; the trace has all of them.
 EVENTS_SHOWN_MAX = 40
 

@@ -59,9 +59,9 @@ def load(path: Path) -> ScenarioFunction:
     spec = spec_from_file_location(path.stem, path)
     if not path.is_file() or spec is None or spec.loader is None:
         raise NoScenario(f"{path} is no Python file")
-    # Modules that it imports are entered there: what these keep in variables does outlive a seed in
-    # the same process.
-    # It is not entered into ``sys.modules``, where the next seed would find it.
+    # It is not entered into ``sys.modules``, where the next seed would find it. Modules that it
+    # imports are entered there: what these keep in variables does outlive a seed in the same
+    # process.
     module = module_from_spec(spec)
     # A scenario may import modules that stand beside it.
     if (folder := str(path.parent.resolve())) not in sys.path:
@@ -82,7 +82,7 @@ def run(path: Path, setup: Setup, seed: int) -> Outcome[None]:
 
     async def live() -> None:
         async with World() as world:
-            # The order of closing is the reverse: leaving the world ends all processes at once.
+            # Not entered: leaving the world ends all its processes at once.
             processes = Cluster(world, shape)
             await processes.open()
             cluster = SimulatedCluster(world, processes)
@@ -109,8 +109,8 @@ def run_scenario_seed(path: Path, setup: Setup, seed: int, options: RunOptions) 
 def smaller_setups(setup: Setup, seed: int) -> list[Setup]:
     """The clusters that are smaller than the one of this seed, the smallest first."""
     shape = setup.shape(seed)
-    # Ordered by the hosts of a run, which is what makes it long.
     # Bookies and brokers: with one bookie, with just enough for three copies, with one to spare.
+    # Ordered by the hosts of a run, which is what makes it long.
     sizes = ((1, 1), (1, 2), (3, 1), (3, 2), (4, 1), (4, 2))
     return [
         replace(setup, bookies=bookies, brokers=brokers)

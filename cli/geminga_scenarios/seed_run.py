@@ -17,8 +17,8 @@ from geminga_simulation import simulate
 from geminga_simulation.event_loop.incarnation import CURRENT
 from geminga_simulation.run_control import SIZES, RunControl, controlled
 
-# ``message`` is only there once a formatter has seen the record.
-# Attributes that every log record has; the others are the fields of the event.
+# Attributes that every log record has; the others are the fields of the event. ``message`` is only
+# there once a formatter has seen the record.
 _COMMON_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message"}
 # An event of the trace: virtual seconds, the host or "", what happened.
 Event = tuple[float, str, str]
@@ -28,9 +28,8 @@ Event = tuple[float, str, str]
 class RunOptions:
     """How a seed is run, and how much of it is kept for people."""
 
-    # Ordered faults are drawn by the same streams, so that a menu which is given changes only what
-    # is left out.
-    # The faults that may come; None lets each seed draw them (``RunControl.menu``).
+    # The faults that may come; None lets each seed draw them (``RunControl.menu``). Ordered faults
+    # are drawn by the same streams, so that a menu which is given changes only what is left out.
     menu: frozenset[str] | None = None
     # No fault begins after this virtual second.
     faults_end_s: float = float("inf")

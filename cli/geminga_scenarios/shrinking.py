@@ -14,8 +14,8 @@ from typing import Generic, TypeVar
 
 from geminga_scenarios.seed_run import RunOptions, SeedResult
 
-# The price of a step that fails: eight runs, each at most as long as the first.
-# Seeds that are tried with each shorter menu, the failing one first.
+# Seeds that are tried with each shorter menu, the failing one first. The price of a step that
+# fails: eight runs, each at most as long as the first.
 SEEDS_TRIED = 8
 
 SetupT = TypeVar("SetupT")
@@ -40,19 +40,19 @@ def shrink(
     The same way is an error of the same class. ``smaller`` are the smaller clusters, the smallest
     first.
     """
-    # The given menu has the same dishes, so the run is the same as before.
-    # From here on the menu is given: what the seed drew for itself could not be shortened.
+    # From here on the menu is given: what the seed drew for itself could not be shortened. The
+    # given menu has the same dishes, so the run is the same as before.
     menu = frozenset(failure.result.faults)
     failure = replace(failure, options=replace(failure.options, menu=menu))
-    # The smallest cluster that fails ends this stage: ``smaller`` begins with it.
-    # Fewer hosts first: that makes all the runs that follow shorter.
+    # Fewer hosts first: that makes all the runs that follow shorter. The smallest cluster that
+    # fails ends this stage: ``smaller`` begins with it.
     for setup in smaller:
         if found := _first_failure(run_seeds, failure, replace(failure, setup=setup)):
             yield (failure := found)
             break
     # One fault after the other is left out. Where that worked, the rest is tried again: a fault
-    # that was needed beside another one may not be needed without it.
-    # Ends: each round that goes on has left out at least one fault.
+    # that was needed beside another one may not be needed without it. Ends: each round that goes on
+    # has left out at least one fault.
     is_shorter = True
     while is_shorter:
         is_shorter = False

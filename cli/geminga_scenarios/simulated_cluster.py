@@ -50,8 +50,8 @@ class SimulatedCluster:
 
         It takes the options of ``geminga.connect``.
         """
-        # The scenario and each program have a host; their code runs in its incarnation.
-        # So a client dies with the program that opened it, and is cut off with its host.
+        # The scenario and each program have a host; their code runs in its incarnation. So a client
+        # dies with the program that opened it, and is cut off with its host.
         host = self.world.host(CURRENT.get().name)
         return connect(
             self.service_url,

@@ -45,12 +45,12 @@ RESTART_S = 0.2
 SERVES = "serves"
 # By then every bookie serves, if there are no faults.
 SERVING_S = 60.0
-# In virtual seconds. Reads are served from such a bookie meanwhile, which stories want to see too.
 # How often it is checked whether a bookie's journal has failed. Until then the bookie serves reads.
+# In virtual seconds. Reads are served from such a bookie meanwhile, which stories want to see too.
 REPAIR_S = 1.0
+# The index is flushed less often than files are synced, and each flush syncs several of its own.
 # RocksDB's index is a part of memory here: its faults are derived from those of the disk beneath
 # it.
-# The index is flushed less often than files are synced, and each flush syncs several of its own.
 SYNCS_PER_FLUSH = 20
 # The index is small and mostly in memory: this share of its reads goes to the disk.
 UNCACHED_SHARE = 0.1
@@ -107,12 +107,11 @@ class Storage:
         self.world = world
         self.place: World | Site = site or world
         self.bookies = [self.place.host(f"bookie-{number}") for number in range(count)]
-        # What a process has not flushed is lost with it (``MemoryStore.crash``, in
-        # ``_run_bookie``).
-        # The index of each bookie, which survives its processes as a file would.
+        # The index of each bookie, which survives its processes as a file would. What a process has
+        # not flushed is lost with it (``MemoryStore.crash``, in ``_run_bookie``).
         self._indexes = {bookie: MemoryStore() for bookie in self.bookies}
-        # ``serving`` leaves out those whose host does not run, or does not serve at the moment.
-        # The last bookie that was open on each host; the host may have crashed since.
+        # The last bookie that was open on each host; the host may have crashed since. ``serving``
+        # leaves out those whose host does not run, or does not serve at the moment.
         self._served: dict[Host, Bookie] = {}
         self.sizes = sizes = DrawnSizes(world)
         journals = sizes.number("journals", 1, JOURNALS)
@@ -163,7 +162,7 @@ class Storage:
 
     def forget_index(self, bookie: Host) -> None:
         """Lose the bookie's index: the next process on that host finds an empty one."""
-        # The process that runs keeps the old one. Callers have ended it before.
+        # A process that runs keeps the old one: callers end it first.
         self._indexes[bookie] = MemoryStore()
         self._attach_index(bookie)
 
@@ -235,8 +234,8 @@ class Storage:
             if not bookie.is_running and bookie.name not in self.lost:
                 bookie.restart()
 
-        # So no bookie confirms what the others have lost already.
-        # One after the other at one instant: no process runs in between.
+        # One after the other at one instant: no process runs in between. So no bookie confirms what
+        # the others have lost already.
         for bookie in self.bookies:
             if bookie.is_running:
                 bookie.crash()

@@ -9,9 +9,8 @@ from geminga_simulation.errors import InvariantViolated
 from geminga_simulation.simulate import Outcome
 from geminga_simulation.world import World
 
-# The texts of ``Service`` in ``geminga_runtime.service``: one for lasting work, one for other
-# tasks.
-# The log events of a service whose own work ended by an error that nothing handled.
+# The log events of a service whose own work ended by an error that nothing handled. The texts of
+# ``Service`` in ``geminga_runtime.service``: one for lasting work, one for other tasks.
 UNHANDLED = ("background work failed", "task failed")
 
 ResultT = TypeVar("ResultT")
@@ -49,8 +48,8 @@ def raise_loop_failures(world: World) -> None:
     for report in world.loop.failures:
         what = f"{report['host']}: {report['message']}"
         raise InvariantViolated(what) from report.get("exception")
-    # Such an error reaches neither the host nor the loop: ``spawn_lasting`` has handled it.
     # A service that works in the background logs how it failed, and goes on or is started again.
+    # Such an error reaches neither the host nor the loop: ``spawn_lasting`` has handled it.
     for _, host_name, text in world.errors:
         if text.startswith(UNHANDLED):
             raise InvariantViolated(f"{host_name}: {text}")

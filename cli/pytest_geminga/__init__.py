@@ -65,8 +65,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Replace ``geminga_client`` by the real fixture if pytest-asyncio is in use."""
-    # The later registration of a fixture's name wins, so the one below is hidden.
-    # The name under which pytest-asyncio registers itself.
+    # The name under which pytest-asyncio registers itself. The later registration of a fixture's
+    # name wins, so the one below is hidden.
     if config.pluginmanager.has_plugin("asyncio"):
         config.pluginmanager.import_plugin("pytest_geminga.client")
 
@@ -88,7 +88,6 @@ def geminga_standalone(
         return
     # A directory within the new one: the log is written beside the data.
     cluster = _start(request, tmp_path_factory.mktemp("geminga_standalone") / "data")
-    # Ends with the session of the worker, after its last test.
     yield cluster
     _end(request, [cluster])
 
@@ -102,7 +101,6 @@ def geminga_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
     started: list[StandaloneProcess] = []
 
     def start(*arguments: str, bookies: int = 1) -> StandaloneProcess:
-        # Numbered: a test may start several.
         data = tmp_path / f"geminga_cluster_{len(started)}"
         cluster = _start(request, data, "--num-bookies", str(bookies), *arguments)
         # Only clusters that became ready: ``StandaloneProcess.start`` kills one that did not.
@@ -128,8 +126,8 @@ def geminga_geo(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Star
 
         data = tmp_path / f"geminga_geo_{len(started)}"
         names = [f"cluster-{number}" for number in range(1, count + 1)]
-        # So one process is stopped at the end, and all clusters with it.
-        # One supervisor runs all of them, each in a directory of its own name.
+        # One supervisor runs all of them, each in a directory of its own name. So one process is
+        # stopped at the end, and all clusters with it.
         words = ("--geo", ",".join(names), *SMALL)
         started.append(_start(request, data, *words, module=CLUSTER_UP))
         clusters = [GeoCluster(data / name, name) for name in names]

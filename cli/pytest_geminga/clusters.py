@@ -31,8 +31,8 @@ SMALL = ("--brokers", "1", "--bookies", "1", "--proxies", "0")
 # Switched off unless a test asks for it: most tests run no functions, and a functions worker takes
 # as much memory as a broker.
 FUNCTIONS_WORKER = "--functions-worker"
-# A standalone takes some seconds when nothing else runs.
-# Long enough for a busy machine. Tests that measure have limits of their own.
+# Long enough for a busy machine. Tests that measure have limits of their own. A standalone takes
+# some seconds when nothing else runs.
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
 RESTART_TIMEOUT_S = 90.0
@@ -61,8 +61,8 @@ class RunningCluster:
     @classmethod
     def of(cls, service_url: str, web_url: str | None) -> Self:
         """The cluster at ``service_url``; without ``web_url``, its REST is on the first host."""
-        # A service URL may name several hosts. IPv6 addresses need their brackets again.
-        # Any broker answers REST for the whole cluster.
+        # Any broker answers REST for the whole cluster. A service URL may name several hosts. IPv6
+        # addresses need their brackets again.
         host = urlsplit(service_url.partition(",")[0]).hostname or ""
         shown = f"[{host}]" if ":" in host else host
         return cls(service_url, (web_url or f"http://{shown}:{WEB_PORT}").rstrip("/"))
@@ -124,9 +124,8 @@ def lifeline() -> int:
     The kernel closes that end when this process ends, even if it is killed. Each cluster then stops
     by itself.
     """
-    # ``os.pipe`` makes both ends non-inheritable, so no cluster holds the write end of its own
-    # lifeline.
-    # The other end is a plain number, which nothing closes before this process ends.
+    # The other end is a plain number, which nothing closes before this process ends. ``os.pipe``
+    # makes both ends non-inheritable, so no cluster holds the write end of its own lifeline.
     entrance, _ = os.pipe()
     return entrance
 
@@ -167,8 +166,8 @@ class StandaloneProcess(LocalCluster):
         limit: Callable[[], None] | None = None
         if open_files is not None:
             limit = partial(resource.setrlimit, resource.RLIMIT_NOFILE, open_files)
-        # Beside the data, so that removing the data keeps the log.
-        # Appended to: a cluster that is started again on its data goes on in the same log.
+        # Appended to: a cluster that is started again on its data goes on in the same log. Beside
+        # the data, so that removing the data keeps the log.
         log = (data_directory.parent / f"{data_directory.name}.log").open("a")
         begun = time.monotonic()
         process = subprocess.Popen(  # noqa: S603 - our own words, and options of the test
@@ -181,8 +180,8 @@ class StandaloneProcess(LocalCluster):
             stderr=log,
             text=True,
             cwd=working_directory,
-            # Without a session of its own, the whole process group would get SIGINT at once.
-            # Ctrl-C reaches the tests alone, which stop the cluster in their own order.
+            # Ctrl-C reaches the tests alone, which stop the cluster in their own order. Without a
+            # session of its own, the whole process group would get SIGINT at once.
             start_new_session=True,
             # Safe in a process with threads: it makes one system call.
             preexec_fn=limit,  # noqa: PLW1509
@@ -208,8 +207,8 @@ class StandaloneProcess(LocalCluster):
                     self.output.append(line.rstrip("\n"))
                     if line.startswith("READY "):
                         is_ready.set()
-            # The event therefore does not say that it is ready; the lines do.
             # At the end of the output as well: a process that failed should not cost the timeout.
+            # The event therefore does not say that it is ready; the lines do.
             is_ready.set()
 
         # A daemon: a cluster that does not end must not keep the tests from ending.
@@ -273,8 +272,8 @@ class StandaloneProcess(LocalCluster):
             self.kill()
             raise AssertionError(f"it did not stop:\n{self.log_tail()}") from None
         stopped_s = time.monotonic() - begun
-        # The pipe keeps them: the thread reads on until its end.
-        # The process may have ended before its last lines were read.
+        # The process may have ended before its last lines were read. The pipe keeps them: the
+        # thread reads on until its end.
         assert self._reader is not None
         self._reader.join(STOP_TIMEOUT_S)
         return stopped_s

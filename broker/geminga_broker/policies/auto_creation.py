@@ -46,9 +46,9 @@ def auto_creation(config: AutoCreationConfig, policies: Policies) -> AutoCreatio
     override = policies.auto_topic_creation_override
     if override is None:
         return AutoCreation(config.auto_topic_creation, config.auto_topic_partitions)
-    # Upstream's check makes it impossible for a record to lack it; other writers do not check.
     # The number of partitions counts for partitioned topics only; where it is missing, one is
-    # created.
+    # created. Upstream's check makes it impossible for a record to lack it; other writers do not
+    # check.
     if override.topic_type != PARTITIONED:
         return AutoCreation(override.allowed)
     return AutoCreation(override.allowed, override.default_num_partitions or 1)

@@ -28,8 +28,8 @@ PolicyName = Literal["producer_request_hold", "producer_exception", "consumer_ba
 
 MIB = 1024 * 1024
 MINUTE_S = 60
-# Upstream's ``BacklogQuotaManager`` has the same nine tenths.
 # How much of the limit an eviction leaves: less, so that not every check has to evict again.
+# Upstream's ``BacklogQuotaManager`` has the same nine tenths.
 TENTHS_LEFT = 9
 
 
@@ -79,8 +79,8 @@ UNLIMITED = BacklogQuotas()
 def _policy(name: str | None) -> QuotaPolicy:
     """The policy of that name. Upstream writes no record without one; for other records holding
     producers is taken, as it loses nothing."""
-    # Holding producers loses no message, whatever the unknown policy meant to do.
     # Names of newer versions are unknown here. Such a record must keep no topic from loading.
+    # Holding producers loses no message, whatever the unknown policy meant to do.
     known = {each.value: each for each in QuotaPolicy}
     return known.get(name or "", QuotaPolicy.HOLD_PRODUCERS)
 
@@ -107,15 +107,15 @@ class BacklogConfig:
 
 def backlog_quotas(config: BacklogConfig, levels: Levels) -> BacklogQuotas:
     """The quotas of a topic; each type is resolved for itself."""
-    # Topic over namespace by the union of two mappings: the right one wins.
-    # A topic that sets one type of quota keeps the other type of its namespace.
+    # A topic that sets one type of quota keeps the other type of its namespace. Topic over
+    # namespace by the union of two mappings: the right one wins.
     quotas = {**levels.namespace.backlog_quota_map, **levels.topic.backlog_quota_map}
     by_size, by_age = quotas.get(DESTINATION_STORAGE), quotas.get(MESSAGE_AGE)
     size_bytes, age_s = config.backlog_quota_bytes, config.backlog_quota_age_s
     size_policy: str | None = config.backlog_quota_policy
     age_policy = size_policy
-    # Never the limit of one level with the policy of another.
-    # A quota of a nearer level replaces the limit of the broker together with its policy.
+    # A quota of a nearer level replaces the limit of the broker together with its policy. Never the
+    # limit of one level with the policy of another.
     if by_size is not None:
         size_bytes, size_policy = quota_bytes(by_size), by_size.policy
     if by_age is not None:

@@ -64,9 +64,8 @@ def delayed(config: DelayedConfig, levels: Levels) -> DelayedConfig:
     return replace(
         config,
         enabled=policy.active,
-        # The REST interface refuses them (``check_delayed_delivery``).
         # Values that other writers of the record did not check are bounded: a tick of 0 has no
-        # slots.
+        # slots. The REST interface refuses them (``check_delayed_delivery``).
         tick_ms=max(1, policy.tick_ms),
         delay_max_ms=max(0, policy.delay_max_ms),
     )

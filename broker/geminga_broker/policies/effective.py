@@ -150,10 +150,9 @@ def effective_policies(
     )
     if not is_system:
         return effective
-    # A quota, a rate or an expiry on such a topic would keep brokers from storing what they know of
-    # all others.
     # Of its namespace's policies, those of storage, compaction, delayed delivery and unacknowledged
-    # messages are left, which keep no broker from writing.
+    # messages are left, which keep no broker from writing. A quota, a rate or an expiry on such a
+    # topic would keep brokers from storing what they know of all others.
     if is_change_events:
         # Compacted whatever the namespace says, so that it stays short.
         threshold_bytes = CHANGE_EVENTS_THRESHOLD_BYTES

@@ -86,8 +86,8 @@ class PublishPolicies:
     """What holds for one topic; 0 is any number."""
 
     deduplicates: bool = False
-    # In seconds.
-    # Between two snapshots of deduplication, where something was published; 0: not by time.
+    # Between two snapshots of deduplication, where something was published; 0: not by time. In
+    # seconds.
     snapshot_interval_s: int = 0
     producers_max: int = 0
     producers_per_host_max: int = 0
@@ -121,8 +121,8 @@ def publish_policies(config: PublishConfig, levels: Levels) -> PublishPolicies:
         ),
         # Only the broker can set it, as upstream.
         producers_per_host_max=config.same_address_producers_per_topic_max,
-        # A security rule of an operator, which a tenant must not be able to lift.
-        # Each level can only require it: the broker's setting cannot be taken back.
+        # Each level can only require it: the broker's setting cannot be taken back. A security rule
+        # of an operator, which a tenant must not be able to lift.
         requires_encryption=config.encryption_required or namespace.encryption_required,
         limits=nearest(
             _limits(topic.publish_max_message_rate),

@@ -27,10 +27,9 @@ def managed_ledger_config(config: ManagedLedgerConfig, levels: Levels) -> Manage
     )
     if persistence is None:
         return config
-    # A rate of r is a delay of 1/r after a change. Receipts are not delayed by it: an
-    # acknowledgement that a client waits for is written at once (``Cursor.changed``).
     # At most so many writes of a cursor a second; 0: any number. The delay concerns writes that no
-    # client waits for.
+    # client waits for. A rate of r is a delay of 1/r after a change. Receipts are not delayed by
+    # it: an acknowledgement that a client waits for is written at once (``Cursor.changed``).
     rate_max, flush_delay_s = persistence.mark_delete_rate_max, config.cursor_flush_delay_s
     if rate_max > 0:
         flush_delay_s = max(flush_delay_s, min(1 / rate_max, CURSOR_FLUSH_DELAY_S_MAX))
@@ -62,9 +61,9 @@ def retention(config: ManagedLedgerConfig, levels: Levels) -> Retention:
     if policies is None:
         return Retention(config.retention_time_ms, config.retention_bytes)
     minutes, size_mib = policies.time_minutes, policies.size_mib
+    # A policy is in minutes or MiB, -1 without a limit; ledgers compare milliseconds and bytes.
     # With 0 minutes and 0 MiB nothing is retained: the log is trimmed as soon as all cursors have
     # passed.
-    # A policy is in minutes or MiB, -1 without a limit; ledgers compare milliseconds and bytes.
     return Retention(
         time_ms=FOR_EVER if minutes < 0 else minutes * MINUTE_MS,
         size_bytes=FOR_EVER if size_mib < 0 else size_mib * MIB,

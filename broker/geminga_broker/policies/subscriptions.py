@@ -15,9 +15,8 @@ from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.records.cluster.namespaces import AutoSubscriptionCreation, SubscribeRate
 from geminga_server.config import Upstream
 
-# ``get_args`` keeps the order of the Literal, and so the order in which errors and ``--help`` name
-# them.
-# The types of subscription, by the names that policies have for them.
+# The types of subscription, by the names that policies have for them. ``get_args`` keeps the order
+# of the Literal, and so the order in which errors and ``--help`` name them.
 TypeLabel = Literal["Exclusive", "Shared", "Failover", "Key_Shared"]
 LABELS: tuple[TypeLabel, ...] = get_args(TypeLabel)
 # What holds where no type is named.
@@ -131,8 +130,8 @@ def _types(labels: Iterable[str]) -> frozenset[SubscriptionType] | None:
 
 
 def _allowed(override: AutoSubscriptionCreation | None) -> bool | None:
-    # Upstream's ``AutoSubscriptionCreationOverride``.
     # The record has an object around the flag, which is missing where the flag is not set.
+    # Upstream's ``AutoSubscriptionCreationOverride``.
     return None if override is None else override.allowed
 
 

@@ -95,7 +95,7 @@ class ReplicationChannel(ProducerChannel[Outstanding]):
     def send_error(self, error: api.CommandSendError) -> None:
         """Handle a refusal: end the channel, so that the replicator begins again at its cursor."""
         self.was_refused = True
-        # ``end`` fails what is pending, and so calls back the replicator.
-        # First: entries behind the refused one must not be confirmed any more.
+        # First: entries behind the refused one must not be confirmed any more. ``end`` fails what
+        # is pending, and so calls back the replicator.
         self.leave()
         self.end(refusal(error.error, error.message))

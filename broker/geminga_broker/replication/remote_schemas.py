@@ -66,10 +66,9 @@ class RemoteSchemas:
         try:
             self.versions[version] = await store(schema)
         except BrokerRefused as error:
-            # Both end the channel. The replicator logs the second one once, and tries again: an
-            # operator has to act.
             # A refusal that may pass (the broker is busy, the topic moves) is no verdict on the
-            # schema.
+            # schema. Both end the channel. The replicator logs the second one once, and tries
+            # again: an operator has to act.
             if error.retry:
                 raise
             raise SchemaRefused(str(self.topic), found.version, self.target, str(error)) from error

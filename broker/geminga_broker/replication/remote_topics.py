@@ -23,10 +23,9 @@ log = logging.getLogger(__name__)
 
 # How long a remote cluster may take to answer one call.
 CALL_TIMEOUT_S = 10.0
-# A namespace that gets another cluster may have very many topics. Each task here waits for a REST
-# call of up to 10 s.
 # At most so many topics are being created in remote clusters in the background. Others are left to
-# their replicators.
+# their replicators. A namespace that gets another cluster may have very many topics. Each task here
+# waits for a REST call of up to 10 s.
 CREATIONS_MAX = 1000
 
 
@@ -100,8 +99,8 @@ class RemoteTopics(Service):
             return
         if answer.status != 409:
             raise RemoteRefused(cluster, answer.status, answer.reason)
-        # 409 does not tell the two apart, so the number is asked for.
-        # It exists: another broker has created it just now, or it has other partitions.
+        # It exists: another broker has created it just now, or it has other partitions. 409 does
+        # not tell the two apart, so the number is asked for.
         answer = await self._ask(cluster, topic, "GET")
         found = answer.json()
         if not answer.is_success or not isinstance(found, dict):
@@ -127,9 +126,9 @@ class RemoteTopics(Service):
     ) -> RestAnswer:
         """Call the REST route of a topic's partitions at the first broker of ``cluster`` that can
         be reached. Raises ``RemoteRefused`` where none can be."""
-        # A PUT that is repeated at the next broker finds the topic of the first attempt, which is a
+        # The first URL stands for all: ``BrokerCalls`` puts each of them in its place in turn. A
+        # PUT that is repeated at the next broker finds the topic of the first attempt, which is a
         # success as well.
-        # The first URL stands for all: ``BrokerCalls`` puts each of them in its place in turn.
         remote = await self._remotes.rest(cluster)
         url = f"{remote.urls[0]}/admin/v2/{topic.url_path}/partitions"
         body = b"" if partitions is None else b"%d" % partitions

@@ -119,8 +119,8 @@ class Replicator(Service):
         self._failure = ""
         self._logged_failure = ""
         # After a refusal one entry is sent alone. Apache Pulsar's brokers store entries behind one
-        # that they refuse, and would store them again with each attempt.
-        # Set when a channel ends that was refused something, and unset with the next receipt.
+        # that they refuse, and would store them again with each attempt. Set when a channel ends
+        # that was refused something, and unset with the next receipt.
         self._is_sending_singly = False
         self._limiter: RateLimiter | None = None
         # Since the replicator was made.
@@ -130,18 +130,17 @@ class Replicator(Service):
         self._services = services
         self._schemas = RemoteSchemas(route.topic, route.target, schemas)
         self._channel: ReplicationChannel | None = None
-        # None if all that was sent has its receipt. Then an entry that is passed over moves the
-        # cursor at once.
-        # The newest entry that has no receipt yet; entries passed over behind it wait for it.
+        # The newest entry that has no receipt yet; entries passed over behind it wait for it. None
+        # if all that was sent has its receipt. Then an entry that is passed over moves the cursor
+        # at once.
         self._newest: Outstanding | None = None
         #     log:  ... ──┬──────────────┬─────────────▶
         #              cursor      _position             in between: sent, without a receipt
         #
         # The last entry that was sent or passed over.
         self._position = cursor.mark_delete
-        # They begin at 0 with each replicator; the remote broker judges by positions, where it
-        # knows them.
-        # Sequence ids: they only order what this replicator sends.
+        # Sequence ids: they only order what this replicator sends. They begin at 0 with each
+        # replicator; the remote broker judges by positions, where it knows them.
         self._numbers = count()
         # Set when something may have become possible: a read, a send, or an end.
         self._woken = asyncio.Event()
@@ -281,9 +280,9 @@ class Replicator(Service):
             self.state, self._failure = ReplicatorState.RUNNING, ""
             await self._send_all(channel)
         finally:
-            # What was in flight is read again from the cursor, in the same order. The remote broker
-            # recognizes what it has stored.
-            # First, so that no receipt moves the cursor past what failed.
+            # First, so that no receipt moves the cursor past what failed. What was in flight is
+            # read again from the cursor, in the same order. The remote broker recognizes what it
+            # has stored.
             self._channel = self._newest = None
             self._position = self.cursor.mark_delete
             self._is_sending_singly |= channel.was_refused
@@ -295,12 +294,12 @@ class Replicator(Service):
         # Room that the channel must have before the next entry is read again, in bytes.
         needed = 0
         while True:
-            # A ``wake`` between the check and the wait would be lost otherwise.
-            # Before anything is checked: what happens from here on wakes the wait below.
+            # Before anything is checked: what happens from here on wakes the wait below. A ``wake``
+            # between the check and the wait would be lost otherwise.
             self._woken.clear()
             channel.check_open()
-            # None while nothing is in flight: then only ``wake`` ends the wait.
-            # How long the oldest entry in flight may still wait for its receipt.
+            # How long the oldest entry in flight may still wait for its receipt. None while nothing
+            # is in flight: then only ``wake`` ends the wait.
             left_s: float | None = None
             if channel.oldest is not None:
                 limit_s = self._services.config.stall_timeout_s
@@ -358,9 +357,9 @@ class Replicator(Service):
             channel.check_open()
             version = self._take(channel, Position(ledger_id, entry_id), payload)
             if version is not None:
-                # The version is asked for between two entries, never for a run at once: mostly the
-                # first entry of a connection asks.
-                # The rest of the run is read again: the cursor may be moved meanwhile.
+                # The rest of the run is read again: the cursor may be moved meanwhile. The version
+                # is asked for between two entries, never for a run at once: mostly the first entry
+                # of a connection asks.
                 await self._schemas.learn(version, channel.store_schema)
                 return 0
         return 0
@@ -380,8 +379,8 @@ class Replicator(Service):
             )
             self._passed(position)
             return None
-        # Judged by the clock of the moment in which it is read, not by that of its sending.
-        # Consumers of this cluster would not get it either.
+        # Consumers of this cluster would not get it either. Judged by the clock of the moment in
+        # which it is read, not by that of its sending.
         limit_ms = clock.wall_ms() - self.ttl_s * 1000 if self.ttl_s else 0
         verdict = judge(metadata, route.target, expires_before_ms=limit_ms)
         if verdict is not Verdict.SEND:

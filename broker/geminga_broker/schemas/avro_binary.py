@@ -15,9 +15,8 @@ from typing import Any
 from geminga_broker.schemas.rules.avro import INT_MAX, LONG_MAX, NO_DEFAULT, AvroType
 from geminga_protocol.errors import WireError
 
-# The interpreter's limit must not be what ends a value of a client.
 # Values of recursive types may have any depth; each level takes two of the interpreter's thousand
-# frames.
+# frames. The interpreter's limit must not be what ends a value of a client.
 DEPTH_MAX = 100
 
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
@@ -119,8 +118,8 @@ class _Reader:
                 # Then the block's size in bytes follows, for readers that skip it.
                 count = -count
                 self.number()
-            # Without this a few bytes could ask for a loop of 2^63 rounds.
             # An item takes at least a byte, except for nulls, of which no schema here has arrays.
+            # Without this a few bytes could ask for a loop of 2^63 rounds.
             if count > len(self.payload) - self.at:
                 raise WireError(f"{count} items of an Avro value are in fewer bytes")
             yield from (None for _ in range(count))

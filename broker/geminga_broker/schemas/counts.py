@@ -12,9 +12,8 @@ from geminga_runtime.clock import Clock
 from geminga_runtime.errors import GemingaError
 from geminga_server.metrics import Durations
 
-# 6 MB at most.
 # Namespaces that are counted: each takes 6 KB. If there are more, those that were counted first are
-# forgotten.
+# forgotten. 6 MB at most.
 NAMESPACES_MAX = 1_000
 
 

@@ -40,8 +40,8 @@ from geminga_protocol.records.topics.schemas import SchemaInfo, SchemaLocator
 from geminga_runtime.clock import Clock
 
 _VERSION = struct.Struct(">q")
-# More in a row mean that something stores schemas in a loop; the client tries again later.
-# A round fails only if another broker stores a version of the same topic's schema meanwhile.
+# A round fails only if another broker stores a version of the same topic's schema meanwhile. More
+# in a row mean that something stores schemas in a loop; the client tries again later.
 ROUNDS_MAX = 16
 
 
@@ -96,9 +96,9 @@ class SchemaRegistry:
         self._clock = clock
         # For metrics.
         self.counts = SchemaCounts(clock)
-        # Weak values: a lock goes when the last task that holds it, or waits for it, has ended.
         # One lock for each schema that is being changed here: of many producers that come with the
-        # same new schema, one stores it.
+        # same new schema, one stores it. Weak values: a lock goes when the last task that holds it,
+        # or waits for it, has ended.
         self._writing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     # Reading
@@ -110,8 +110,8 @@ class SchemaRegistry:
 
     async def version(self, topic: TopicName, number: int | None = None) -> StoredSchema:
         """The version ``number``, or the newest one. Raises ``SchemaNotFound``."""
-        # A number from before the last tombstone is not found either.
-        # Tombstones have numbers as well, so that the number is no index.
+        # Tombstones have numbers as well, so that the number is no index. A number from before the
+        # last tombstone is not found either.
         versions = await self.versions(topic)
         found = [each for each in versions if number in {None, each.version}]
         if not found:
@@ -152,8 +152,8 @@ class SchemaRegistry:
     async def put(self, topic: TopicName, schema: Schema, strategy: SchemaStrategy) -> int:
         """The number of the version that equals ``schema``, which is stored if there is none and
         ``strategy`` allows it. Raises ``InvalidSchema``, ``IncompatibleSchema``."""
-        # Up to 10 ms for a definition of the largest size.
-        # Before the lock is taken: the work on a definition does not hold up other producers.
+        # Before the lock is taken: the work on a definition does not hold up other producers. Up to
+        # 10 ms for a definition of the largest size.
         check_definition(schema)
 
         # May run several times, each time with what is stored then: it must decide anew, and keep
@@ -161,8 +161,8 @@ class SchemaRegistry:
         async def attempt(stored: StoredSchemas) -> int:
             versions = _judged(live(stored))
             number = version_of(versions, schema)
-            # Whatever the strategy: a schema that equals an old version is that version.
-            # The usual case: producers come with a schema that is known.
+            # The usual case: producers come with a schema that is known. Whatever the strategy: a
+            # schema that equals an old version is that version.
             if number is not None:
                 return number
             if versions:

@@ -39,9 +39,9 @@ from geminga_runtime.coordination import (
 
 log = logging.getLogger(__name__)
 
-# 8 MiB hold some thousand usual definitions, of a few kilobytes each.
 # The schema of every producer is compared with all versions. Entries never change, so that the most
-# recently used ones are cached, bounded by the bytes of their definitions and by their number.
+# recently used ones are cached, bounded by the bytes of their definitions and by their number. 8
+# MiB hold some thousand usual definitions, of a few kilobytes each.
 CACHED_BYTES_MAX = 8 * 1024 * 1024
 CACHED_ENTRIES_MAX = 10_000
 # A round fails only if a version is stored between its read and its write.
@@ -57,8 +57,8 @@ class StoredSchema:
     """A stored version."""
 
     version: int
-    # As it stands in the entry; the number stands in the index of the node.
-    # With ``is_deleted`` for a tombstone.
+    # With ``is_deleted`` for a tombstone. As it stands in the entry; the number stands in the index
+    # of the node.
     info: SchemaInfo
 
 
@@ -77,8 +77,8 @@ class _EntryCache:
     """The most recently used entries, bounded in number and bytes."""
 
     _entries: OrderedDict[Position, SchemaInfo] = field(default_factory=OrderedDict, init=False)
-    # Of definitions only: they come from clients, the rest of an entry is small.
-    # The size of all definitions in the cache.
+    # The size of all definitions in the cache. Of definitions only: they come from clients, the
+    # rest of an entry is small.
     _bytes: int = field(default=0, init=False)
 
     def get(self, position: Position) -> SchemaInfo | None:
@@ -134,8 +134,8 @@ class SchemaStorage:
             try:
                 info = await self._read(index.position)
             except (NoSuchLedger, NoSuchEntry, MalformedRecord):
-                # Its number stays in the node, so that it is not given again.
-                # As in upstream: the topic works without the rest of its history.
+                # As in upstream: the topic works without the rest of its history. Its number stays
+                # in the node, so that it is not given again.
                 log.exception(
                     "schema version lost",
                     extra={"schema": schema_id, "version": index.version},
@@ -165,8 +165,8 @@ class SchemaStorage:
         """
         schema_id, locator = info.schema_id, present.locator
         earlier = () if locator is None else locator.versions
-        # Tombstones have numbers, too; ``delete`` lets them begin again.
-        # Of ``present``, as it was read: if it is out of date, the compare-and-set below fails.
+        # Tombstones have numbers, too; ``delete`` lets them begin again. Of ``present``, as it was
+        # read: if it is out of date, the compare-and-set below fails.
         number = 0 if locator is None else locator.newest.version + 1
         # The entry repeats the index as it was before; as in upstream, the first one has a
         # placeholder.
@@ -184,9 +184,9 @@ class SchemaStorage:
             else:
                 await self.coordination.set(path, changed, version=present.node_version)
         except (NodeExists, NodeMissing, VersionMismatch):
-            # Any other error leaves in doubt whether the node was changed, so the ledger has to
-            # stay: if the node names it, the client's next attempt finds its schema there.
-            # The ledger that no node names goes again; if that fails, it is left, and logged.
+            # The ledger that no node names goes again; if that fails, it is left, and logged. Any
+            # other error leaves in doubt whether the node was changed, so the ledger has to stay:
+            # if the node names it, the client's next attempt finds its schema there.
             try:
                 await self.ledgers.delete(position[0])
             except CoordinationError as error:

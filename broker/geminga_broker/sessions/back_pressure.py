@@ -22,10 +22,9 @@ THROTTLE_REVIEW_S = 1.0
 class PublishBuffer:
     """What all sessions of a broker share of their back-pressure."""
 
-    # The sum of ``_pending_bytes`` of all sessions, those that are closed included.
-    # What producers have sent that is not durable yet.
+    # What producers have sent that is not durable yet. The sum of ``_pending_bytes`` of all
+    # sessions, those that are closed included.
     pending_bytes: int = 0
-    # For whichever reason.
     # The connections that are not read. A dict, as the iteration order of a set would differ from
     # run to run of a simulation.
     paused: dict[BackPressure, None] = field(default_factory=dict)
@@ -47,10 +46,9 @@ class BackPressure:
     commands: int = field(default=0, init=False)
     # Of this connection: bytes published and not yet durable.
     _pending_bytes: int = field(default=0, init=False)
-    # By the bound method of the rate: one that is exceeded again while it holds the client is there
-    # once.
     # The rate limits that hold the client back. Each returns, for a time of the monotonic clock,
-    # how many seconds it goes on to do so.
+    # how many seconds it goes on to do so. By the bound method of the rate: one that is exceeded
+    # again while it holds the client is there once.
     _throttles: dict[Callable[[float], float], None] = field(default_factory=dict, init=False)
     _unthrottle: asyncio.TimerHandle | None = field(default=None, init=False)
 
@@ -68,9 +66,9 @@ class BackPressure:
         self._pending_bytes -= size_bytes
         buffer = self.buffer
         buffer.pending_bytes -= size_bytes
-        # A copy, because ``review`` takes connections out. Most calls find the mapping empty.
         # Reading goes on once the common buffer is half empty, and not before that. All paused
-        # connections are reviewed then: those without pending bytes get no other wake-up.
+        # connections are reviewed then: those without pending bytes get no other wake-up. A copy,
+        # because ``review`` takes connections out. Most calls find the mapping empty.
         if buffer.paused and buffer.pending_bytes <= self.config.publish_buffer_bytes_max // 2:
             for paused in list(buffer.paused):
                 paused.review()

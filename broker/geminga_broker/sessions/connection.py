@@ -59,8 +59,8 @@ GROUPS: tuple[type[CommandGroup], ...] = (
     SchemaCommands,
     KeepAlive,
 )
-# Made once for the process; a connection has only its groups.
-# The handler of each served type of command but SEND, and its group.
+# The handler of each served type of command but SEND, and its group. Made once for the process; a
+# connection has only its groups.
 HANDLERS: Mapping[int, tuple[type[CommandGroup], Handler]] = {
     kind: (group, handler) for group in GROUPS for kind, handler in group.handlers.items()
 }
@@ -90,7 +90,6 @@ class Connection(asyncio.Protocol):
         # Not isinstance: uvloop's transports descend from nothing of asyncio's.
         session = Session(context, cast("asyncio.Transport", transport), self._listener)
         self.session = session
-        # Attributes of this object, and not looked up with each read.
         # The three that are called without a look at ``HANDLERS`` are kept by name, too.
         self._groups = {group: group(session) for group in GROUPS}
         self._handshake = cast(Handshake, self._groups[Handshake])
@@ -117,10 +116,10 @@ class Connection(asyncio.Protocol):
             context.limits.leave(session.host)
         context.counts.connections_closed += 1
         context.counts.connections_refused += session.principal is None
-        # First the state, then the groups, then the tasks. The other way round a task that is
-        # cancelled late could still let in a producer that no group would remove.
         # In this order: groups that look at the session find it closed, and commands in progress
-        # find their producers and consumers gone when they are cancelled.
+        # find their producers and consumers gone when they are cancelled. First the state, then the
+        # groups, then the tasks. The other way round a task that is cancelled late could still let
+        # in a producer that no group would remove.
         session.lost()
         for group in self._groups.values():
             group.disconnected()
@@ -147,9 +146,8 @@ class Connection(asyncio.Protocol):
             else:
                 self._handle_early(data)
         except WireError as error:
-            # What was handled before it is answered: closing writes the queued frames first.
             # After a malformed frame the boundaries of the next ones are not known: nothing more is
-            # read.
+            # read. What was handled before it is answered: closing writes the queued frames first.
             session.close_because(str(error))
         else:
             # Once per read, not per message: see ``BackPressure.published``.

@@ -10,8 +10,8 @@ import asyncio
 
 from geminga_broker.sessions.config import SessionConfig
 
-# uvloop passes a list to the kernel with one call and without copying it; asyncio joins it.
 # Frames that are larger on average go to the transport one by one: joining them would copy them.
+# uvloop passes a list to the kernel with one call and without copying it; asyncio joins it.
 JOINED_BYTES_MAX = 4096
 
 
@@ -36,9 +36,9 @@ class Outbox:
     def send(self, frame: bytes) -> None:
         """Queue ``frame``; it is written before the loop turns."""
         self.frames.append(frame)
-        # It runs behind the callbacks that are ready now. What these put in, such as receipts after
-        # a read from a bookie, leaves with the same write.
-        # One callback for all frames of this turn of the loop.
+        # One callback for all frames of this turn of the loop. It runs behind the callbacks that
+        # are ready now. What these put in, such as receipts after a read from a bookie, leaves with
+        # the same write.
         if not self._is_flush_scheduled:
             self._is_flush_scheduled = True
             self._loop.call_soon(self._flush)

@@ -38,15 +38,14 @@ class Requests:
     outbox: Outbox
     pressure: BackPressure
     address: str
-    # Less than the client's own operation timeout, so that it learns the reason
-    # (``SessionContext``).
-    # How long one command may take, the wait for its predecessor not included.
+    # How long one command may take, the wait for its predecessor not included. Less than the
+    # client's own operation timeout, so that it learns the reason (``SessionContext``).
     timeout_s: float
     # In the order of starting: a set's order would differ from run to run of a simulation.
     _running: dict[asyncio.Task[object], None] = field(default_factory=dict, init=False)
-    # A chain: each task waits for the one before it, and the last one is here. An entry is removed
-    # by its own task, so that ids which a client used once leave nothing behind.
-    # The newest command of each ``after``, which the next one waits for.
+    # The newest command of each ``after``, which the next one waits for. A chain: each task waits
+    # for the one before it, and the last one is here. An entry is removed by its own task, so that
+    # ids which a client used once leave nothing behind.
     _last_of: dict[object, asyncio.Task[object]] = field(default_factory=dict, init=False)
 
     def start(
@@ -71,8 +70,8 @@ class Requests:
             self._last_of[after] = task
 
         def finished(_: asyncio.Task[None]) -> None:
-            # Without this, Python would warn of a coroutine that was never awaited.
-            # A task that is cancelled before its first step never awaited the coroutine.
+            # A task that is cancelled before its first step never awaited the coroutine. Without
+            # this, Python would warn of a coroutine that was never awaited.
             work.close()
             del self._running[task]
             if self._last_of.get(after) is task:
@@ -91,9 +90,9 @@ class Requests:
     ) -> None:
         try:
             if predecessor is not None:
-                # Its failure is no reason to refuse this command: a client may close a producer
-                # that it could not open.
-                # Unlike ``await predecessor`` this does not raise the predecessor's error here.
+                # Unlike ``await predecessor`` this does not raise the predecessor's error here. Its
+                # failure is no reason to refuse this command: a client may close a producer that it
+                # could not open.
                 await asyncio.wait((predecessor,))
             async with asyncio.timeout(self.timeout_s):
                 await work
@@ -136,7 +135,7 @@ class Requests:
     def cancel(self) -> None:
         """Cancel all that the client asked for: the connection is over."""
         for task in list(self._running):
-            # A copy, because ``finished`` removes tasks. It runs in a later turn, when the
-            # connection's groups have let go of all producers and consumers.
-            # Each finishes in ``finished``, which counts it off.
+            # Each finishes in ``finished``, which counts it off. A copy, because ``finished``
+            # removes tasks. It runs in a later turn, when the connection's groups have let go of
+            # all producers and consumers.
             task.cancel()

@@ -39,8 +39,8 @@ class Session:
         peer = transport.get_extra_info("peername")
         self.context = context
         self.listener = listener
-        # Behind a proxy both are the proxy's.
         # ``host`` is what connections are limited by; ``address`` is as upstream shows it in stats.
+        # Behind a proxy both are the proxy's.
         self.host = str(peer[0]) if peer else "unknown"
         self.address = f"/{peer[0]}:{peer[1]}" if peer else "/unknown"
         self.state = State.STARTED
@@ -70,8 +70,6 @@ class Session:
             address=self.address,
             timeout_s=context.operation_timeout_s,
         )
-        # Its methods are called from the keep-alive timer; it knows nothing of producers and
-        # consumers.
         self.liveness = Liveness(
             self._outbox,
             self._pressure,
@@ -163,8 +161,8 @@ class Session:
     def give_up(self, reason: str) -> None:
         """End the connection of a client that may never take what is queued for it."""
         self.close_because(reason)
-        # Closing alone would wait for the client to take what is queued.
-        # ``connection_lost`` follows, as after any other end.
+        # Closing alone would wait for the client to take what is queued. ``connection_lost``
+        # follows, as after any other end.
         self._outbox.abort()
 
     def lost(self) -> None:

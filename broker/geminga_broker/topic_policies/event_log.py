@@ -28,16 +28,15 @@ from geminga_runtime.service import Service
 
 log = logging.getLogger(__name__)
 
-# A log of some thousand events is so read in a few rounds; 10 ms bound what is lost when fewer
-# come.
-# Messages taken from the reader at once, and how long it may collect so many.
+# Messages taken from the reader at once, and how long it may collect so many. A log of some
+# thousand events is so read in a few rounds; 10 ms bound what is lost when fewer come.
 READ_AT_ONCE = 1000
 GATHER_S = 0.01
 # All is read again so often: a removal that was missed for a reason not foreseen here ends then.
 READ_ANEW_S = 3600.0
-# Less than the 25 s after which the client's command is given up (``SessionContext``), so that the
-# client gets this reason.
-# How long loading a topic, or changing its policies, waits for what is stored to be read.
+# How long loading a topic, or changing its policies, waits for what is stored to be read. Less than
+# the 25 s after which the client's command is given up (``SessionContext``), so that the client
+# gets this reason.
 WAIT_S = 10.0
 # A message that is stored and does not come for so long was compacted away before it was sent: all
 # is read again.
@@ -84,9 +83,8 @@ class EventLog(Service):
         on_missing: Callable[[], None],
     ) -> None:
         super().__init__()
-        # Removed keys are not in it. The task of ``_follow`` alone changes it, message by message
-        # while it tails.
-        # The newest event of each key (``events.key_of``).
+        # The newest event of each key (``events.key_of``). Removed keys are not in it. The task of
+        # ``_follow`` alone changes it, message by message while it tails.
         self.events: Mapping[str, PolicyEvent] = {}
         self._topic = events_topic(namespace)
         self._client = client
@@ -96,21 +94,21 @@ class EventLog(Service):
         self._on_changed = on_changed
         self._on_missing = on_missing
         self._backoff = Backoff(RETRY_FIRST_S, RETRY_LIMIT_S, random)
-        # None also tells the callers of ``catch_up`` that reading began anew.
-        # Set while the log is up to date: all that was stored is read, and what comes is, too.
+        # Set while the log is up to date: all that was stored is read, and what comes is, too. None
+        # also tells the callers of ``catch_up`` that reading began anew.
         self._reader: Reader[bytes] | None = None
         # How often the reader had been attached when reading from the beginning began. Another
         # number means that removals may have been missed.
         self._attachments = 0
-        # Belongs to ``_reader``: positions of another reading are not compared with it.
         # The last position read of each partition: the events may stand in a partitioned topic.
+        # Belongs to ``_reader``: positions of another reading are not compared with it.
         self._reached: dict[str, tuple[int, int]] = {}
         # Ends the present reading of new messages, so that all is read again.
         self._tailing: asyncio.Timeout | None = None
         # Set for good when all has been read for the first time.
         self._is_read = asyncio.Event()
-        # An ``Event`` that is only set would wake the next caller at once, for a step that is over.
-        # Set, and replaced by a new one, at every step of reading.
+        # Set, and replaced by a new one, at every step of reading. An ``Event`` that is only set
+        # would wake the next caller at once, for a step that is over.
         self._has_moved = asyncio.Event()
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -142,9 +140,9 @@ class EventLog(Service):
         if reader.attachments != self._attachments:
             return await self._read_again()
         try:
-            # What is stored later is of no interest to the caller: it wants to see the changes that
-            # were confirmed before it came.
-            # What is stored at this moment, of each partition.
+            # What is stored at this moment, of each partition. What is stored later is of no
+            # interest to the caller: it wants to see the changes that were confirmed before it
+            # came.
             last = {name: each.position for name, each in (await reader.last_message_ids()).items()}
         except ClientError:  # it has lost its broker, or was closed meanwhile
             return await self._read_again()
@@ -160,9 +158,9 @@ class EventLog(Service):
 
     async def _read_again(self) -> bool:
         """Have all read from the beginning, and wait for the next step of it; returns False."""
-        # The tail ends by its own timeout, which is moved to now: the task is not cancelled, and
-        # goes on with reading from the beginning.
-        # It may have been asked for already, in this same turn of the loop, too.
+        # It may have been asked for already, in this same turn of the loop, too. The tail ends by
+        # its own timeout, which is moved to now: the task is not cancelled, and goes on with
+        # reading from the beginning.
         if self._tailing is not None and not self._tailing.expired():
             self._tailing.reschedule(0.0)
             self._tailing = None
@@ -184,9 +182,9 @@ class EventLog(Service):
                 delay_s = self._backoff.next_s()
                 extra = {"topic": str(self._topic), "why": str(error), "retry_in_s": delay_s}
                 log.info("topic policies not read", extra=extra)
+                # The nodes are read again then: where the topic is gone, the store closes this log.
                 # Called on every failure, as the client cannot tell a topic that was deleted from
                 # one that moves.
-                # The nodes are read again then: where the topic is gone, the store closes this log.
                 self._on_missing()
                 await asyncio.sleep(delay_s)
             finally:
@@ -225,9 +223,8 @@ class EventLog(Service):
                 async with asyncio.timeout(READ_ANEW_S) as tailing:
                     self._tailing = tailing
                     try:
-                        # The message that reveals it is taken all the same; reading anew repeats
-                        # it.
-                        # A new attachment may have missed removals: then all is read again.
+                        # A new attachment may have missed removals: then all is read again. The
+                        # message that reveals it is taken all the same; reading anew repeats it.
                         while reader.attachments == self._attachments:
                             message = await reader.read()
                             key = await self._take(events, message)
@@ -247,9 +244,9 @@ class EventLog(Service):
     ) -> tuple[dict[str, PolicyEvent], dict[str, tuple[int, int]]]:
         """The newest event of each key, and the last position of each partition."""
         events = dict[str, PolicyEvent]()
-        # Asked before reading begins: what is stored afterwards comes as messages.
         # The last message may be one that compaction has dropped, so that no message of its
-        # position ever comes: it counts as read.
+        # position ever comes: it counts as read. Asked before reading begins: what is stored
+        # afterwards comes as messages.
         last = await reader.last_message_ids()
         reached = {name: each.position for name, each in last.items()}
         while await reader.has_message_available():
@@ -266,8 +263,8 @@ class EventLog(Service):
         key = message.key
         if key is None:
             return None
-        # A reader of the compacted topic gets it only if it was stored since the last compaction.
-        # A removal: of a topic that was deleted, or whose policies were.
+        # A removal: of a topic that was deleted, or whose policies were. A reader of the compacted
+        # topic gets it only if it was stored since the last compaction.
         if message.is_null or not message.data:
             return None if events.pop(key, None) is None else key
         try:

@@ -46,9 +46,9 @@ from geminga_protocol.records.cluster.topic_policies import NO_TOPIC_POLICIES, T
 from geminga_runtime.coordination import Coordination
 from geminga_runtime.service import Service
 
-# Also the period of the check, so that a log is left after one to two minutes.
 # The log of a namespace of which no topic is loaded here is followed for so long after it was last
-# asked for: administrators of topics seldom ask once.
+# asked for: administrators of topics seldom ask once. Also the period of the check, so that a log
+# is left after one to two minutes.
 UNUSED_S = 60.0
 
 # Called when the policies of these topics of a namespace changed; None: those of any may have.
@@ -93,9 +93,8 @@ class TopicPolicyStore(Service):
         )
         for nodes in self._nodes:
             nodes.follow(self._node_changed)
-        # None as long as no namespace in use has policies of topics: most brokers need no
-        # connection to themselves.
-        # One client for all logs and changes, connected with the first of them.
+        # One client for all logs and changes, connected with the first of them. None as long as no
+        # namespace in use has policies of topics: most brokers need no connection to themselves.
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
         # A namespace that has a log is in ``_asked_s`` as well.
@@ -110,8 +109,8 @@ class TopicPolicyStore(Service):
         self.followers: list[OnChanged] = []
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        # The logs are opened one by one later, so that no exit stack of theirs closes them.
-        # The client is closed last there: the logs read through it.
+        # The logs are opened one by one later, so that no exit stack of theirs closes them. The
+        # client is closed last there: the logs read through it.
         stack.push_async_callback(self._leave_all)
         self.spawn_every(UNUSED_S, self._leave_unused, name="leave unused policies of topics")
 
@@ -229,9 +228,9 @@ class TopicPolicyStore(Service):
                 str(events_topic(namespace)), schema=BytesSchema(info), batching=None
             ) as producer:
                 for key, payload in messages.items():
-                    # As upstream, removals of policies for all clusters go to this one only.
-                    # One after the other, with the receipt awaited. A failure in between leaves a
-                    # part done; deletion is repeated with its topic.
+                    # As upstream, removals of policies for all clusters go to this one only. One
+                    # after the other, with the receipt awaited. A failure in between leaves a part
+                    # done; deletion is repeated with its topic.
                     await producer.send(payload, key=key, replicate_to=[self._cluster])
         # The change may be stored all the same: a caller that repeats it reads what is stored
         # first.
@@ -259,9 +258,8 @@ class TopicPolicyStore(Service):
         else:
             self._leave(namespace)
             return None
-        # Noted before the wait below, so that ``_leave_unused`` does not close the log that is
-        # being opened.
-        # Keeps the log of a namespace without loaded topics for some time.
+        # Keeps the log of a namespace without loaded topics for some time. Noted before the wait
+        # below, so that ``_leave_unused`` does not close the log that is being opened.
         self._asked_s[namespace] = asyncio.get_running_loop().time()
         if namespace not in self._logs:
             client = await self._connected()
@@ -318,8 +316,8 @@ class TopicPolicyStore(Service):
             self._notify(namespace, None)
 
     def _forget_nodes(self, namespace: NamespaceName) -> None:
-        # The next ``get`` asks ZooKeeper.
-        # Both kinds: which of them was created, or deleted, is not known here.
+        # Both kinds: which of them was created, or deleted, is not known here. The next ``get``
+        # asks ZooKeeper.
         for nodes, path in zip(self._nodes, _paths(namespace), strict=True):
             nodes.forget(path)
 

@@ -42,12 +42,12 @@ class Backlog(TopicPart):
 
     def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
         super().__init__(topic, services)
-        # Shown in stats as the last check left it, so that showing them costs no read. None before
-        # the first check, while a check reads, and where there is no backlog.
-        # What the last check of the age has found.
+        # What the last check of the age has found. Shown in stats as the last check left it, so
+        # that showing them costs no read. None before the first check, while a check reads, and
+        # where there is no backlog.
         self.oldest: OldestMessage | None = None
-        # Upstream's counters of evictions, by the kind of the quota.
-        # How often a quota moved cursors on, since the topic was loaded.
+        # How often a quota moved cursors on, since the topic was loaded. Upstream's counters of
+        # evictions, by the kind of the quota.
         self.size_evictions = 0
         self.age_evictions = 0
         self._clock = services.clock
@@ -148,9 +148,8 @@ class Backlog(TopicPart):
             },
         )
         if exceeded.policy.stops_producers:
-            # Messages that the producers have sent already are stored; consumers make room by
-            # acknowledging.
-            # They reconnect, and ``check_producer`` refuses them with the reason.
+            # They reconnect, and ``check_producer`` refuses them with the reason. Messages that the
+            # producers have sent already are stored; consumers make room by acknowledging.
             self._topic.part(PublishPath).disconnect()
             return
         if kind == "size":
@@ -166,9 +165,8 @@ class Backlog(TopicPart):
             )
             upto = managed_ledger.chain.previous_of(first_kept)
             self.age_evictions += 1
-        # No await from here on. Dispatchers are told after all cursors have moved, and skip what
-        # they hold.
-        # Cursors that are beyond it already do not change, and are not written.
+        # Cursors that are beyond it already do not change, and are not written. No await from here
+        # on. Dispatchers are told after all cursors have moved, and skip what they hold.
         for cursor in self._durable():
             if cursor.acknowledged.acknowledge_upto(upto):
                 cursor.changed()

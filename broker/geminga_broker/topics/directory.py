@@ -36,8 +36,6 @@ from geminga_server.metrics import Durations
 
 log = logging.getLogger(__name__)
 
-# Fewer than a round of maintenance visits in one turn (500): disconnecting a topic's clients, which
-# follows the check, takes more than looking at it.
 # Topics checked for their bundle in one turn of the event loop: each check takes some microseconds,
 # and all bundles of a namespace may be checked at the same time.
 CHECKED_TOPICS_MAX = 50
@@ -74,7 +72,6 @@ class TopicDirectory(Service):
         replication: ReplicationServices | None = None,
     ) -> None:
         super().__init__()
-        # ``owns`` is asked again after every wait: it answers from memory, so it costs nothing.
         self._factory = factory
         self._clock = clock
         self._owns = owns
@@ -100,9 +97,9 @@ class TopicDirectory(Service):
         self.loads_failed = 0
         # Topics that are deleted with their namespace.
         self._doomed: set[TopicName] = set()
-        # An entry is there only while ``disconnect_all`` of its topic runs, within one turn.
         # The next owners of topics that are being handed over, whose clients are told to reconnect
-        # once it is known. Clients of all other topics are told at once.
+        # once it is known. Clients of all other topics are told at once. An entry is there only
+        # while ``disconnect_all`` of its topic runs, within one turn.
         self.successors: dict[TopicName, Successor] = {}
         # Shared by all callers: several bundles that are lost at once do not close more topics at a
         # time.
@@ -135,9 +132,8 @@ class TopicDirectory(Service):
             # is told to look it up at once.
             if not self._may_serve(name) or self._is_closing:
                 raise _moved(name)
-            # Shielded: one client that gives up must not end what others wait for.
-            # A topic that is deleted is waited for as well; after that it does not exist, and may
-            # be created.
+            # Shielded: one client that gives up must not end what others wait for. A topic that is
+            # deleted is waited for as well; after that it does not exist, and may be created.
             if name in self._leaving:
                 await asyncio.shield(self._leaving[name])
             elif name in self.loading:
@@ -236,9 +232,9 @@ class TopicDirectory(Service):
     ) -> None:
         """Let the open topics of a namespace, or ``only`` these of them, follow changed policies:
         those of the namespace, or their own."""
+        # Partitions follow the policies of their partitioned topic, which ``base`` names.
         # Synchronous for all open topics of the namespace, so that ``loaded`` does not change
         # meanwhile.
-        # Partitions follow the policies of their partitioned topic, which ``base`` names.
         for topic in self.loaded.values():
             if topic.name.namespace == namespace and (only is None or topic.name.base in only):
                 topic.apply(self._policies.resolve(topic.name, policies))
@@ -348,8 +344,6 @@ class TopicDirectory(Service):
         """Another broker has taken over the log of ``topic``: close it here."""
         # Only for a topic that is open: one that is being loaded or closed sees that it is fenced.
         if self.loaded.get(topic.name) is topic:
-            # First: if the whole bundle turns out to be lost, all its topics are closed by one
-            # task.
             self._suspect(topic.name)
             # A task, because this is called from within the log, which must not be closed below its
             # own caller.
@@ -388,8 +382,8 @@ class TopicDirectory(Service):
         return lost
 
     async def _unload(self, topic: Topic) -> None:
-        # Not an error, as in ``_left``: the caller wants the topic closed, and it is, or will be.
-        # It may have been closed, and even loaded again, since it was chosen.
+        # It may have been closed, and even loaded again, since it was chosen. Not an error, as in
+        # ``_left``: the caller wants the topic closed, and it is, or will be.
         if self.loaded.get(topic.name) is topic:
             async with self._left(topic):
                 pass
@@ -406,10 +400,9 @@ class TopicDirectory(Service):
 
     async def _close_all(self) -> None:
         """The broker ends: close all topics within the budget."""
-        # A cancelled task whose coroutine never ran executes no ``finally``: its future would stay
-        # for ever.
         # Loads whose tasks were cancelled before they began. Requests that wait for them check
-        # again, and find that the directory is closing.
+        # again, and find that the directory is closing. A cancelled task whose coroutine never ran
+        # executes no ``finally``: its future would stay for ever.
         while self.loading:
             self.loading.popitem()[1].set_result(None)
         self.limit_closing()

@@ -25,9 +25,8 @@ from geminga_runtime.errors import GemingaError
 
 log = logging.getLogger(__name__)
 
-# The rounds iterate over copies of ``loaded``: topics come and go whenever a round pauses.
 # Topics visited in one turn of the event loop: each takes a few microseconds, and a broker may have
-# 100,000.
+# 100,000. The rounds iterate over copies of ``loaded``: topics come and go whenever a round pauses.
 VISITED_TOPICS_MAX = 500
 
 
@@ -71,11 +70,11 @@ class TopicMaintenance:
 
     _directory: TopicDirectory
     _clock: Clock
-    # The bundle that a topic lies in; None for a topic that is just being lost.
-    # A function, because bundles are split and handed over while the broker runs.
+    # The bundle that a topic lies in; None for a topic that is just being lost. A function, because
+    # bundles are split and handed over while the broker runs.
     bundle_of: Callable[[TopicName], Bundle | None] = field(default=lambda _: None, kw_only=True)
-    # ``totals`` is the sum of ``totals_by_bundle`` and of topics whose bundle is just being lost.
-    # Of the last stats period, for the load report; replaced as a whole.
+    # Of the last stats period, for the load report; replaced as a whole. ``totals`` is the sum of
+    # ``totals_by_bundle`` and of topics whose bundle is just being lost.
     totals: TopicTotals = field(default_factory=TopicTotals, init=False)
     totals_by_bundle: Mapping[Bundle, TopicTotals] = field(
         default_factory=dict[Bundle, TopicTotals], init=False
@@ -92,10 +91,9 @@ class TopicMaintenance:
 
     async def maintain(self, kind: type[TopicPart]) -> None:
         """Maintain the parts of that kind that need it, of all topics."""
-        # With the topics, because a part does not keep its topic alive.
-        # Parts have only a weak reference to their topic: without this one, a topic that is
-        # unloaded during the round would be freed, and the part's next access to it would raise
-        # ``ReferenceError``.
+        # With the topics, because a part does not keep its topic alive. Parts have only a weak
+        # reference to their topic: without this one, a topic that is unloaded during the round
+        # would be freed, and the part's next access to it would raise ``ReferenceError``.
         found: list[tuple[Topic, TopicPart]] = []
         for number, topic in enumerate(list(self._directory.loaded.values()), 1):
             part = topic.find(kind)
@@ -146,10 +144,10 @@ class TopicMaintenance:
             elif rule.is_deleting and is_over(
                 rule, idle_s=now_s - topic.last_used_s, retention_ms=retention_ms
             ):
-                # ``delete_topic`` takes it out of ``loaded`` before it waits for anything, so that
-                # no client can begin to use it. A topic of the list that has left meanwhile, or was
-                # loaded again, is refused there with ``TopicFenced``.
-                # No await since it was judged: it is still unused.
+                # No await since it was judged: it is still unused. ``delete_topic`` takes it out of
+                # ``loaded`` before it waits for anything, so that no client can begin to use it. A
+                # topic of the list that has left meanwhile, or was loaded again, is refused there
+                # with ``TopicFenced``.
                 try:
                     await self._directory.delete_topic(topic)
                 except GemingaError as error:

@@ -68,8 +68,8 @@ class TopicServices:
         # How long entries take to become durable.
         self.publish_durations = Durations()
         # Limits on what is published to all topics together, and on what is dispatched from them;
-        # None without such a limit.
-        # Both are fixed for the life of the broker: these limits are settings, not policies.
+        # None without such a limit. Both are fixed for the life of the broker: these limits are
+        # settings, not policies.
         self.broker_rate: PublishRate | None = None
         publishing, dispatching = config.publishing, config.dispatching
         published_max = PublishLimits(
@@ -134,21 +134,19 @@ class OwningTopic(Service):
         self.name = name
         self.policies = policies
         now_s = services.clock.monotonic()
-        # The counters begin at 0 with each loading, like those of the clients.
         # Rates of messages and bytes in, and of messages and bytes out, in the last stats period.
         self.meter = Meter(now_s, 0, 0, 0, 0)
         # When the topic was last known to be in use, by the monotonic clock: a producer or a
         # subscription left then. A topic that was just loaded counts as used.
         self.last_used_s = now_s
+        # The topic refuses all clients: another broker has its log, or it is closing. Never unset.
         # Set before the parts are told, in the same turn. Code that has waited asks ``check_open``
         # before it changes anything of the topic.
-        # The topic refuses all clients: another broker has its log, or it is closing. Never unset.
         self.is_fenced = False
         self._services = services
         self._on_fenced = on_fenced
-        # Made here, opened by ``Topic``: ``create_with`` decides while it is opened whether it may
-        # be created.
-        # None for a non-persistent topic.
+        # None for a non-persistent topic. Made here, opened by ``Topic``: ``create_with`` decides
+        # while it is opened whether it may be created.
         self._log: ManagedLedger | None = None
         if name.is_persistent:
             log_name = name.managed_ledger_name
@@ -195,9 +193,9 @@ class OwningTopic(Service):
 
     async def enter_cursor(self, cursor: Cursor) -> None:
         """Connect a cursor with the topic and its log, and open it."""
-        # Before it is opened, so that no loss goes unreported.
-        # A cursor is written by one broker only. If another one has written it, that broker has the
-        # topic, even though this log has not noticed yet; so the whole topic is given up.
+        # Before it is opened, so that no loss goes unreported. A cursor is written by one broker
+        # only. If another one has written it, that broker has the topic, even though this log has
+        # not noticed yet; so the whole topic is given up.
         cursor.on_lost = self.log_fenced
         cursor.on_ledger_left = self.managed_ledger.trimmer.trim_soon
         # The factory has made the cursor with the broker's settings; a topic may have its own.
@@ -232,8 +230,8 @@ class OwningTopic(Service):
 
     def log_fenced(self) -> None:
         """Another broker has taken over the log, or the cursor that calls this."""
-        # May be called several times: by the log, and by each cursor that finds itself lost.
-        # First of all: clients are refused before a part answers anything.
+        # First of all: clients are refused before a part answers anything. May be called several
+        # times: by the log, and by each cursor that finds itself lost.
         self.is_fenced = True
         for part in self.parts:
             part.log_fenced()
@@ -262,9 +260,9 @@ class TopicPart:
     """The name of the cursor that belongs to parts of this kind, if there is one."""
 
     def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
-        # Nor is the log open. Parts are made for each of 100,000 topics: what a feature needs
-        # beyond a few attributes is made on first use.
-        # The topic has no parts yet: ``topic.part`` works from ``apply`` on.
+        # The topic has no parts yet: ``topic.part`` works from ``apply`` on. Nor is the log open.
+        # Parts are made for each of 100,000 topics: what a feature needs beyond a few attributes is
+        # made on first use.
         del services
         # A weak reference, so that a closed topic is freed at once.
         self._topic = topic
@@ -359,8 +357,8 @@ class TopicPart:
     async def attempt(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do periodic ``work``, unless the topic is closing. An error of one topic is logged, and
         the round continues with the others."""
-        # A closed topic's cursors and log write nothing any more; work on them would only raise.
-        # The round began before: the topic may have been closed since.
+        # The round began before: the topic may have been closed since. A closed topic's cursors and
+        # log write nothing any more; work on them would only raise.
         if self._topic.is_fenced:
             return
         try:

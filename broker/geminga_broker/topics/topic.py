@@ -73,10 +73,9 @@ class Topic(OwningTopic):
     def apply(self, policies: EffectivePolicies) -> None:
         """Follow ``policies`` from now on: the log with its next ledgers and its next trimming, the
         parts as each of them says."""
-        # All of this in one turn of the event loop: no message comes between two parts that follow
-        # different policies. What takes requests (turning deduplication on, starting a replicator)
-        # follows in the background.
-        # Before the parts, which read it from the topic.
+        # Before the parts, which read it from the topic. All of this in one turn of the event loop:
+        # no message comes between two parts that follow different policies. What takes requests
+        # (turning deduplication on, starting a replicator) follows in the background.
         self.policies = policies
         if self._log is not None:
             # Cursors that are opened later get the configuration in ``enter_cursor``.
@@ -114,9 +113,9 @@ class Topic(OwningTopic):
         for part in self.parts:
             await part.opened()
         if self._log is not None:
-            # Last: the log may delete ledgers from now on, as all cursors are known.
-            # Until here trimming found no readership and chose no ledger, whatever timer asked for
-            # it: a cursor that is not loaded yet could not have held its ledger back.
+            # Last: the log may delete ledgers from now on, as all cursors are known. Until here
+            # trimming found no readership and chose no ledger, whatever timer asked for it: a
+            # cursor that is not loaded yet could not have held its ledger back.
             self._log.trimmer.readership = self
             self._log.trimmer.trim_soon()
 
@@ -133,9 +132,8 @@ class Topic(OwningTopic):
 
     def tick(self, now_s: float) -> None:
         """A stats period ended: compute the rates of the topic and of its clients."""
-        # Parts first, which use the period that the topic's own meter ends below.
-        # One length for all meters of the topic, so that the rates of its clients add up to its
-        # own.
+        # Parts first, which use the period that the topic's own meter ends below. All meters of the
+        # topic divide by one length, so that the rates of its clients add up to its own.
         period_s = self.meter.elapsed_s(now_s)
         for part in self.parts:
             part.tick(now_s, period_s)
@@ -176,9 +174,9 @@ class Topic(OwningTopic):
         """
         managed_ledger = self.managed_ledger
         # Compacted entries before the log: their readers go to the log from now on. The cursor of
-        # compaction stays, which goes on with the messages that come.
-        # A crash between the two steps leaves the log whole and nothing compacted: readers of the
-        # compacted topic then get the messages from the log, and the request can be repeated.
+        # compaction stays, which goes on with the messages that come. A crash between the two steps
+        # leaves the log whole and nothing compacted: readers of the compacted topic then get the
+        # messages from the log, and the request can be repeated.
         compaction = self.part(TopicCompaction).compaction
         if compaction is not None:
             await compaction.forget()
@@ -242,8 +240,8 @@ class Topic(OwningTopic):
 
     async def delete(self) -> None:
         """Disconnect all clients and delete everything stored. Close the topic after that."""
-        # The log last: as long as it exists, a deletion that failed can be repeated.
-        # ``__aexit__`` calls this again after the deletion; a second call finds no clients.
+        # The log last: as long as it exists, a deletion that failed can be repeated. Closing
+        # disconnects once more, and finds no clients.
         self.disconnect_all()
         for part in reversed(self.parts):
             # The reverse of the list: replicators and subscriptions go before the path of

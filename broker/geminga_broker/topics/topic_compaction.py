@@ -19,8 +19,8 @@ from geminga_broker.topics.part import OwningTopic, TopicPart, TopicServices
 from geminga_protocol.pulsar.system_topics import is_change_events
 from geminga_protocol.records.topics.compacted_ledger import COMPACTION_CURSOR
 
-# Requests of operators are not held back by it, only counted.
 # Topics that are compacted at once for their threshold: each holds its keys in memory meanwhile.
+# Requests of operators are not held back by it, only counted.
 COMPACTIONS_AT_ONCE_MAX = 4
 
 
@@ -33,9 +33,9 @@ class TopicCompaction(TopicPart):
 
     def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
         super().__init__(topic, services)
-        # What consumers with readCompacted read; empty until a compaction is done.
-        # One object for the topic's life: subscriptions are given it when they are made, before
-        # there is anything compacted, and see each new compacted ledger through it.
+        # What consumers with readCompacted read; empty until a compaction is done. One object for
+        # the topic's life: subscriptions are given it when they are made, before there is anything
+        # compacted, and see each new compacted ledger through it.
         self.view = CompactedView(str(topic.name))
         # None until it is used.
         self.compaction: TopicCompactor | None = None
@@ -78,7 +78,6 @@ class TopicCompaction(TopicPart):
                 self.view,
                 lambda: topic.policies.compaction,
             )
-            # Entered once, and closed with the topic by ``close``.
             await self.compaction.__aenter__()
         return self.compaction
 
@@ -107,8 +106,8 @@ class TopicCompaction(TopicPart):
     @classmethod
     async def maintain_all(cls, parts: Sequence[TopicPart]) -> None:
         """Compact the topics that are over their threshold, a limited number at once."""
-        # ``parts`` are those that need maintenance, so all that run are among them.
-        # Compactions that were triggered by an operator count as well.
+        # Compactions that were triggered by an operator count as well. ``parts`` are those that
+        # need maintenance, so all that run are among them.
         compactions = [part for part in parts if isinstance(part, cls)]
         running = sum(each.is_running for each in compactions)
         for each in compactions:

@@ -39,21 +39,20 @@ class TopicReplication(TopicPart):
 
     def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
         super().__init__(topic, services)
-        # A cluster is in at most one of both. Its cursor begins in ``_found``, goes over to
+        # By cluster. Both mappings are replaced, never changed: most topics share the empty one. A
+        # cluster is in at most one of both. Its cursor begins in ``_found``, goes over to
         # ``replicators`` when its replicator starts, and back when that stops:
         #
         #     stored, or just created ─▶ _found ──_start──▶ replicators
         #                                  │  ◀──_remove──────┘
         #                                  ▼
         #                               deleted
-        # By cluster. Both mappings are replaced, never changed: most topics share the empty one.
         self.replicators: Mapping[str, Replicator] = NOTHING
         self._services = services
         # Stored cursors without a replicator, by cluster.
         self._found: Mapping[str, Cursor] = NOTHING
-        # False again from the beginning of ``close`` or ``delete``, so that a change which waits
-        # for the lock then does nothing.
-        # Changes are made between ``opened`` and ``close`` only.
+        # Changes are made between ``opened`` and ``close`` only. False again from the beginning of
+        # ``close`` or ``delete``, so that a change which waits for the lock then does nothing.
         self._is_open = False
         # Held by every change of the replicators, and by the topic's end. Made with the first
         # change: most topics are never replicated.
@@ -68,7 +67,6 @@ class TopicReplication(TopicPart):
     async def adopt(self, cursor: Cursor) -> None:
         """Open the cursor, whatever the policies say of its cluster: it keeps the log untrimmed."""
         remote = remote_of_cursor(cursor.name)
-        # ``claims`` has seen the prefix.
         assert remote is not None
         # A broker without a configured replication adopts such cursors too, and never deletes them:
         # its ``_wanted`` is None.
@@ -98,9 +96,9 @@ class TopicReplication(TopicPart):
 
     def apply(self, policies: EffectivePolicies) -> None:
         """Start and stop replicators in the background; ``opened`` does so while loading."""
-        # A replicator that is started meanwhile takes both from the policies of the topic, in
+        # Settings of running replicators at once; starting and stopping takes requests. A
+        # replicator that is started meanwhile takes both from the policies of the topic, in
         # ``_start``.
-        # Settings of running replicators at once; starting and stopping takes requests.
         for replicator in self.replicators.values():
             replicator.ttl_s = policies.expiry.ttl_s
             replicator.limit(policies.replication.limit)
@@ -120,9 +118,9 @@ class TopicReplication(TopicPart):
             return
         async with self._one_at_a_time():
             try:
-                # ``min`` makes the order the same in each run of a simulation. Cursors that are not
-                # wanted go first: they keep the log from being trimmed.
-                # The policies may change during each step, and the topic may close.
+                # The policies may change during each step, and the topic may close. ``min`` makes
+                # the order the same in each run of a simulation. Cursors that are not wanted go
+                # first: they keep the log from being trimmed.
                 while self._may_change and (wanted := self._wanted) is not None:
                     if unwanted := {*self.replicators, *self._found} - wanted:
                         await self._remove(min(unwanted))
@@ -177,9 +175,8 @@ class TopicReplication(TopicPart):
         replicator = Replicator(route, topic.managed_ledger, cursor, services.schemas, around)
         replicator.ttl_s = topic.policies.expiry.ttl_s
         replicator.limit(topic.policies.replication.limit)
-        # No await between the two mappings: trimming, which may run at each await, always finds the
-        # cursor.
-        # Registered before it is started, so that closing the topic stops it in any case.
+        # Registered before it is started, so that closing the topic stops it in any case. No await
+        # between the two mappings: trimming, which may run at each await, always finds the cursor.
         self._found = _without(self._found, remote)
         self.replicators = {**self.replicators, remote: replicator}
         await replicator.__aenter__()

@@ -35,9 +35,9 @@ class TopicSchemas:
         ``NO_SCHEMA`` for none. Raises ``InvalidSchema``, ``IncompatibleSchema``."""
         topic, policies = self._topic, self._topic.policies.schemas
         if schema is None:
-            # As upstream, the absence of a schema is an error only where the topic has one: a topic
-            # of plain bytes stays usable with validation enforced.
-            # The request to the registry is made only if its answer matters.
+            # The request to the registry is made only if its answer matters. As upstream, the
+            # absence of a schema is an error only where the topic has one: a topic of plain bytes
+            # stays usable with validation enforced.
             if policies.is_validation_enforced and await self._registry.versions(topic.name):
                 raise IncompatibleSchema(
                     "Producers cannot connect or send message without a schema to topics with a "

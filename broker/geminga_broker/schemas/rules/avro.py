@@ -23,9 +23,9 @@ DEPTH_MAX = 64
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
-# As in ``Schema.SCHEMA_RESERVED`` and its like of the Java library. What is in none of them counts
-# for the equality of schemas.
-# The members of a type, and of a field, that have a meaning; all others are properties.
+# The members of a type, and of a field, that have a meaning; all others are properties. As in
+# ``Schema.SCHEMA_RESERVED`` and its like of the Java library. What is in none of them counts for
+# the equality of schemas.
 _RESERVED = frozenset(
     ("doc", "fields", "items", "name", "namespace", "size", "symbols", "values", "type", "aliases")
 )
@@ -142,8 +142,8 @@ class _Parser:
         """The primitive, or the type declared before, that ``name`` stands for."""
         if name in PRIMITIVES:
             return AvroType(name)
-        # A name without a namespace is one of the enclosing namespace, or a full name.
-        # Types are declared before they are used: there is one pass, from left to right.
+        # A name without a namespace is one of the enclosing namespace, or a full name. Types are
+        # declared before they are used: there is one pass, from left to right.
         known = self._named.get(_full_name(name, namespace)) or self._named.get(name)
         if known is None:
             raise InvalidSchema(f'"{name}" is not a defined name')
@@ -153,8 +153,8 @@ class _Parser:
         self, described: dict[str, Any], kind: object, namespace: str, depth: int
     ) -> AvroType:
         """Parse a JSON object whose member "type" is ``kind``."""
-        # The members beside "type" are dropped then.
-        # A type may be wrapped: {"type": {"type": "string"}}.
+        # A type may be wrapped: {"type": {"type": "string"}}. The members beside "type" are dropped
+        # then.
         if not isinstance(kind, str):
             return self.type(kind, namespace, depth + 1)
         if kind in PRIMITIVES:
@@ -180,12 +180,12 @@ class _Parser:
         name = _full_name(_name(described), own if isinstance(own, str) else namespace)
         if name in self._named:
             raise InvalidSchema(f'the name "{name}" is defined twice')
-        # A name with dots brings its namespace along, and hands it to what lies inside.
-        # The namespace of the names within it.
+        # The namespace of the names within it. A name with dots brings its namespace along, and
+        # hands it to what lies inside.
         inside = name.rpartition(".")[0]
         reserved = _RESERVED_OF_ENUM if kind == "enum" else _RESERVED
-        # ``fields`` is filled below: until then the record is known, and incomplete.
-        # Known by its name before its fields are parsed: they may be of this very type.
+        # Known by its name before its fields are parsed: they may be of this very type. ``fields``
+        # is filled below: until then the record is known, and incomplete.
         found = self._named[name] = AvroType(
             "record" if kind == "error" else kind,
             name,
@@ -278,9 +278,9 @@ def same_schema(one: AvroType, other: AvroType) -> bool:
 
 def _form(kind: AvroType, seen: set[str]) -> object:
     """A value that is equal for equal types; a named type is described in it once."""
-    # Both trees are walked in one order: the first mention of a name lies at the same place in
-    # both, or they differ there.
-    # At its second mention the name is enough, so that recursive types end.
+    # At its second mention the name is enough, so that recursive types end. Both trees are walked
+    # in one order: the first mention of a name lies at the same place in both, or they differ
+    # there.
     if kind.name in seen:
         return kind.name
     if kind.name:
@@ -366,8 +366,8 @@ def fits(default: object, kind: AvroType) -> bool:
         case "union":
             return bool(kind.branches) and fits(default, kind.branches[0])
         case _:
-            # Members that the record does not have are passed over, as in Java.
-            # Each field is given, or has a default of its own, which is checked by itself.
+            # Each field is given, or has a default of its own, which is checked by itself. Members
+            # that the record does not have are passed over, as in Java.
             return isinstance(default, dict) and all(
                 fits(default[each.name], each.type)
                 if each.name in default

@@ -51,8 +51,8 @@ def version_of(versions: Sequence[Version], schema: Schema) -> int | None:
     definition that upstream accepts only as the first one of a topic."""
     if not versions:
         return None
-    # In the order of the versions, so that the oldest of equal ones is found.
-    # Definitions that are not Avro schemas are compared byte by byte.
+    # Definitions that are not Avro schemas are compared byte by byte. In the order of the versions,
+    # so that the oldest of equal ones is found.
     if schema.type not in AVRO_DEFINED:
         same = (each.number for each in versions if _is_same_text(each.schema, schema))
         return next(same, None)
@@ -92,8 +92,8 @@ def check_following(versions: Sequence[Version], schema: Schema, strategy: Schem
     newest = versions[-1].schema
     if not strategy.is_transitive and _is_same_text(newest, schema):
         return
-    # For a transitive strategy one version of another type is enough to refuse all that come.
-    # Types before definitions: those of another type could not be parsed.
+    # Types before definitions: those of another type could not be parsed. For a transitive strategy
+    # one version of another type is enough to refuse all that come.
     for each in compared:
         if each.schema.type is not schema.type:
             raise IncompatibleSchema(
@@ -122,8 +122,8 @@ def check_consumer(versions: Sequence[Version], schema: Schema, strategy: Schema
     if strategy in _CONSUMERS_READ_NEWEST:
         check_following(versions, schema, SchemaStrategy.BACKWARD)
         return
-    # The rest: BACKWARD_TRANSITIVE, FULL_TRANSITIVE and ALWAYS_INCOMPATIBLE.
-    # As in upstream: with all versions, even if the strategy is not transitive.
+    # As in upstream: with all versions, even if the strategy is not transitive. The rest:
+    # BACKWARD_TRANSITIVE, FULL_TRANSITIVE and ALWAYS_INCOMPATIBLE.
     for each in reversed(versions):
         check_following([each], schema, strategy)
 
@@ -132,8 +132,8 @@ def _check_pair(present: Version, schema: Schema, strategy: SchemaStrategy) -> N
     """Raise ``IncompatibleSchema`` unless ``schema`` may follow the one version ``present``."""
     match schema.type:
         case SchemaType.KEY_VALUE:
-            # A half may be of any type, a pair too: ``check_definition`` has bounded how deep.
-            # Each half for itself.
+            # Each half for itself. A half may be of any type, a pair too: ``check_definition`` has
+            # bounded how deep.
             halves = zip(
                 ("key", "value"), key_and_value(present.schema), key_and_value(schema), strict=True
             )

@@ -22,15 +22,15 @@ from geminga_protocol.pulsar.enums import SchemaType
 # Upstream's bound is the size of a frame, 5 MB. Usual definitions have kilobytes. Parsing a MiB of
 # JSON takes 10 ms, in which the broker does nothing else.
 SCHEMA_BYTES_MAX = 1024 * 1024
-# Each half is smaller than its pair, so that this bounds stack frames, not work.
-# How deep pairs may lie within pairs; upstream follows them as deep as its stack.
+# How deep pairs may lie within pairs; upstream follows them as deep as its stack. Each half is
+# smaller than its pair, so that this bounds stack frames, not work.
 PAIRS_DEPTH_MAX = 8
 
 # The types whose definitions are Avro schemas. Those of JSON may be JSON schemas in the form of the
 # Jackson library instead, which Pulsar 2.0 wrote.
 AVRO_DEFINED = frozenset({SchemaType.AVRO, SchemaType.JSON, SchemaType.PROTOBUF})
-# "string", "boolean" and "null" are in both forms, and read as Avro's.
 # Values of "type" in such JSON schemas; except for arrays, Avro schemas have none of them.
+# "string", "boolean" and "null" are in both forms, and read as Avro's.
 _JACKSON_TYPES = frozenset({"object", "array", "integer", "number", "any"})
 
 

@@ -61,10 +61,9 @@ class _Resolution:
     # and old name.
     names: dict[str, str] = field(default_factory=dict[str, str])
     field_names: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
-    # A pair that is found not to fit ends the whole comparison at once, so that a "" which was
-    # supposed is never left wrong.
     # Problems of pairs of records; "" for pairs that fit, or are being compared: a recursive type
-    # meets itself again.
+    # meets itself again. A pair that is found not to fit ends the whole comparison at once, so that
+    # a "" which was supposed is never left wrong.
     _records: dict[Pair, str] = field(default_factory=dict[Pair, str], init=False)
     _outlines: dict[Pair, str] = field(default_factory=dict[Pair, str], init=False)
     # How many pairs of types were compared.
@@ -114,9 +113,9 @@ class _Resolution:
                 pair = (id(reader), id(writer))
                 if pair in self._records:
                     return self._records[pair]
+                # Supposed to fit while it is compared: a recursive type comes back to this pair.
                 # The fields are compared below; the outline above has made sure that none is
                 # missing.
-                # Supposed to fit while it is compared: a recursive type comes back to this pair.
                 self._records[pair] = ""
                 for name, kind in self._fields(writer).items():
                     # Fields that are not read are skipped, whatever their types.
@@ -179,8 +178,8 @@ class _Resolution:
     def _branch(self, reader: AvroType, writer: AvroType) -> int | None:
         """The index of the branch of a reader's union that reads a writer's type, which is no
         union."""
-        # No answer depends on what lies within the branches, except for the fields of records.
-        # A branch of the same name is best, then a record that looks alike, then a promotion.
+        # A branch of the same name is best, then a record that looks alike, then a promotion. No
+        # answer depends on what lies within the branches, except for the fields of records.
         alike: int | None = None
         for at, each in enumerate(reader.branches):
             self._step()
@@ -190,8 +189,8 @@ class _Resolution:
             if not each.name or each.name == name:
                 return at
             if writer.kind == "record" and self._looks_alike(each, writer):
-                # As ``Resolver.ReaderUnion`` of the Java library decides it.
-                # Of these the last one with the same short name, else the first.
+                # Of these the last one with the same short name, else the first. As
+                # ``Resolver.ReaderUnion`` of the Java library decides it.
                 is_namesake = each.short_name == name.rpartition(".")[2]
                 alike = at if alike is None or is_namesake else alike
         if alike is not None:

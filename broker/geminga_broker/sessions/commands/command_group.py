@@ -14,9 +14,9 @@ from google.protobuf.message import Message
 
 from geminga_broker.sessions.session import Session
 
-# It runs in the turn of the read: whatever waits is started as a task.
 # A method of a group that takes the part of a command that has its fields (``CommandFlow``, ...).
-# It answers the command, or raises ``WireError`` where that ends the connection.
+# It answers the command, or raises ``WireError`` where that ends the connection. It runs in the
+# turn of the read: whatever waits is started as a task.
 Handler = Callable[[Any, Any], None]
 # Handlers by the types of their commands.
 Handlers = Mapping[int, Handler]

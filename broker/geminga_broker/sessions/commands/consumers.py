@@ -52,8 +52,8 @@ log = logging.getLogger(__name__)
 # its whole life, and the topic that the client was allowed to consume from.
 Connected = tuple[Consumer, TopicSubscription, Resource]
 
-# Upstream's ``Commands.peerSupportsActiveConsumerListener``.
-# The protocol version since which clients know ACTIVE_CONSUMER_CHANGE.
+# The protocol version since which clients know ACTIVE_CONSUMER_CHANGE. Upstream's
+# ``Commands.peerSupportsActiveConsumerListener``.
 ACTIVE_CHANGE_SINCE = 12
 NO_TRANSACTIONS = "transactions are not served yet: acknowledge without one"
 # Everything up to one message is acknowledged; several make no sense.
@@ -151,8 +151,8 @@ class ConsumerCommands(CommandGroup):
             case ConsumerEvent.CLOSED:
                 close = partial(encode_close_consumer, consumer_id)
                 present = self._consumers.get(consumer_id)
-                # Or the client has closed it itself, and waits for the answer.
-                # Its id may stand for another consumer by now.
+                # Its id may stand for another consumer by now. Or the client has closed it itself,
+                # and waits for the answer.
                 if present is None or present[0] is not consumer:
                     session.send(close())
                     return
@@ -366,8 +366,8 @@ class ConsumerCommands(CommandGroup):
         That may have to wait for storage, and this session's own tasks are about to be cancelled:
         so the topics' service runs it.
         """
-        # Not ``session.start``, whose tasks end with the session.
         # The topic may close consumers while others are disconnected: it finds none of them here.
+        # Not ``session.start``, whose tasks end with the session.
         gone, self._consumers = self._consumers, {}
         for consumer, subscription, _ in gone.values():
             self.session.context.topics.spawn(

@@ -33,10 +33,10 @@ from geminga_server.authentication import (
 )
 from geminga_server.connection_limits import Limit
 
-# 16 descriptors for a second each: a flood of connections cannot take more.
 # A connection too many is refused once its client has sent CONNECT: the Java client takes an answer
 # before that for garbage, and does not show the reason. It has REFUSED_WAIT_S for that. Each such
 # connection takes a file descriptor: more than REFUSED_WAITING_MAX at a time are refused at once.
+# 16 descriptors for a second each: a flood of connections cannot take more.
 REFUSED_WAIT_S = 1.0
 REFUSED_WAITING_MAX = 16
 
@@ -48,9 +48,8 @@ Examine = Callable[[bytes], Awaitable[Outcome]]
 class Handshake(CommandGroup):
     """Answers CONNECT and AUTH_RESPONSE, and refuses a connection too many."""
 
-    # ``_set_timer`` cancels the one before.
     # One timer for what can only come one after the other: the end of the handshake, the refusal,
-    # the next check of the credentials.
+    # the next check of the credentials. ``_set_timer`` cancels the one before.
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
     # The frame that refuses a connection too many, and whether it waits for CONNECT.
     _refusal: bytes = field(default=b"", init=False)
@@ -100,8 +99,8 @@ class Handshake(CommandGroup):
         if exceeded is Limit.ADDRESS:
             reason += f" on address{session.address}"
         self._refusal = encode_error(NO_REQUEST_ID, api.NotAllowedError, reason)
-        # Whatever the bytes are: nothing of them is decoded.
-        # In this state the first bytes from the client send the refusal (``Connection``).
+        # In this state the first bytes from the client send the refusal (``Connection``). Whatever
+        # the bytes are: nothing of them is decoded.
         session.state = State.REFUSED
         if session.context.refused_waiting < REFUSED_WAITING_MAX:
             session.context.refused_waiting += 1
@@ -136,8 +135,8 @@ class Handshake(CommandGroup):
         self._method = context.authentication.methods.get(name)
         if self._method is not None:
             self._exchange = self._method.exchange()
-            # A task, because methods may wait, say for keys that they fetch.
-            # Until the task ends, no AUTH_RESPONSE is expected.
+            # Until the task ends, no AUTH_RESPONSE is expected. A task, because methods may wait,
+            # say for keys that they fetch.
             session.start(command, self._decide(self._exchange.begin, command.auth_data))
         # A client without a method that the broker has gets the anonymous role, if there is one.
         elif context.authentication.anonymous is not None:
@@ -147,9 +146,8 @@ class Handshake(CommandGroup):
 
     def auth_response(self, command: api.CommandAuthResponse) -> None:
         """AUTH_RESPONSE: the answer to a challenge, in the handshake or a refresh."""
-        # Each challenge takes one answer.
-        # Taken away before it is examined: a client that answers twice has its second answer
-        # refused.
+        # Each challenge takes one answer. Taken away before it is examined: a client that answers
+        # twice has its second answer refused.
         examine, self._examine_answer = self._examine_answer, None
         if examine is None:
             reason = "authResponse answers a challenge, and there was none"
@@ -180,10 +178,9 @@ class Handshake(CommandGroup):
             case Refused(reason):
                 self._fail(reason)
             case Accepted() if self.session.state is State.CONNECTED:
-                # Only the role counts: a token with another expiry, or another key, is the same
-                # principal.
                 # A refresh. The producers and consumers of the client were authorized for its
-                # principal, so that this must not become another one.
+                # principal, so that this must not become another one. Only the role counts: a token
+                # with another expiry, or another key, is the same principal.
                 principal = self.session.principal
                 assert principal is not None
                 if outcome.principal.role != principal.role:
@@ -225,9 +222,8 @@ class Handshake(CommandGroup):
         context.counts.connections_greeted += 1
         maximum_bytes = context.config.max_message_bytes
         session.send(encode_connected(session.protocol_version, maximum_bytes))
-        # Until here the timer of ``begin`` was the only bound.
         # From here on keep-alive bounds how long the client may be silent, and the timer of the
-        # handshake no longer.
+        # handshake no longer. Until here the timer of ``begin`` was the only bound.
         session.liveness.begin()
         self._exchange = None
         self._expires_at_ms = accepted.expires_at_ms

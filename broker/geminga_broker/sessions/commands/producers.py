@@ -51,12 +51,11 @@ CLOSED_PRODUCERS_MAX = 10_000
 class ProducerCommands(CommandGroup):
     """Serves the producers of one connection."""
 
-    # An id is in at most one of both. No producer that the topic has closed stays in
-    # ``_producers``.
-    # By the id that the client gave them; those that wait for exclusive access are in it, too.
+    # By the id that the client gave them; those that wait for exclusive access are in it, too. An
+    # id is in at most one of both. No producer that the topic has closed stays in ``_producers``.
     _producers: dict[int, Producer] = field(default_factory=dict, init=False)
-    # A dict as an ordered set: the oldest is found at the front.
-    # The ids of closed producers, the oldest first.
+    # The ids of closed producers, the oldest first. A dict as an ordered set: the oldest is found
+    # at the front.
     _closed: dict[int, None] = field(default_factory=dict, init=False)
 
     # The hot path
@@ -128,7 +127,6 @@ class ProducerCommands(CommandGroup):
         """Add to the counters of ``producer``, and to the bytes that are not durable yet."""
         if producer is None or producer.is_closed:
             return
-        # One addition for a part of a run, instead of one for each message.
         producer.messages_in += messages
         producer.bytes_in += size_bytes
         producer.entries_taken += entries
@@ -141,10 +139,9 @@ class ProducerCommands(CommandGroup):
         try:
             self._hand_over(producer, run)
         except BrokerError as error:
-            # ``disconnect`` of the topic has closed this producer, or is about to: no message of it
-            # is taken any more.
             # The topic is closing. The client learns that by CLOSE_PRODUCER, and sends the messages
-            # again to the broker that has the topic then.
+            # again to the broker that has the topic then. ``disconnect`` of the topic has closed
+            # this producer, or is about to: no message of it is taken any more.
             log.info("publish refused", extra={"producer": producer.name, "error": str(error)})
 
     def _hand_over(self, producer: Producer, run: list[AppendRequest]) -> None:
@@ -196,8 +193,8 @@ class ProducerCommands(CommandGroup):
 
     def _refuse_payload(self, producer_id: int, sequence_id: int, error: WireError) -> None:
         """Answer SEND_ERROR. The message is not stored: every consumer would fail on it."""
-        # Damage on the way ends with another attempt; metadata that cannot be decoded stays so.
-        # Clients may send a damaged message again.
+        # Clients may send a damaged message again. Damage on the way ends with another attempt;
+        # metadata that cannot be decoded stays so.
         is_changed = isinstance(error, ChecksumMismatch)
         code = api.ChecksumError if is_changed else api.MetadataError
         self.session.send(encode_send_error(producer_id, sequence_id, code, str(error)))
@@ -222,8 +219,8 @@ class ProducerCommands(CommandGroup):
         present = self._producers.get(command.producer_id)
         if present is not None:
             is_same = present.epoch >= command.epoch and command.producer_name in ("", present.name)
-            # Clients repeat PRODUCER when they did not see its answer in time.
-            # A repeated request of the client, unless it has a newer epoch or another name.
+            # A repeated request of the client, unless it has a newer epoch or another name. Clients
+            # repeat PRODUCER when they did not see its answer in time.
             if is_same and not present.is_waiting:
                 self._answer(command, present)
                 return

@@ -68,8 +68,8 @@ class TopicListCommands(CommandGroup):
             topics += await discovery.non_persistent_topics_of(namespace)
         names = [str(topic) for topic in await _matching(topics, wanted)]
         hash_now = topics_hash(names)
-        # The hash is over the names that the client would get, so it depends on the pattern too.
-        # A client that has the same list already is sent none: lists may be large.
+        # A client that has the same list already is sent none: lists may be large. The hash is over
+        # the names that the client would get, so it depends on the pattern too.
         is_changed = not (command.HasField("topics_hash") and command.topics_hash == hash_now)
         self.session.send(
             encode_topics_of_namespace(
@@ -114,9 +114,8 @@ class TopicListCommands(CommandGroup):
         except InvalidPattern as error:
             raise PatternRefused(f"Invalid topics pattern: {error.reason}") from None
         watcher = TopicWatcher(self.session, command.watcher_id, namespace, wanted)
-        # Commands of one watcher id run one after the other, so no second one is opened for the id
-        # meanwhile.
-        # Before it is open: those that are being opened count against the limit, too.
+        # Before it is open: those that are being opened count against the limit, too. Commands of
+        # one watcher id run one after the other, so no second one is opened for the id meanwhile.
         self._watchers[watcher.id] = watcher
         try:
             await watcher.open()
@@ -160,16 +159,16 @@ class TopicWatcher:
     topics: set[str] = field(default_factory=set)
     is_open: bool = False
     _is_following: bool = field(default=False, init=False)
-    # Not sent to the client: they are part of the first list that it gets.
-    # Changes, (added, removed), that came while the first list was still being matched.
+    # Changes, (added, removed), that came while the first list was still being matched. Not sent to
+    # the client: they are part of the first list that it gets.
     _early: list[tuple[Names, Names]] = field(default_factory=list, init=False)
 
     async def open(self) -> None:
         """Match the topics that there are; from then on changes are sent to the client."""
         names = await self.session.context.topic_lists.follow(self.namespace, self._changed)
         self._is_following = True
-        # From this line on ``_changed`` may be called at each await.
-        # Matching gives others a turn: changes that come meanwhile are applied after it.
+        # Matching gives others a turn: changes that come meanwhile are applied after it. From this
+        # line on ``_changed`` may be called at each await.
         found = await _matching(topics_named(self.namespace, sorted(names)), self.wanted)
         self.topics = {str(each) for each in found}
         self.is_open = True
@@ -199,8 +198,8 @@ class TopicWatcher:
         """Add and remove topics; returns the names of those that the client is to know of."""
         created = topics_named(self.namespace, sorted(added))
         came = [str(each) for each in created if _matches(each, self.wanted)]
-        # Only what the client was told of is taken back.
-        # A topic that did not match is unknown to the client.
+        # A topic that did not match is unknown to the client. Only what the client was told of is
+        # taken back.
         deleted = map(str, topics_named(self.namespace, sorted(removed)))
         went = [name for name in deleted if name in self.topics]
         self.topics.update(came)

@@ -31,7 +31,6 @@ TOPIC_FULL = "Topic reached max consumers limit"
 HOST_FULL = "Topic reached max same address consumers limit"
 SUBSCRIPTION_FULL = "Subscription reached max consumers limit"
 
-# Each takes an address, a name, an id and a count.
 # Consumers whose attempts are counted in one period. A consumer that comes after so many others is
 # not limited: memory stays bounded, and no client is refused for the number of others.
 CONSUMERS_MAX = 10_000
@@ -75,8 +74,8 @@ class ConsumerAdmission:
     def apply(self, policies: SubscribePolicies) -> None:
         """Hold new consumers to ``policies`` from now on."""
         self.policies = policies
-        # The period that runs is cut short if the new one is shorter (``SubscribeRate.take``).
-        # Attempts that were counted before still count: a change gives no client a new period.
+        # Attempts that were counted before still count: a change gives no client a new period. The
+        # period that runs is cut short if the new one is shorter (``SubscribeRate.take``).
         if self._rate is not None:
             self._rate.limit = policies.rate
 
@@ -150,9 +149,9 @@ class SubscribeRate:
         limit = self.limit
         if limit.per_consumer <= 0 or consumer == THE_BROKER:
             return True
-        # The second condition: the period was longer when it began than it is now.
-        # Fixed windows, not a token bucket: a consumer may subscribe twice its limit in a short
-        # time around the end of a period, as in upstream.
+        # The second condition: the period was longer when it began than it is now. Fixed windows,
+        # not a token bucket: a consumer may subscribe twice its limit in a short time around the
+        # end of a period, as in upstream.
         if now_s >= self._ends_at_s or self._ends_at_s > now_s + limit.period_s:
             self._subscribed.clear()
             self._ends_at_s = now_s + limit.period_s

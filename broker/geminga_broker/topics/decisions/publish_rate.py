@@ -18,10 +18,9 @@ class PublishRate:
 
     def __init__(self, limits: PublishLimits, now_s: float) -> None:
         self.limits = limits
-        # They look again after ``THROTTLE_REVIEW_S`` of ``sessions.back_pressure``, a second, at
-        # the latest.
         # Set when other limits have replaced these: connections that are paused by this rate are
-        # read again at their next check.
+        # read again at their next check. They look again after ``THROTTLE_REVIEW_S`` of
+        # ``sessions.back_pressure``, a second, at the latest.
         self.is_over = False
         # What is published is taken out of them; they may go below zero.
         self.buckets = TokenBuckets(limits.messages_per_s, limits.bytes_per_s, PERIOD_S, now_s)

@@ -19,8 +19,8 @@ from geminga_protocol.pulsar.messages.integers import signed
 from geminga_protocol.pulsar.messages.payload import parse_metadata
 
 NO_SEQUENCE_ID = -1
-# The entry has room for 5 MB, and a cursor's own ranges take their part of it.
-# A snapshot is stored in one entry, together with the rest of a cursor; names may be long.
+# A snapshot is stored in one entry, together with the rest of a cursor; names may be long. The
+# entry has room for 5 MB, and a cursor's own ranges take their part of it.
 SNAPSHOT_BYTES_MAX = 2 * 1024 * 1024
 # What a number takes besides its producer's name: tags, lengths, and the number itself.
 NUMBER_BYTES = 20
@@ -53,8 +53,8 @@ class SequenceIds:
     # By producer name. ``_taken`` is ahead of ``_stored`` while messages are pending.
     _taken: dict[str, int] = field(default_factory=dict[str, int], init=False)
     _stored: dict[str, int] = field(default_factory=dict[str, int], init=False)
-    # Those that are connected are not in it, and so never forgotten.
-    # Since when producers are not connected, in seconds of the monotonic clock.
+    # Since when producers are not connected, in seconds of the monotonic clock. Those that are
+    # connected are not in it, and so never forgotten.
     _idle_since_s: dict[str, float] = field(default_factory=dict[str, float], init=False)
 
     def last_of(self, name: str) -> int:
@@ -84,9 +84,9 @@ class SequenceIds:
     def judge(self, name: str, sequence_id: int) -> Verdict:
         """Whether a message with this (lowest) number is a repeat."""
         number = signed(sequence_id)
-        # After a broker has restored a snapshot both are equal: nothing was pending then.
         # Compared with what was taken, not with what is stored: the next run is judged while this
-        # one is pending.
+        # one is pending. After a broker has restored a snapshot both are equal: nothing was pending
+        # then.
         if name not in self._taken or number > self._taken[name]:
             return Verdict.NEW
         stored = self._stored.get(name)
@@ -116,10 +116,9 @@ class SequenceIds:
     def snapshot(self, producers_max: int) -> dict[str, int]:
         """The numbers of stored messages by name, of at most ``producers_max`` producers and
         ``SNAPSHOT_BYTES_MAX`` bytes."""
-        # In the order of the dictionary, in which a producer keeps its place while its number
-        # grows. The rest of the topic's producers is then known in memory only.
         # Those that were stored first stay: a producer beyond the limits is not deduplicated across
-        # restarts.
+        # restarts. In the order of the dictionary, in which a producer keeps its place while its
+        # number grows. The rest of the topic's producers is then known in memory only.
         kept: dict[str, int] = {}
         room_bytes = SNAPSHOT_BYTES_MAX
         for name, number in self._stored.items():
@@ -157,7 +156,7 @@ def highest_of(item: AppendRequest) -> int:
 def completes_message(payload: bytes) -> bool:
     """Whether an entry is a whole message, or the last chunk of one; all chunks have its number."""
     try:
-        # Only asked for producers that send chunks: parsing takes a microsecond for each message.
+        # Only asked for producers that send chunks, as it parses each message.
         return _is_complete(parse_metadata(payload))
     except WireError:
         return True

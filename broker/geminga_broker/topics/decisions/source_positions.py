@@ -23,8 +23,7 @@ from geminga_protocol.pulsar.messages.replication import (
 LEDGER_SUFFIX = "_LID"
 ENTRY_SUFFIX = "_EID"
 
-# Ledger and entry ids begin at 0.
-# Before all positions.
+# Before all positions. Ledger and entry ids begin at 0.
 NO_POSITION: SourcePosition = (-1, -1)
 
 
@@ -79,9 +78,9 @@ class SourcePositions:
 
     def restore(self, numbers: Mapping[str, int]) -> dict[str, int]:
         """Take the positions out of a snapshot's ``numbers``; return the rest, the sequence ids."""
-        # Only where both are there: one alone is a client's producer with such a name, or damaged.
         # Ledger and entry id are two numbers with different suffixes. Clients' producers may have
-        # such names, too: only those of replicators are taken.
+        # such names, too: only those of replicators are taken. Only where both are there: one alone
+        # is a client's producer with such a name, or damaged.
         left = dict(numbers)
         for key, ledger_id in numbers.items():
             name = key.removesuffix(LEDGER_SUFFIX)

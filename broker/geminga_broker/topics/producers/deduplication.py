@@ -43,9 +43,9 @@ from geminga_protocol.pulsar.messages.payload import parse_metadata
 from geminga_runtime.clock import Clock
 
 CURSOR_NAME = "pulsar.dedup"
-# Between two such reads other tasks run: they may append entries, which the replay then reads too,
-# as it goes on until nothing is left.
-# Entries read at once when the log behind the last snapshot is replayed.
+# Entries read at once when the log behind the last snapshot is replayed. Between two such reads
+# other tasks run: they may append entries, which the replay then reads too, as it goes on until
+# nothing is left.
 REPLAY_ENTRIES = 1000
 UNKNOWN_REASON = "Cannot determine whether the message is a duplicate at this time"
 
@@ -85,9 +85,8 @@ class Deduplication:
         enter: Callable[[Cursor], Awaitable[None]],
     ) -> None:
         self.status = DeduplicationStatus.DISABLED
-        # Also after an attempt of ``enable`` that failed: it is open then, and keeps the log from
-        # being trimmed, until another attempt succeeds.
-        # There from ``enable`` to ``disable``.
+        # There from ``enable`` to ``disable``. Also after an attempt of ``enable`` that failed: it
+        # is open then, and keeps the log from being trimmed, until another attempt succeeds.
         self.cursor: Cursor | None = None
         self._log = managed_ledger
         self._factory = factory
@@ -96,19 +95,18 @@ class Deduplication:
         # This cluster's name, which replicators have in the names of their producers.
         self._cluster = cluster
         self._enter = enter
-        # Replaced as a whole when deduplication is turned on or off. Code that waits reads the
-        # attributes anew.
-        # What is known of clients' producers, and of replicators.
+        # What is known of clients' producers, and of replicators. Replaced as a whole when
+        # deduplication is turned on or off. Code that waits reads the attributes anew.
         self.numbers = SequenceIds()
         self._positions = SourcePositions()
-        # Entries after the snapshot are what the next owner has to replay: their number bounds the
-        # time of loading the topic after a crash.
-        # A snapshot is due after so many entries, and after some time if there were any.
+        # A snapshot is due after so many entries, and after some time if there were any. Entries
+        # after the snapshot are what the next owner has to replay: their number bounds the time of
+        # loading the topic after a crash.
         self._entries_since_snapshot = 0
         self._snapshot_at_s = clock.monotonic()
-        # ``enable``, ``disable`` and ``close`` may be called at the same time: by loading or a
-        # change of policies, and by the topic's end.
-        # Held while the cursor is created, deleted or closed.
+        # Held while the cursor is created, deleted or closed. ``enable``, ``disable`` and ``close``
+        # may be called at the same time: by loading or a change of policies, and by the topic's
+        # end.
         self._changing = asyncio.Lock()
         # One future for each producer that ``settled`` keeps waiting.
         self._waiting: list[asyncio.Future[None]] = []
@@ -189,9 +187,9 @@ class Deduplication:
     async def disable(self) -> None:
         """Store repeats again, and delete the cursor."""
         async with self._changing:
-            # Taken out of ``self.cursor`` at once, so that ``cursors`` of the topic does not name a
+            # Not enabled from here on: messages that become durable meanwhile are not noted. Taken
+            # out of ``self.cursor`` at once, so that ``cursors`` of the topic does not name a
             # cursor that is being deleted.
-            # Not enabled from here on: messages that become durable meanwhile are not noted.
             cursor, self.cursor = self.cursor, None
             self.status = DeduplicationStatus.REMOVING
             try:
@@ -207,8 +205,8 @@ class Deduplication:
 
     async def close(self) -> None:
         """Take a last snapshot, so that the next owner has no entries to replay."""
-        # They find the topic fenced then, and their clients look it up again.
-        # Producers that wait in ``settled`` are answered at once.
+        # Producers that wait in ``settled`` are answered at once. They find the topic fenced then,
+        # and their clients look it up again.
         self._is_closed = True
         self._wake()
         async with self._changing:
@@ -224,8 +222,7 @@ class Deduplication:
 
     def connected(self, producer: Producer) -> None:
         """Keep what is known of ``producer`` as long as it is connected."""
-        # The names of replicators' producers are no sequence ids' names; their positions are never
-        # forgotten.
+        # Replicators have positions instead, which are never forgotten.
         if producer.is_numbering:
             self.numbers.connected(producer.name)
 
@@ -240,9 +237,9 @@ class Deduplication:
         A producer continues behind the last number that the broker names. If that message were
         still pending and then lost, the producer would leave a hole.
         """
-        # A producer of the same name may be on its way out, or its earlier connection's messages
-        # still pending. The new one gets its number only after these.
-        # Checked again after each wait: more messages may have been sent meanwhile.
+        # Checked again after each wait: more messages may have been sent meanwhile. A producer of
+        # the same name may be on its way out, or its earlier connection's messages still pending.
+        # The new one gets its number only after these.
         while self.is_enabled and not self._is_closed:
             numbers, positions = self.numbers, self._positions
             if not (numbers.has_pending(name) or positions.has_pending(name)):
@@ -316,8 +313,8 @@ class Deduplication:
             return
         for request in one_by_one(requests):
             verdict = positions.judge(name, request[3:])
-            # Its position is not taken then, nor may any later one be.
-            # A request before this one may have been refused, here or in a later step.
+            # A request before this one may have been refused, here or in a later step. Its position
+            # is not taken then, nor may any later one be.
             if producer.is_closed:
                 return
             if verdict is Verdict.STORED:
@@ -332,8 +329,8 @@ class Deduplication:
         """Note that ``batch`` is durable; ``last`` is the position of its last entry."""
         if not self.is_enabled:
             return
-        # HOT: most batches are one run of one publisher.
-        # Runs of one publisher: a batch has the entries in the order of the log.
+        # Runs of one publisher: a batch has the entries in the order of the log. HOT: most batches
+        # are one run of one publisher.
         for publisher, run in groupby(batch, key=publisher_of):
             if publisher.is_numbering:
                 self.numbers.stored(publisher.name, run, is_chunking=publisher.is_chunking)

@@ -16,8 +16,8 @@ from geminga_broker.managed_ledger.positions import Entry, Position
 from geminga_broker.managed_ledger.writing.append_request import AppendRequest, sequence_id_of
 from geminga_broker.topics.part import OwningTopic
 
-# The health check sends one message at a time, so that this is only reached when nothing is stored.
 # Messages that may be pending: while bookies do not answer, they must not fill the broker's memory.
+# The health check sends one message at a time, so that this is only reached when nothing is stored.
 PENDING_MAX = 1000
 
 
@@ -26,7 +26,6 @@ class InternalPublisher:
     """The broker as a publisher to one topic."""
 
     # What a ``Publisher`` shows of itself. Its messages have no sequence ids to deduplicate by.
-    # Deduplication skips it (``is_numbering``), and no stats show it.
     name = "broker"
     is_chunking = False
     is_numbering = False
@@ -51,8 +50,8 @@ class InternalPublisher:
         """
         if len(self._pending) >= PENDING_MAX:
             raise StorageUnavailable(f"{PENDING_MAX} messages before it are not stored yet")
-        # Its own numbers, by which ``confirm`` finds the caller; the log does not compare them.
-        # It travels in the place of the sequence id. From here to ``append`` nothing is awaited.
+        # Its own numbers, by which ``confirm`` finds the caller; the log does not compare them. It
+        # travels in the place of the sequence id. From here to ``append`` nothing is awaited.
         number = next(self._numbers)
         stored: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
         self._pending[number] = stored, len(payload)

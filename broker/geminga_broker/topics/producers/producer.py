@@ -92,8 +92,8 @@ class Producer:
         # The client did not answer a ping: a producer of the same name may take its place.
         self.is_client_gone = False
         self.is_encrypting = request.is_encrypting
-        # Signed here; unsigned in the protocol.
-        # First as the client brought it, then as the topic gave it.
+        # First as the client brought it, then as the topic gave it. Signed here; unsigned in the
+        # protocol.
         self.topic_epoch = request.topic_epoch
         # Bound once: the encoder has the producer's id encoded already.
         self._receipt = ReceiptEncoder(request.producer_id).receipt
@@ -119,10 +119,9 @@ class Producer:
         # Entries taken and entries answered, each by a receipt or by an error.
         self.entries_taken = 0
         self._entries_answered = 0
-        # Numbers grow from left to right, as answers are put in the order of taking. So only the
-        # first one is ever looked at.
         # Answers to messages that were not appended (repeats, refusals), each with the number of
-        # entries to be answered before it.
+        # entries to be answered before it. Numbers grow from left to right, as answers are put in
+        # the order of taking. So only the first one is ever looked at.
         self._answers: deque[tuple[int, bytes]] = deque()
         self._drained: asyncio.Future[None] | None = None
 
@@ -160,9 +159,9 @@ class Producer:
             receipts.append(receipt(sequence_id, highest, ledger_id, entry_id))
             messages += count or 1
             size_bytes += len(payload)
-        # They were counted off from the back-pressure when it left (``Producers._take_out``).
-        # A producer that left while its messages were pending gets no receipts, but the topic
-        # still counts them.
+        # A producer that left while its messages were pending gets no receipts, but the topic still
+        # counts them. They were counted off from the back-pressure when it left
+        # (``Producers._take_out``).
         if self.is_closed:
             return messages, size_bytes
         if self._answers:

@@ -37,11 +37,11 @@ class Producers:
         self._owner: PublishPath = proxy(owner)
         # The connected producers. Callers that remove some of them iterate over a copy.
         self.by_name: dict[str, Producer] = {}
-        # It is always in ``by_name`` as well.
-        # The connected producer with any access mode but Shared: then it is the only one.
+        # The connected producer with any access mode but Shared: then it is the only one. It is
+        # always in ``by_name`` as well.
         self._exclusive: Producer | None = None
-        # Keyed by the producer, not by its name: several clients may wait under one name.
-        # Producers that wait for exclusive access, in the order of arrival.
+        # Producers that wait for exclusive access, in the order of arrival. Keyed by the producer,
+        # not by its name: several clients may wait under one name.
         self.waiting: dict[Producer, None] = {}
 
     # Connecting
@@ -49,9 +49,8 @@ class Producers:
     async def ask_namesake(self, producer: Producer) -> None:
         """Ping the client of a connected producer with the same name, and note if it is gone."""
         # Only if the answer matters: a ping takes a round trip, or a timeout. A producer that
-        # fences the others does not ask.
-        # A producer that crashed keeps its name until its connection ends, which without this ping
-        # takes until two keep-alive intervals have passed.
+        # fences the others does not ask. A producer that crashed keeps its name until its
+        # connection ends, which without this ping takes until two keep-alive intervals have passed.
         present = self.by_name.get(producer.name)
         if (
             present is not None
@@ -103,8 +102,8 @@ class Producers:
         """Raise if another producer's access mode, or this one's, forbids both at once. Close the
         others for a producer that fences them."""
         holder = self._exclusive
-        # Without that, shared producers that come and go could keep it waiting for ever.
-        # A waiting producer counts as the exclusive one that is to come.
+        # A waiting producer counts as the exclusive one that is to come. Without that, shared
+        # producers that come and go could keep it waiting for ever.
         is_taken = holder is not None or bool(self.waiting)
         if holder is None:
             reason = "Topic has producers that wait to be the exclusive one"
@@ -158,8 +157,8 @@ class Producers:
             producer.on_closed(producer)
 
     def _take_out(self, producer: Producer) -> None:
-        # A producer that only waits is removed from ``waiting`` and from nothing else.
-        # It may not have been let in yet.
+        # It may not have been let in yet. A producer that only waits is removed from ``waiting``
+        # and from nothing else.
         self.waiting.pop(producer, None)
         # Both may refer to the topic: without them, the producer is freed at once.
         producer.disconnect = lambda: None
@@ -170,8 +169,8 @@ class Producers:
             producer.wake()
             # Its pending bytes no longer count for the back-pressure of the session.
             producer.session.confirmed(producer.bytes_in - producer.bytes_confirmed)
-        # In a second call only: the first one comes before the new producer is let in.
-        # A producer of the same name may have replaced it already.
+        # A producer of the same name may have replaced it already. In a second call only: the first
+        # one comes before the new producer is let in.
         if self.by_name.get(producer.name) is producer:
             del self.by_name[producer.name]
             self._owner.producer_left(producer)

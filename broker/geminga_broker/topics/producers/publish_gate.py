@@ -60,7 +60,6 @@ class PublishGate:
             if self._rate is not None:
                 # Connections that it paused hold it until they check it again.
                 self._rate.is_over = True
-            # A new rate begins with the tokens of one second.
             is_limited = not policies.limits.is_unlimited
             now_s = self.clock.monotonic()
             self._rate = PublishRate(policies.limits, now_s) if is_limited else None
@@ -74,8 +73,8 @@ class PublishGate:
         policies = self.policies
         if policies.requires_encryption and not producer.is_encrypting:
             raise InvalidRequest(f"Encryption is required in {self.name}")
-        # A producer that reconnects does not count twice.
-        # Its place is free again, as ``Producers.add`` removes ``present``.
+        # A producer that reconnects does not count twice. Its place is free again, as
+        # ``Producers.add`` removes ``present``.
         present = self.producers.by_name.get(producer.name)
         if present is not None and producer.replaces(present):
             return
@@ -93,7 +92,6 @@ class PublishGate:
         """Disconnect producers that the policies do not allow any more. They reconnect, and
         ``check`` refuses them with the reason."""
         if self.policies.requires_encryption:
-            # A copy, because ``remove`` changes the mapping.
             for producer in list(self.producers.by_name.values()):
                 if not producer.is_encrypting:
                     # First removed, then told: a client that reconnects at once must find room.
@@ -125,8 +123,8 @@ class PublishGate:
 
     def _take_counted(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
         """Count what is published, and pause reading from the connection while that is too much."""
-        # If the log refuses the run, that is raised here, and nothing is counted.
-        # Messages that have arrived are always taken: the limit works on the next ones.
+        # Messages that have arrived are always taken: the limit works on the next ones. If the log
+        # refuses the run, that is raised here, and nothing is counted.
         self._behind_rate(producer, requests)
         # 0 stands for a count that is not known, which is one message at least (``AppendRequest``).
         messages = sum(count or 1 for count in map(messages_of, requests))
@@ -165,9 +163,9 @@ def _take_allowed(
     The first refusal of a replicator's entry closes its producer. Then no request behind it is
     taken: if one were stored, the refused entry would be taken for a repeat when it comes again.
     """
-    # Judged completely before anything is handed on: once a part of the run was taken,
-    # ``NotAllowed`` could not be raised for the whole any more.
-    # The usual run has no refusals, and goes on as one.
+    # The usual run has no refusals, and goes on as one. Judged completely before anything is handed
+    # on: once a part of the run was taken, ``NotAllowed`` could not be raised for the whole any
+    # more.
     refusals = [why_refused(payload_of(request)) for request in requests]
     if not any(refusals):
         following(producer, requests)

@@ -63,9 +63,9 @@ class PublishPath(TopicPart):
         super().__init__(topic, services)
         name = str(topic.name)
         self.producers = Producers(name, self)
+        # Durable messages and their bytes, and when the last ones became durable (Unix time).
         # Counted when they are durable: a message that is refused, or that was stored before, is
         # not in it.
-        # Durable messages and their bytes, and when the last ones became durable (Unix time).
         self.messages_in = 0
         self.bytes_in = 0
         self.last_publish_ms = 0
@@ -75,8 +75,8 @@ class PublishPath(TopicPart):
         self.gate = PublishGate(name, self.producers, services.clock, services.broker_rate)
         # Set by ``TopicDeduplication`` while deduplication is on, or is being turned on or off.
         self.deduplication: Deduplication | None = None
-        # Not ``managed_ledger`` of the topic, which raises: this is asked with every run.
-        # None for a topic that keeps no messages.
+        # None for a topic that keeps no messages. Not ``managed_ledger`` of the topic, which
+        # raises: this is asked with every run.
         self._log = topic.managed_ledger if topic.name.is_persistent else None
         self.epoch = TopicEpoch(self.producers, self._log)
         self._clock = services.clock
@@ -90,9 +90,9 @@ class PublishPath(TopicPart):
     async def opened(self) -> None:
         """Continue with the epoch that an earlier owner has stored."""
         if self._log is not None:
-            # Read before any client connects, so that ``TopicEpoch.check`` refuses producers that
-            # were fenced while an earlier owner had the topic.
-            # Without a usable number, no producer was exclusive yet.
+            # Without a usable number, no producer was exclusive yet. Read before any client
+            # connects, so that ``TopicEpoch.check`` refuses producers that were fenced while an
+            # earlier owner had the topic.
             try:
                 self.epoch.current = int(self._log.recorded.store.properties[EPOCH_PROPERTY])
             except (KeyError, ValueError):
@@ -123,7 +123,6 @@ class PublishPath(TopicPart):
         first: Step = self._append
         deduplication, policies = self.deduplication, self._topic.policies.publishing
         if deduplication is not None and deduplication.is_enabled and policies.deduplicates:
-            # Before a producer gets the step that uses it.
             deduplication.following = first
             first = deduplication.take
         # Rate limits, encryption and the limit on delays come first: what they refuse was not taken
@@ -133,10 +132,10 @@ class PublishPath(TopicPart):
             # All other steps, deduplication among them, see source positions as sequence ids.
             producer.append_all = partial(take_positions, first, producer)
             return
-        # A client with many producers on one topic without steps has all messages of a read
-        # appended with one call.
         # Steps take runs of one producer. Without steps, all producers have the same
-        # ``append_all``, so that sessions may append messages of several producers as one run.
+        # ``append_all``, so that sessions may append messages of several producers as one run. A
+        # client with many producers on one topic without steps has all messages of a read appended
+        # with one call.
         is_straight = first == self._append
         producer.append_all = self.append if is_straight else partial(first, producer)
 
@@ -153,8 +152,8 @@ class PublishPath(TopicPart):
             entries = [(NOWHERE.entry_id, payload, count) for payload, count, _, _, _ in requests]
             self._topic.run_appended(NOWHERE.ledger_id, entries, requests)
             return
-        # What is appended is confirmed in this order, which the queue of times relies on.
-        # The log may refuse the run: only what it took is measured.
+        # The log may refuse the run: only what it took is measured. What is appended is confirmed
+        # in this order, which the queue of times relies on.
         self._log.append_all(requests)
         if self.write_latency is None:
             self.write_latency = WriteLatency(self._durations)
@@ -187,8 +186,8 @@ class PublishPath(TopicPart):
         """Confirm a run of several publishers, to each its own entries in their order."""
         runs: defaultdict[Publisher, tuple[list[Entry], list[AppendRequest]]]
         runs = defaultdict(lambda: ([], []))
-        # Each publisher's entries stay in order. Receipts of different publishers need no order.
-        # Publishers are few and entries many: one pass, then one call for each publisher.
+        # Publishers are few and entries many: one pass, then one call for each publisher. Each
+        # publisher's entries stay in order. Receipts of different publishers need no order.
         for entry, request in zip(entries, batch, strict=True):
             of_entries, of_requests = runs[publisher_of(request)]
             of_entries.append(entry)
@@ -212,8 +211,8 @@ class PublishPath(TopicPart):
         Raises ``BrokerError``: ``ProducerBusy``, ``ProducerFenced``, ``TopicFenced`` and others.
         """
         # The stages: whatever has to be awaited; the checks, and entering the table, in one turn;
-        # then the epoch, with the producer in its place.
-        # The ping first, because it may take seconds.
+        # then the epoch, with the producer in its place. The ping first, because it may take
+        # seconds.
         await self.producers.ask_namesake(producer)
         for part in self._topic.parts:
             await part.check_producer(producer)
@@ -226,8 +225,8 @@ class PublishPath(TopicPart):
         # From here on ``disconnect`` of the topic finds it. Receipts cannot come before the client
         # is answered, as it sends nothing before that.
         self.producers.add(producer)
-        # A function, for the number of this moment would be too old then.
-        # Asked when the client is answered, which is after pending messages have settled.
+        # Asked when the client is answered, which is after pending messages have settled. A
+        # function, for the number of this moment would be too old then.
         producer.last_sequence_id = partial(self._last_sequence_id, producer.name)
         if not producer.is_waiting:
             self._welcome(producer)
@@ -263,8 +262,8 @@ class PublishPath(TopicPart):
 
     def producer_left(self, producer: Producer) -> None:
         """``producer``, which could publish, has left the topic."""
-        # Called by ``Producers`` for each that was in ``by_name``, before another may be promoted.
-        # Its own counter goes with it.
+        # Its own counter goes with it. Called by ``Producers`` for each that was in ``by_name``,
+        # before another may be promoted.
         self._had_chunks = self._had_chunks or producer.chunks_in > 0
         self._topic.last_used_s = self._clock.monotonic()
         # Its numbers are kept for a while, in case it reconnects.
@@ -284,12 +283,12 @@ class PublishPath(TopicPart):
 
     def refuse_all(self, reason: BrokerError) -> None:
         """Disconnect all producers; those that wait to be exclusive are refused for ``reason``."""
-        # They are told at once; messages of theirs that are pending may still be stored.
-        # Callers inside the broker wait for their messages as clients do.
+        # Callers inside the broker wait for their messages as clients do. They are told at once;
+        # messages of theirs that are pending may still be stored.
         if self._internal is not None:
             self._internal.fail_all(reason)
-        # Without a connected producer none waits either.
-        # Most topics that are closed have none: a broker may hand on 100,000 of them.
+        # Without a connected producer none waits either. Most topics that are closed have none: a
+        # broker may hand on 100,000 of them.
         if self.producers.by_name:
             self.producers.remove_all(reason)
 

@@ -45,11 +45,9 @@ class TopicDeduplication(TopicPart):
     async def opened(self) -> None:
         """Continue from the cursor's snapshot, or delete the cursor if deduplication is off."""
         found, self._found = self._found, None
-        # The path of publishing was opened before: it is the part above in the list.
         # Deduplication may have been turned off while the topic was not loaded: its cursor would
-        # keep the log from being trimmed.
-        # An error here ends the loading of the topic. Serving it without deduplication would store
-        # repeats, against its policy.
+        # keep the log from being trimmed. An error here ends the loading of the topic: served
+        # without deduplication it would store repeats, against its policy.
         if self._is_wanted:
             await self._begin(found)
         elif found is not None:
@@ -85,8 +83,8 @@ class TopicDeduplication(TopicPart):
                     # An attempt before this one may have created the cursor.
                     await self._begin(None if present is None else present.cursor)
                 elif present is not None:
-                    # ``_lead_in`` asks the policies, which do not want the step any more.
-                    # First the producers: from now on they append past this step.
+                    # First the producers: from now on they append past this step. ``_lead_in`` asks
+                    # the policies, which do not want the step any more.
                     publishing.rearrange()
                     await present.disable()
                     publishing.deduplication = None
@@ -100,9 +98,8 @@ class TopicDeduplication(TopicPart):
         topic, services = self._topic, self._services
         publishing = topic.part(PublishPath)
         deduplication = publishing.deduplication
-        # Set before ``enable``, so that ``cursors`` names its cursor to the trimmer as soon as it
-        # is open.
-        # One that failed to be turned on is kept: its cursor is open, and is used again.
+        # One that failed to be turned on is kept: its cursor is open, and is used again. Set before
+        # ``enable``, so that ``cursors`` names its cursor to the trimmer as soon as it is open.
         if deduplication is None:
             deduplication = publishing.deduplication = Deduplication(
                 topic.managed_ledger,
@@ -113,8 +110,8 @@ class TopicDeduplication(TopicPart):
                 enter=topic.enter_cursor,
             )
         await deduplication.enable(cursor)
-        # No await from here: a producer that connects later is noted by ``PublishPath._welcome``.
-        # Producers that connected before: their numbers must not be forgotten as idle.
+        # Producers that connected before: their numbers must not be forgotten as idle. No await
+        # from here: a producer that connects later is noted by ``PublishPath._welcome``.
         for producer in publishing.producers.by_name.values():
             deduplication.connected(producer)
         # Last: from now on the producers' messages pass this step.
@@ -135,8 +132,8 @@ class TopicDeduplication(TopicPart):
     async def maintain(self) -> None:
         """Take a snapshot that is due, forget producers that are long gone, and retry a failed
         change."""
-        # Snapshots and forgetting first: they do not depend on whether a change is needed.
-        # ``apply`` changes something only if an earlier attempt has failed.
+        # ``apply`` changes something only if an earlier attempt has failed. Snapshots and
+        # forgetting first: they do not depend on whether a change is needed.
         policies = self._topic.policies
         deduplication = self._topic.part(PublishPath).deduplication
         if deduplication is not None:

@@ -42,8 +42,8 @@ class TopicEpoch:
 
     def check(self, producer: Producer) -> None:
         """Raise ``ProducerFenced`` if another was the exclusive producer since ``producer`` was."""
-        # A producer without an epoch is a new one, which no other can have fenced.
-        # -1 is below all epochs: a topic that never had an exclusive producer fences none.
+        # A producer without an epoch is a new one, which no other can have fenced. -1 is below all
+        # epochs: a topic that never had an exclusive producer fences none.
         held = producer.topic_epoch
         current = NO_EPOCH if self.current is None else self.current
         if producer.access_mode is not AccessMode.SHARED and held is not None and held < current:
@@ -94,8 +94,8 @@ class TopicEpoch:
                 self.check(producer)
                 held = producer.topic_epoch
                 current = NO_EPOCH if self.current is None else self.current
-                # One that reconnects keeps its epoch. It may be above the topic's, where a broker
-                # stored it and then lost the topic before it could answer; then the topic follows.
+                # One that reconnects keeps its epoch. It is above the topic's own if that keeps no
+                # log and was loaded anew: then the topic follows.
                 epoch = current + 1 if held is None else held
                 if epoch != self.current:
                     # Durable before it is given: a later owner must never give it once more.

@@ -50,8 +50,8 @@ class DispatchLimiters:
         )
         if own is not None:
             self._own[subscription] = own
-        # The widest first: a dispatcher waits at the first that has no tokens left.
-        # The dispatcher takes tokens of all of them for what it sends.
+        # The widest first: a dispatcher waits at the first that has no tokens left. The dispatcher
+        # takes tokens of all of them for what it sends.
         limiters = [
             each for each in (self._broker_limiter, self._topic_limiter, own) if each is not None
         ]
@@ -59,10 +59,9 @@ class DispatchLimiters:
 
     def forget(self, subscription: Subscription) -> None:
         """Drop the rate limiter of a subscription that ends, and let it leave the other queues."""
-        # Both: a dispatcher that stays in the queue of a limiter would be called, and kept in
-        # memory, after its subscription has ended.
         # Closing calls its dispatcher in the next turn of the event loop, when that passes through
-        # no limiter any more.
+        # no limiter any more. Both: a dispatcher that stays in the queue of a limiter would be
+        # called, and kept in memory, after its subscription has ended.
         own = self._own.pop(subscription, None)
         if own is not None:
             own.close()

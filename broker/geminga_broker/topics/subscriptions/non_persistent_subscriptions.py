@@ -44,9 +44,8 @@ class NonPersistentSubscriptions(SubscriptionRegistry[NonPersistentSubscription]
         subscription = self.subscriptions.get(request.subscription)
         if subscription is None:
             self._admission.check_subscriptions(len(self.subscriptions))
-            # A subscription without a consumer would stay for ever: what ends it is that its last
-            # one leaves.
-            # It is added below, when no check can fail any more.
+            # It is added below, when no check can fail any more. A subscription without a consumer
+            # would stay for ever: what ends it is that its last one leaves.
             name = self._topic.name
             subscription = NonPersistentSubscription(
                 request.subscription, str(name), name.partition_index, self._deserted

@@ -62,8 +62,8 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
 
     def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
         super().__init__(topic, services)
-        # For metrics, which upstream counts by entries. Messages are counted by ``Topic.meter``.
-        # Rates of entries appended, of entries sent, and of those among them read from bookies.
+        # Rates of entries appended, of entries sent, and of those among them read from bookies. For
+        # metrics, which upstream counts by entries. Messages are counted by ``Topic.meter``.
         self.entry_meter = Meter(services.clock.monotonic(), 0, 0, 0)
         # Kept for a subscription that is deleted after the topic was freed.
         self._topic_name = str(topic.name)
@@ -74,14 +74,14 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
         self._broker_limiter = services.broker_limiter
         # Made with the first limit: most topics have none.
         self._dispatch_limiters: DispatchLimiters | None = None
-        # Between taking it and letting it go, ``subscriptions`` gains or loses one entry at most.
-        # Held while a subscription is created or deleted; made with the first of them.
+        # Held while a subscription is created or deleted; made with the first of them. Between
+        # taking it and letting it go, ``subscriptions`` gains or loses one entry at most.
         self._changing: asyncio.Lock | None = None
 
     def apply(self, policies: EffectivePolicies) -> None:
         """Apply policies to present and new subscriptions."""
-        # No await in here: a subscription is added before or after it, never in between.
-        # New subscriptions get all of this in ``_add``.
+        # New subscriptions get all of this in ``_add``. No await in here: a subscription is added
+        # before or after it, never in between.
         super().apply(policies)
         dispatching = policies.dispatching
         is_limited = dispatching != DISPATCH_FREELY or self._broker_limiter is not None
@@ -120,7 +120,6 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
         positions: list[Position] = []
         for each in self.subscriptions.values():
             dispatcher = each.membership.dispatcher
-            # The entry cache keeps entries from the result on longer.
             # Without consumers, reading begins again after the mark-delete position.
             is_read = dispatcher is not None and each.consumers
             mark = each.cursor.mark_delete
@@ -139,8 +138,8 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
     async def expire(self, expiry: Expiry) -> None:
         """Let every subscription pass messages that are too old. Raises ``StorageUnavailable``."""
         for subscription in list(self.subscriptions.values()):
-            # By identity: another one of its name has a cursor of its own.
-            # It may have been deleted while an earlier one was awaited.
+            # It may have been deleted while an earlier one was awaited. By identity: another one of
+            # its name has a cursor of its own.
             if self.subscriptions.get(subscription.name) is subscription:
                 await subscription.expire(expiry)
 
@@ -153,8 +152,8 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
     def is_used(self, rule: Inactivity) -> bool:
         """Whether a subscription exists, or is being created or deleted. If the rule deletes topics
         with subscriptions, only a backlog keeps the topic."""
-        # The topic would be deleted under its first consumer.
-        # A subscription that is being created is not in the mapping yet.
+        # A subscription that is being created is not in the mapping yet. The topic would be deleted
+        # under its first consumer.
         if self._changing is not None and self._changing.locked():
             return True
         # Upstream's ``delete_when_subscriptions_caught_up``.
@@ -199,8 +198,8 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
             subscription = self.subscriptions.get(request.subscription)
             if subscription is None:
                 async with self._change():
-                    # Its checks are those of an existing subscription then.
-                    # While it waited for the lock, another client may have created it.
+                    # While it waited for the lock, another client may have created it. Its checks
+                    # are those of an existing subscription then.
                     self._topic.check_open()
                     subscription = self.subscriptions.get(request.subscription)
                     if subscription is None:
@@ -208,8 +207,8 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
             try:
                 is_ready = await self._admit(request, subscription)
             except BaseException:
-                # Only if it is not durable: a durable one stays, as in upstream.
-                # One that was created for this consumer alone goes again.
+                # One that was created for this consumer alone goes again. Only if it is not
+                # durable: a durable one stays, as in upstream.
                 subscription.end_if_deserted()
                 raise
             if is_ready:
@@ -229,8 +228,8 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
             self._check_consumers(request, len(subscription.consumers))
         except ConsumerBusy:
             # A consumer of the same name may be the same client, whose former connection broke
-            # without a word: ping it before the new one is refused.
-            # The others are left alone: whether their clients live does not concern this one.
+            # without a word: ping it before the new one is refused. The others are left alone:
+            # whether their clients live does not concern this one.
             for each in list(subscription.consumers):
                 if each.name == request.consumer.name and not await each.session.is_alive():
                     await subscription.disconnect(each)
@@ -351,8 +350,8 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
 
     def subscription_left(self, subscription: Subscription) -> None:
         """End a subscription that is not durable: its last consumer has left."""
-        # By identity, because a client may have subscribed by the same name meanwhile.
-        # Closing the topic has closed all cursors already.
+        # Closing the topic has closed all cursors already. By identity: a client may have
+        # subscribed by the same name meanwhile.
         if not self._is_closed and self.subscriptions.get(subscription.name) is subscription:
             self._take_out(subscription)
             self._topic.spawn(
@@ -373,8 +372,8 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
         async with self._change():
             if self._is_closed:
                 raise TopicFenced(self._topic_name)
-            # Then there is nothing to do, and the client that asked second gets the same answer.
-            # It may have been deleted while this waited for the lock.
+            # It may have been deleted while this waited for the lock. Then there is nothing to do,
+            # and the client that asked second gets the same answer.
             if self.subscriptions.get(subscription.name) is subscription:
                 # Raises while nothing is changed yet, if another consumer has come.
                 subscription.give_up(consumer, force=force)
@@ -394,8 +393,8 @@ class PersistentSubscriptions(SubscriptionRegistry[Subscription]):
     async def close(self) -> None:
         """Store what is not stored yet, and close the cursors."""
         async with self._change():
-            # One that is under way ends first: the lock is held.
-            # A deletion that waits for the lock must not begin any more.
+            # A deletion that waits for the lock must not begin any more. One that is under way ends
+            # first: the lock is held.
             self._is_closed = True
             if self._dispatch_limiters is not None:
                 for each in self.subscriptions.values():
