@@ -80,7 +80,6 @@ def _policy(name: str | None) -> QuotaPolicy:
     """The policy of that name. Upstream writes no record without one; for other records holding
     producers is taken, as it loses nothing."""
     # Names of newer versions are unknown here. Such a record must keep no topic from loading.
-    # Holding producers loses no message, whatever the unknown policy meant to do.
     known = {each.value: each for each in QuotaPolicy}
     return known.get(name or "", QuotaPolicy.HOLD_PRODUCERS)
 

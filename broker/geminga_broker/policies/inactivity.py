@@ -88,7 +88,6 @@ def inactivity(
 
 def _usable(policy: InactiveTopics | None) -> InactiveTopics | None:
     """None for an impossible policy, as other writers of the record may have left it."""
-    # The next level then counts, as if this one had none.
     if policy is None or policy.delete_mode not in DELETE_MODES or policy.inactive_s_max <= 0:
         return None
     return policy

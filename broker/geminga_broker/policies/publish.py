@@ -86,8 +86,7 @@ class PublishPolicies:
     """What holds for one topic; 0 is any number."""
 
     deduplicates: bool = False
-    # Between two snapshots of deduplication, where something was published; 0: not by time. In
-    # seconds.
+    # Seconds between two snapshots of deduplication, where something was published; 0: not by time.
     snapshot_interval_s: int = 0
     producers_max: int = 0
     producers_per_host_max: int = 0

@@ -103,7 +103,6 @@ def parse_avro(definition: bytes) -> AvroType:
         described: object = json.loads(definition.decode())
     except (ValueError, RecursionError) as error:
         raise InvalidSchema(f"the definition is not JSON: {error}") from None
-    # One parser for each definition: names hold within it only.
     return _Parser().type(described, namespace="", depth=0)
 
 

@@ -101,7 +101,6 @@ def check_following(versions: Sequence[Version], schema: Schema, strategy: Schem
                 f"new schema type {schema.type.name}"
             )
     try:
-        # The newest first: it is the likeliest to differ, and the reason that a client understands.
         for each in reversed(compared):
             _check_pair(each, schema, strategy)
     except RecursionError:
