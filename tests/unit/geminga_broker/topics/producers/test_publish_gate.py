@@ -136,9 +136,7 @@ def test_what_a_later_step_refuses_beside_a_refused_message_is_told_once() -> No
     assert len(session.commands()) == 2
 
 
-def test_a_client_that_publishes_too_fast_is_held_back_until_it_may_or_the_limit_is_lifted() -> (
-    None
-):
+def test_a_client_that_publishes_too_fast_is_held_back_until_it_may_or_the_limit_ends() -> None:
     broker_rate = PublishRate(PublishLimits(messages_per_s=1000), 0.0)
     gate, _ = gate_with(broker_rate=broker_rate)
     gate.apply(SLOW)
