@@ -197,7 +197,8 @@ class TopicPolicyStore(Service):
         await found.catch_up()
         # Both, as the topic is deleted for good.
         keys = (key_of(topic, is_global=is_global) for is_global in (True, False))
-        # Only what is there: a removal is an event too, and would create the topic.
+        # Only what is there: a removal is an event too, and would be stored for each topic that is
+        # deleted.
         if gone := [key for key in keys if key in found.events]:
             await self._publish(topic.namespace, own_schema(), dict.fromkeys(gone))
 

@@ -101,7 +101,6 @@ class Backlog(TopicPart):
     async def check_producer(self, producer: Producer) -> None:
         """Raise ``ProducerHeldByQuota`` or ``ProducerRefusedByQuota`` if a quota is exceeded whose
         policy is to refuse producers."""
-        # The quota concerns the topic: all producers are refused alike.
         del producer
         # The age last, because it costs a read.
         size, age = self._topic.policies.quotas.size, self._topic.policies.quotas.age

@@ -189,8 +189,8 @@ class TopicDirectory(Service):
             if not isinstance(error, TopicNotFound):
                 log.warning("topic not loaded", extra={"topic": str(name), "error": str(error)})
         finally:
-            # In the same turn as the entry in ``loaded`` and the end of the future: those who wait
-            # for it find either the topic or an empty place.
+            # In the same turn as the entry in ``loaded`` and the end of the future: requests that
+            # wait for it find either the topic or an empty place.
             del self.loading[name]
             if loaded.done():
                 self.load_durations.add((self._clock.monotonic() - began_s) * 1000)

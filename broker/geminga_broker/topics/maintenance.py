@@ -123,7 +123,6 @@ class TopicMaintenance:
                 await asyncio.sleep(0)
         # Only now: a load report in between would show a part of the topics.
         self.totals, self.totals_by_bundle = totals, by_bundle
-        # Quantiles of what was measured in this period; the next one begins empty.
         self._directory.services.publish_durations.renew()
         self._directory.load_durations.renew()
 

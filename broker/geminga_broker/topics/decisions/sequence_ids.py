@@ -41,8 +41,8 @@ class Verdict(Enum):
 #                   ▲               ▲
 #               _stored          _taken      (upstream's highestSequencedPersisted, ...Pushed)
 #
-# A message above ``_taken`` is new. Of the others, one at or below ``_stored`` is a repeat; in between
-# its fate is not known yet: it may still be lost with the ledger that it was sent to.
+# A message above ``_taken`` is new. Of the others, one at or below ``_stored`` is a repeat; in
+# between its fate is not known yet: it may still be lost with the ledger that it was sent to.
 @dataclass(slots=True, eq=False)
 class SequenceIds:
     """The highest numbers of each producer: sent, and stored.

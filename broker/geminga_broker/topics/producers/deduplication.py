@@ -329,15 +329,14 @@ class Deduplication:
         """Note that ``batch`` is durable; ``last`` is the position of its last entry."""
         if not self.is_enabled:
             return
-        # Runs of one publisher: a batch has the entries in the order of the log. HOT: most batches
-        # are one run of one publisher.
+        # Runs of one publisher: a batch has the entries in the order of the log.
         for publisher, run in groupby(batch, key=publisher_of):
             if publisher.is_numbering:
                 self.numbers.stored(publisher.name, run, is_chunking=publisher.is_chunking)
             elif isinstance(publisher, ReplicatorProducer) and publisher.is_positioned:
                 *_, newest = run
                 self._positions.stored(publisher.name, newest[3:])
-        # After the numbers: who is woken looks at them.
+        # After the numbers, which ``settled`` reads when it is woken.
         if self._waiting:
             self._wake()
         self._entries_since_snapshot += len(batch)
