@@ -57,7 +57,6 @@ class Requests:
         Works given the same ``after`` run one after the other: a consumer's commands in the order
         in which they came, while another's slow topic does not delay them.
         """
-        # Read before the entry is replaced below.
         predecessor = self._last_of.get(after) if after is not None else None
         task = asyncio.get_running_loop().create_task(
             self._run(command, work, predecessor),

@@ -101,8 +101,6 @@ class Topic(OwningTopic):
             # Opening takes the log over: it fences the last ledger of a former owner, whose pending
             # messages fail there. Raises ``NodeMissing`` for a log that may not be created.
             await self._log.__aenter__()
-            # All cursors, before the first part is ``opened``: a part decides there what becomes of
-            # its cursor, for which it must have it.
             for cursor in await self._services.factory.load_cursors(
                 self._log.name, self._log.chain
             ):
@@ -132,8 +130,7 @@ class Topic(OwningTopic):
 
     def tick(self, now_s: float) -> None:
         """A stats period ended: compute the rates of the topic and of its clients."""
-        # Parts first, which use the period that the topic's own meter ends below. All meters of the
-        # topic divide by one length, so that the rates of its clients add up to its own.
+        # Parts first, which use the period that the topic's own meter ends below.
         period_s = self.meter.elapsed_s(now_s)
         for part in self.parts:
             part.tick(now_s, period_s)
@@ -213,7 +210,6 @@ class Topic(OwningTopic):
                     *(self.parts[index].close() for index in closing), return_exceptions=True
                 )
                 for error in results:
-                    # For the next owner, such a part looks as after a crash.
                     if error is not None:
                         log.error(
                             "part not closed", exc_info=error, extra={"topic": str(self.name)}
@@ -234,14 +230,11 @@ class Topic(OwningTopic):
             await self._log.__aexit__(None, None, None)
         # Not earlier: while the log closes, it still asks the parts what it may trim.
         for part in self.parts:
-            # Now that nothing calls the parts any more, the references that lead back to them go:
-            # the topic's memory is freed at once, without waiting for the cycle collector.
             part.release()
 
     async def delete(self) -> None:
         """Disconnect all clients and delete everything stored. Close the topic after that."""
-        # The log last: as long as it exists, a deletion that failed can be repeated. Closing
-        # disconnects once more, and finds no clients.
+        # The log last: as long as it exists, a deletion that failed can be repeated.
         self.disconnect_all()
         for part in reversed(self.parts):
             # The reverse of the list: replicators and subscriptions go before the path of

@@ -75,7 +75,6 @@ class TopicReplication(TopicPart):
 
     async def opened(self) -> None:
         """Start replicators as the policies say; if that fails, maintenance tries again."""
-        # Before the changes, which look at it.
         self._is_open = True
         await self.maintain()
 

@@ -95,7 +95,6 @@ class Producer:
         # First as the client brought it, then as the topic gave it. Signed here; unsigned in the
         # protocol.
         self.topic_epoch = request.topic_epoch
-        # Bound once: the encoder has the producer's id encoded already.
         self._receipt = ReceiptEncoder(request.producer_id).receipt
         # What the client is told of its schema's version; empty without a schema.
         self.schema_version = b""

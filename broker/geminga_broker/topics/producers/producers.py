@@ -67,8 +67,6 @@ class Producers:
         holder = self._exclusive
         # The exclusive producer that reconnects is not its own rival.
         is_own = holder is not None and holder.name == producer.name and producer.replaces(holder)
-        # One that reconnects skips this: with an exclusive producer connected, even that producer's
-        # own next connection would be refused.
         if not is_own:
             if producer.access_mode is AccessMode.WAIT_FOR_EXCLUSIVE and self.by_name:
                 # The client is answered at once that its producer is not ready yet, and a second
@@ -95,7 +93,6 @@ class Producers:
             if not is_same_session or present.producer_id != producer.producer_id:
                 present.on_closed(present)
         self._let_in(producer)
-        # Only now: a producer that was refused has nothing to be removed from.
         producer.disconnect = partial(self.remove, producer)
 
     def _check_access(self, producer: Producer) -> None:
