@@ -17,7 +17,8 @@ from geminga_scenarios.seed_run import RunOptions, RunSeed, SeedResult
 
 HASH_SEED = "PYTHONHASHSEED"
 # Seeds that are submitted for each process. With several, no process waits for the next seed; with
-# few, little work is wasted when a failure ends the campaign.
+# few, little work is wasted when a failure ends the campaign. A seed takes from tenths of a second
+# to some seconds.
 SEEDS_AHEAD = 4
 
 
@@ -36,7 +37,8 @@ def campaign(jobs: int) -> Generator[RunMany]:
         pending = deque[Future[SeedResult]]()
         try:
             for story, seed in runs:
-                # The pool starts a process when it needs one, which is inside ``submit``.
+                # The pool starts a process when it needs one, which is inside ``submit``. The
+                # variable counts when an interpreter starts, and is inherited.
                 with _fixed_hash_seed():
                     pending.append(pool.submit(story, seed, options))
                 # The results keep the order of the runs, so a slow seed holds back those behind it.
@@ -45,7 +47,8 @@ def campaign(jobs: int) -> Generator[RunMany]:
             while pending:
                 yield pending.popleft().result()
         finally:
-            # What runs already cannot be cancelled: leaving the context waits for it.
+            # What runs already cannot be cancelled: leaving the context waits for it. Also reached
+            # when the caller closes the generator in the middle.
             for future in pending:
                 future.cancel()
 

@@ -61,10 +61,12 @@ class Sizes(NamedTuple):
 
 BROKER_PORT = 6650
 CLUSTER = "standalone"
-# How long a process that failed stays down.
+# How long a process that failed stays down. In virtual seconds. Short, so that a run of some
+# seconds sees several lives of a process.
 RESTART_S = 0.2
 ONE_COPY = Sizes(1, 1, 1)
-# Ledgers of a few entries, trimmed often: a short run has many of them.
+# Ledgers of a few entries, trimmed often: a short run has many of them. The seed may change each of
+# these numbers again (``sizes.BROKER``).
 SHORT_LEDGERS = ManagedLedgerConfig(
     ledger_entries_max=25, ledger_age_min_s=0.0, cursor_ledger_entries_max=10, sweep_period_s=2.0
 )
@@ -148,12 +150,13 @@ class Cluster:
         addresses = ",".join(f"{front.name}:{BROKER_PORT}" for front in fronts)
         self.service_url = f"pulsar://{addresses}"
         # The network by which a client on a host reaches the cluster. A story that listens to what
-        # passes replaces it.
+        # passes replaces it. Not asked for brokers and bookies, which always use their host's.
         self.network_of: Callable[[Host], Network] = lambda host: host.network
         # How the broker on a host asks other brokers over REST. There is no REST here unless a
         # story provides it.
         self.calls_of: Callable[[Host], RestCalls] = lambda _: NO_CALLS
 
+        # One object for the whole cluster: whether sizes are drawn at all is decided once.
         drawn = self.storage.sizes
         self._ledgers = drawn.of(ledgers, LEDGERS)
         # Options of each client, unless it is given others: the sizes of this seed.
@@ -166,18 +169,23 @@ class Cluster:
         self._replication = replication or ReplicationConfig()
         self._config = config or BrokerConfig()
 
+        #     (broker-0, life 1)  killed, still in the table
+        #     (broker-0, life 2)  serves         ◀── ``host.lives`` is 2
+        #
         # A process is known by its host and the number of the host's life: what a host runs after a
         # crash is another process. A process that was killed cannot leave these tables by itself,
         # so readers compare the number with the host's current one.
         self._serving: dict[tuple[Host, int], tuple[Broker, SimulatedSession]] = {}
         self._serving_proxies: dict[tuple[Host, int], Proxy] = {}
-        # The ZooKeeper session of each broker, from when the broker begins to start.
+        # The ZooKeeper session of each broker, from when the broker begins to start. Earlier than
+        # ``_serving``: a broker that starts already acts on what it reads.
         self._sessions: dict[tuple[Host, int], SimulatedSession] = {}
         # The virtual second at which a broker last learned that its session was over.
         self._expiry_noticed_s = -FORMER_OWNER_S
 
     async def open(self) -> None:
         """Write the cluster's records into ZooKeeper and start its processes."""
+        # Before the brokers, whose first ledgers wait for bookies.
         await self.storage.open()
         async with self.place.host("setup").coordination() as setup:
             await initialize_cluster_metadata(
@@ -208,6 +216,7 @@ class Cluster:
 
     @asynccontextmanager
     async def _broker_process(self, host: Host) -> AsyncGenerator[None]:
+        # Taken now: by the time this process is left, the host may live again.
         life = host, host.lives
         shape = self.shape
         log = replace(
@@ -232,6 +241,8 @@ class Cluster:
             ),
         )
 
+        # Called in the broker's process, when its client of ZooKeeper learns it: that may be long
+        # after the session has ended.
         def changed(state: SessionState) -> None:
             if state is SessionState.EXPIRED:
                 self._expiry_noticed_s = self.world.loop.now_s
@@ -250,6 +261,7 @@ class Cluster:
             ) as broker:
                 self._serving[life] = broker, session
                 yield
+                # Only after an orderly end. What is killed does not come here (see ``_serving``).
                 del self._serving[life]
 
     @asynccontextmanager
@@ -285,8 +297,9 @@ class Cluster:
         """Whether a broker serves topics though its session is over, or did so a moment ago.
 
         Such a broker does not know it yet, while others may already own its topics. Its consumers
-        receive what it has, acknowledged or not (ARCHITECTURE, "What may a broker do that hears
-        nothing of ZooKeeper?"). Its answers to acknowledgements and publishes hold all the same.
+        receive what it has, acknowledged or not (docs/decisions/cluster.md, "A broker without
+        ZooKeeper keeps serving what it owns"). Its answers to acknowledgements and publishes hold
+        all the same.
         """
         if self.world.loop.now_s < self._expiry_noticed_s + FORMER_OWNER_S:
             return True
@@ -298,6 +311,7 @@ class Cluster:
         For a host that is no broker's, such as a proxy, the earliest of all brokers; minus infinity
         where a broker has no session yet.
         """
+        # A proxy asks any broker: it knows what the slowest of them knows.
         asked = [each for each in self.brokers if each.name == host_name] or self.brokers
         sessions = [self._sessions.get((each, each.lives)) for each in asked]
         return min(-inf if each is None else each.knows_until_s for each in sessions)
@@ -320,6 +334,7 @@ class Cluster:
     async def do_everywhere(self, what: Callable[[Broker], Coroutine[Any, Any, object]]) -> None:
         """Run ``what`` in each broker, one after the other; a broker that fails is passed over."""
         for host in self.brokers:
+            # Faults may strike at any moment, so a story cannot rely on a broker to do it.
             with suppress(GemingaError, HostCrashed):
                 await self.do(host, what)
 
@@ -342,8 +357,11 @@ async def _keep_running(
     while not host.is_stopping:
         try:
             async with make(host):
+                # The simulator shows it when a run is stuck.
                 host.status = "serves"
                 await host.until_stopped()
+        # Any other error is a bug: it ends the process, and the run with it
+        # (``verdicts.raise_failures``).
         except GemingaError as error:
             host.status = f"could not start: {error!r}"
             await asyncio.sleep(RESTART_S)

@@ -83,11 +83,14 @@ def faults_in(menu: str) -> frozenset[str]:
 
 def run_story(story: Story[SetupT], request: Request) -> int:
     """Do what is asked for, and print the results; returns the exit code."""
+    # The processes are kept for all runs of a shrinking: starting one takes longer than many a
+    # seed.
     with campaign(request.jobs) as run_many:
 
         def run_seeds(
             setup: SetupT, seeds: Iterable[int], options: RunOptions
         ) -> Generator[SeedResult]:
+            # Pickled for the processes, so the story's function has to be one of a module.
             run_seed = partial(story.run, setup)
             return run_many(((run_seed, seed) for seed in seeds), options)
 
@@ -101,6 +104,7 @@ def _run_seeds(story: Story[SetupT], run_seeds: RunSeeds[SetupT], request: Reque
     if request.seed is not None:
         first, count = request.seed, 1
     options = request.run_options()
+    # On standard error: what is redirected holds only results.
     shows_progress = sys.stderr.isatty() and count > 1
     cpu_s = virtual_s = 0.0
     done = failed = 0
@@ -136,12 +140,15 @@ def _shrink_seed(
 ) -> int:
     # Traces of all the runs that are tried would hide the result.
     options = replace(request.run_options(), is_traced=False, is_recorded=False)
+    # Run once more, with what the seed draws itself: the faults that it draws are where shrinking
+    # begins.
     (result,) = run_seeds(story.setup, [seed], options)
     if result.failure is None:
         print(f"seed {seed} does not fail")
         return 0
     failure = first = Failure(result, story.setup, options)
     shorter = shrink(run_seeds, first, story.smaller(story.setup, seed))
+    # Each step is printed when it is found. ``failure`` is the last one after the loop.
     for failure in chain([first], shorter):
         result, end_s = failure.result, failure.options.faults_end_s
         until = "" if end_s == inf else f", faults until {end_s:.6f}"

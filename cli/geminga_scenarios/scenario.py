@@ -38,9 +38,14 @@ class Setup:
 
     def shape(self, seed: int) -> Shape:
         """The cluster of this seed; an entry is on three bookies, or on all of fewer."""
+        # A stream of its own, before there is a world: a setting that is given here shifts no other
+        # draw.
         shape = Random(f"{seed}/shape").choice(SHAPES)  # noqa: S311 -- chance, not secrecy
         if self.bookies is not None:
             copies = min(self.bookies, COPIES)
+            #     bookies          1        2        3 and more
+            #     ensemble, write  1, 1     2, 2     3, 3
+            #     ack              1        2        2, so that one of three may be down
             sizes = Sizes(copies, copies, min(copies, COPIES - 1))
             shape = replace(shape, bookies=self.bookies, sizes=sizes)
         return replace(shape, brokers=self.brokers or shape.brokers, proxies=self.proxies)
@@ -54,7 +59,9 @@ def load(path: Path) -> ScenarioFunction:
     spec = spec_from_file_location(path.stem, path)
     if not path.is_file() or spec is None or spec.loader is None:
         raise NoScenario(f"{path} is no Python file")
-    # It is not entered into ``sys.modules``, where the next seed would find it.
+    # It is not entered into ``sys.modules``, where the next seed would find it. Modules that it
+    # imports are entered there: what these keep in variables does outlive a seed in the same
+    # process.
     module = module_from_spec(spec)
     # A scenario may import modules that stand beside it.
     if (folder := str(path.parent.resolve())) not in sys.path:
@@ -75,11 +82,14 @@ def run(path: Path, setup: Setup, seed: int) -> Outcome[None]:
 
     async def live() -> None:
         async with World() as world:
+            # Not entered: leaving the world ends all its processes at once.
             processes = Cluster(world, shape)
             await processes.open()
             cluster = SimulatedCluster(world, processes)
             # The scenario has a host of its own, whose process lives until the world ends.
             host = world.host(SCENARIO)
+            # ``host.run`` needs a process to run in. A fault that a scenario does to its own host
+            # ends the scenario.
             host.start(lambda _: asyncio.Event().wait())
             await host.run(scenario(cluster))
             # Only where the scenario itself ended well: what it raised says more.
@@ -100,6 +110,7 @@ def smaller_setups(setup: Setup, seed: int) -> list[Setup]:
     """The clusters that are smaller than the one of this seed, the smallest first."""
     shape = setup.shape(seed)
     # Bookies and brokers: with one bookie, with just enough for three copies, with one to spare.
+    # Ordered by the hosts of a run, which is what makes it long.
     sizes = ((1, 1), (1, 2), (3, 1), (3, 2), (4, 1), (4, 2))
     return [
         replace(setup, bookies=bookies, brokers=brokers)

@@ -17,7 +17,8 @@ from geminga_simulation import simulate
 from geminga_simulation.event_loop.incarnation import CURRENT
 from geminga_simulation.run_control import SIZES, RunControl, controlled
 
-# Attributes that every log record has; the others are the fields of the event.
+# Attributes that every log record has; the others are the fields of the event. ``message`` is only
+# there once a formatter has seen the record.
 _COMMON_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message"}
 # An event of the trace: virtual seconds, the host or "", what happened.
 Event = tuple[float, str, str]
@@ -27,7 +28,8 @@ Event = tuple[float, str, str]
 class RunOptions:
     """How a seed is run, and how much of it is kept for people."""
 
-    # The faults that may come; None lets each seed draw them (``RunControl.menu``).
+    # The faults that may come; None lets each seed draw them (``RunControl.menu``). Ordered faults
+    # are drawn by the same streams, so that a menu which is given changes only what is left out.
     menu: frozenset[str] | None = None
     # No fault begins after this virtual second.
     faults_end_s: float = float("inf")
@@ -74,6 +76,7 @@ def run_seed(
     run: Callable[[int], simulate.Outcome[Any]], seed: int, options: RunOptions
 ) -> SeedResult:
     """Run the story of ``seed``. Raises only ``NoScenario`` and what is no ``Exception``."""
+    # An order for the run, and its report: the world fills it in, also when the run fails.
     control = RunControl(options.menu, options.faults_end_s, options.is_recorded)
     # Of this process alone; a campaign runs one seed at a time in each.
     began_s = os.times().user
@@ -81,12 +84,14 @@ def run_seed(
     with controlled(control), _captured_log(control, is_traced=options.is_traced) as logged:
         try:
             run(seed)
+        # The file cannot be run with any seed: that is no result.
         except NoScenario:
             raise
         except Exception as error:  # noqa: BLE001 -- whatever it is, the story has failed by it
             failure = "".join(traceback.format_exception_only(error)).strip()
             where = _story_stack(error)
     loop = control.loop  # None where the run failed before there was a world
+    # Faults have no host of their own.
     trace = [(when_s, "", text) for when_s, text in control.events] + logged
     return SeedResult(
         seed,
@@ -107,6 +112,7 @@ def _story_stack(error: Exception) -> str:
     """The stack of an error, from the first function on that belongs to the story."""
     stack = traceback.extract_tb(error.__traceback__)
     # The frames above it are of asyncio, of the simulation and of this package, in each run alike.
+    # By folders: all of asyncio, of the simulation and of this package is passed over.
     machinery = (asyncio.__file__, simulate.__file__, __file__)
     folders = tuple(os.path.dirname(name) for name in machinery)  # noqa: PTH120 -- names, no files
     inside = list(dropwhile(lambda frame: frame.filename.startswith(folders), stack))
@@ -120,6 +126,7 @@ def _captured_log(control: RunControl, *, is_traced: bool) -> Generator[list[Eve
     Either way the root logger has a handler, without which warnings go to standard error.
     """
     root = logging.getLogger()
+    # The root logger belongs to the process: it is put back, as many seeds run one after the other.
     level = root.level
     events: list[Event] = []
     handler = _TraceHandler(control, events) if is_traced else logging.NullHandler()
@@ -143,6 +150,8 @@ class _TraceHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Add one record."""
+        # The incarnation of the code that logs, by its context: there is one for each simulated
+        # process.
         loop, incarnation = self._control.loop, CURRENT.get(None)
         fields = (
             f" {name}={value}" for name, value in vars(record).items() if name not in _COMMON_FIELDS

@@ -37,6 +37,8 @@ class SimulatedCluster:
         # All the chance that a scenario needs, drawn from the seed.
         self.random: Random = world.loop.stream(SCENARIO)
         self._cluster = cluster
+        # Apart from the scenario's own stream: a scenario that draws more keeps the faults of its
+        # seed.
         self._menu_chance = world.loop.stream("menu")
         # Hosts of programs; faults strike them, and the run fails with an error that ended one.
         self.programs: list[Host] = []
@@ -48,7 +50,8 @@ class SimulatedCluster:
 
         It takes the options of ``geminga.connect``.
         """
-        # The scenario and each program have a host; their code runs in its incarnation.
+        # The scenario and each program have a host; their code runs in its incarnation. So a client
+        # dies with the program that opened it, and is cut off with its host.
         host = self.world.host(CURRENT.get().name)
         return connect(
             self.service_url,
@@ -71,6 +74,8 @@ class SimulatedCluster:
                 try:
                     # Each run has a client of its own, as a process that is started again.
                     async with self.connect() as client:
+                        # A program that returns is done, and is not run again, unless a fault kills
+                        # its process first.
                         await program(client)
                         return
                 except ClientError:
@@ -88,6 +93,7 @@ class SimulatedCluster:
         proxies and programs are struck; the links between all hosts break.
         """
         cluster = self._cluster
+        # Not the scenario's own host: what checks the run has to survive it.
         victims = [*cluster.storage.bookies, *cluster.brokers, *cluster.proxies, *self.programs]
         return FaultInjector(self.world, menu.drawn(self._menu_chance), victims)
 

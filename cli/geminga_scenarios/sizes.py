@@ -18,14 +18,15 @@ from typing import Any, TypeVar
 from geminga_simulation.run_control import RUN_CONTROL, SIZES
 from geminga_simulation.world import World
 
-# That a seed keeps every size; that it keeps the size of one field, where it draws.
+# That a seed keeps every size; that it keeps the size of one field, where it draws. With every size
+# as in production some faults are found that small sizes hide, so those seeds stay.
 DEFAULT_PROBABILITY = 0.25
 KEPT_PROBABILITY = 0.75
 KIB = 1024
 MIB = 1024 * KIB
 
 # By a field, or its path with dots: the sizes it may have instead, from the largest to the
-# smallest.
+# smallest. A name that is no field fails when it is first drawn (``replace``).
 Knobs = Mapping[str, Sequence[int]]
 ConfigT = TypeVar("ConfigT")
 
@@ -125,7 +126,8 @@ class DrawnSizes:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        # Drawn also where the menu is ordered, which says whether the sizes are served.
+        # Drawn also where the menu is ordered, which says whether the sizes are served. One draw
+        # for all: seeds with production's sizes in all fields are a quarter.
         self.are_drawn = world.loop.stream("sizes").random() >= DEFAULT_PROBABILITY
         control = RUN_CONTROL.get(None)
         if control is not None:

@@ -46,8 +46,11 @@ SERVES = "serves"
 # By then every bookie serves, if there are no faults.
 SERVING_S = 60.0
 # How often it is checked whether a bookie's journal has failed. Until then the bookie serves reads.
+# In virtual seconds. Reads are served from such a bookie meanwhile, which stories want to see too.
 REPAIR_S = 1.0
 # The index is flushed less often than files are synced, and each flush syncs several of its own.
+# RocksDB's index is a part of memory here: its faults are derived from those of the disk beneath
+# it.
 SYNCS_PER_FLUSH = 20
 # The index is small and mostly in memory: this share of its reads goes to the disk.
 UNCACHED_SHARE = 0.1
@@ -104,9 +107,11 @@ class Storage:
         self.world = world
         self.place: World | Site = site or world
         self.bookies = [self.place.host(f"bookie-{number}") for number in range(count)]
-        # The index of each bookie, which survives its processes as a file would.
+        # The index of each bookie, which survives its processes as a file would. What a process has
+        # not flushed is lost with it (``MemoryStore.crash``, in ``_run_bookie``).
         self._indexes = {bookie: MemoryStore() for bookie in self.bookies}
-        # The last bookie that was open on each host; the host may have crashed since.
+        # The last bookie that was open on each host; the host may have crashed since. ``serving``
+        # leaves out those whose host does not run, or does not serve at the moment.
         self._served: dict[Host, Bookie] = {}
         self.sizes = sizes = DrawnSizes(world)
         journals = sizes.number("journals", 1, JOURNALS)
@@ -138,6 +143,7 @@ class Storage:
         """Let the index fail where the disk fails that it lies on, that of the ledgers."""
 
         def flush() -> None:
+            # Asked at each flush: conditions change during a run.
             disk = bookie.device("ledgers")
             probability = min(1.0, disk.conditions.sync_error_probability * SYNCS_PER_FLUSH)
             error_number = disk.error_of(probability)
@@ -156,6 +162,7 @@ class Storage:
 
     def forget_index(self, bookie: Host) -> None:
         """Lose the bookie's index: the next process on that host finds an empty one."""
+        # A process that runs keeps the old one: callers end it first.
         self._indexes[bookie] = MemoryStore()
         self._attach_index(bookie)
 
@@ -227,7 +234,8 @@ class Storage:
             if not bookie.is_running and bookie.name not in self.lost:
                 bookie.restart()
 
-        # One after the other at one instant: no process runs in between.
+        # One after the other at one instant: no process runs in between. So no bookie confirms what
+        # the others have lost already.
         for bookie in self.bookies:
             if bookie.is_running:
                 bookie.crash()
@@ -235,6 +243,7 @@ class Storage:
 
     async def _run_bookie(self, host: Host) -> None:
         while not host.is_stopping:
+            # At the beginning of each process, as a process that is killed runs no line at its end.
             self._indexes[host].crash()  # what the index had not flushed went with the process
             try:
                 async with self._bookie(host) as bookie:

@@ -9,7 +9,8 @@ from geminga_simulation.errors import InvariantViolated
 from geminga_simulation.simulate import Outcome
 from geminga_simulation.world import World
 
-# The log events of a service whose own work ended by an error that nothing handled.
+# The log events of a service whose own work ended by an error that nothing handled. The texts of
+# ``Service`` in ``geminga_runtime.service``: one for lasting work, one for other tasks.
 UNHANDLED = ("background work failed", "task failed")
 
 ResultT = TypeVar("ResultT")
@@ -21,6 +22,8 @@ def results(run: Callable[[int], Outcome[ResultT]], seeds: Iterable[int]) -> Ite
         try:
             result = run(seed).result
         except BaseException as error:
+            # Not another exception around it: a caller that expects a class of errors still sees
+            # it.
             error.add_note(f"seed {seed}")
             raise
         yield result
@@ -32,6 +35,8 @@ def raise_failures(world: World) -> None:
     Processes handle the errors that they have a name for, and start again. One that ends with an
     error all the same has broken a promise, or has a bug.
     """
+    # Hosts before the loop: the error that ended a process is mostly the cause of what others
+    # report.
     for host in world.hosts.values():
         for failure in host.failures:
             raise failure
@@ -44,6 +49,7 @@ def raise_loop_failures(world: World) -> None:
         what = f"{report['host']}: {report['message']}"
         raise InvariantViolated(what) from report.get("exception")
     # A service that works in the background logs how it failed, and goes on or is started again.
+    # Such an error reaches neither the host nor the loop: ``spawn_lasting`` has handled it.
     for _, host_name, text in world.errors:
         if text.startswith(UNHANDLED):
             raise InvariantViolated(f"{host_name}: {text}")

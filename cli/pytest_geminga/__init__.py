@@ -65,7 +65,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Replace ``geminga_client`` by the real fixture if pytest-asyncio is in use."""
-    # The name under which pytest-asyncio registers itself.
+    # The name under which pytest-asyncio registers itself. The later registration of a fixture's
+    # name wins, so the one below is hidden.
     if config.pluginmanager.has_plugin("asyncio"):
         config.pluginmanager.import_plugin("pytest_geminga.client")
 
@@ -102,6 +103,7 @@ def geminga_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
     def start(*arguments: str, bookies: int = 1) -> StandaloneProcess:
         data = tmp_path / f"geminga_cluster_{len(started)}"
         cluster = _start(request, data, "--num-bookies", str(bookies), *arguments)
+        # Only clusters that became ready: ``StandaloneProcess.start`` kills one that did not.
         started.append(cluster)
         return cluster
 
@@ -124,7 +126,8 @@ def geminga_geo(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Star
 
         data = tmp_path / f"geminga_geo_{len(started)}"
         names = [f"cluster-{number}" for number in range(1, count + 1)]
-        # One supervisor runs all of them, each in a directory of its own name.
+        # One supervisor runs all of them, each in a directory of its own name. So one process is
+        # stopped at the end, and all clusters with it.
         words = ("--geo", ",".join(names), *SMALL)
         started.append(_start(request, data, *words, module=CLUSTER_UP))
         clusters = [GeoCluster(data / name, name) for name in names]
@@ -191,6 +194,7 @@ def _start(
 
 def _end(request: pytest.FixtureRequest, clusters: list[StandaloneProcess]) -> None:
     """Stop the clusters and remove their data, which is large; after a failed test it is kept."""
+    # The first error is raised when all have been stopped.
     with ExitStack() as ending:  # a cluster that does not stop does not keep the others running
         for cluster in clusters:
             # Called in the reverse order: a cluster is stopped, and its data removed then.

@@ -31,7 +31,8 @@ SMALL = ("--brokers", "1", "--bookies", "1", "--proxies", "0")
 # Switched off unless a test asks for it: most tests run no functions, and a functions worker takes
 # as much memory as a broker.
 FUNCTIONS_WORKER = "--functions-worker"
-# Long enough for a busy machine. Tests that measure have limits of their own.
+# Long enough for a busy machine. Tests that measure have limits of their own. A standalone takes
+# some seconds when nothing else runs.
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
 RESTART_TIMEOUT_S = 90.0
@@ -43,6 +44,8 @@ FREE_PORTS = (
 )
 # Where a broker serves REST unless it is told otherwise.
 WEB_PORT = 8080
+#     kazoo>=2.10; extra == "server"         group 1 is the name of the distribution
+#
 # A requirement of the extra ``server``, in the metadata of our distribution.
 OF_SERVERS = re.compile(r"^([\w.-]+).*;.*extra *== *['\"]server['\"]")
 
@@ -58,7 +61,8 @@ class RunningCluster:
     @classmethod
     def of(cls, service_url: str, web_url: str | None) -> Self:
         """The cluster at ``service_url``; without ``web_url``, its REST is on the first host."""
-        # Any broker answers REST for the whole cluster.
+        # Any broker answers REST for the whole cluster. A service URL may name several hosts. IPv6
+        # addresses need their brackets again.
         host = urlsplit(service_url.partition(",")[0]).hostname or ""
         shown = f"[{host}]" if ":" in host else host
         return cls(service_url, (web_url or f"http://{shown}:{WEB_PORT}").rstrip("/"))
@@ -73,6 +77,8 @@ class LocalCluster:
     @property
     def endpoints(self) -> dict[str, Any]:
         """The content of ``endpoints.json`` now: it changes when a part is restarted."""
+        # Read with each access: the supervisor writes the file anew, whole, when a part has other
+        # ports.
         content: dict[str, Any] = json.loads((self.data_directory / "endpoints.json").read_text())
         return content
 
@@ -101,6 +107,7 @@ class GeoCluster(LocalCluster):
 def missing_distributions() -> list[str]:
     """The packages of ``geminga[server]`` that are not installed, in whatever version."""
     missing: list[str] = []
+    # Versions are pip's business: a wrong one shows when the cluster starts.
     for requirement in sorted(metadata.requires("geminga") or ()):
         if (found := OF_SERVERS.match(requirement)) is not None:
             try:
@@ -117,7 +124,8 @@ def lifeline() -> int:
     The kernel closes that end when this process ends, even if it is killed. Each cluster then stops
     by itself.
     """
-    # The other end is a plain number, which nothing closes before this process ends.
+    # The other end is a plain number, which nothing closes before this process ends. ``os.pipe``
+    # makes both ends non-inheritable, so no cluster holds the write end of its own lifeline.
     entrance, _ = os.pipe()
     return entrance
 
@@ -158,7 +166,8 @@ class StandaloneProcess(LocalCluster):
         limit: Callable[[], None] | None = None
         if open_files is not None:
             limit = partial(resource.setrlimit, resource.RLIMIT_NOFILE, open_files)
-        # Appended to: a cluster that is started again on its data goes on in the same log.
+        # Appended to: a cluster that is started again on its data goes on in the same log. Beside
+        # the data, so that removing the data keeps the log.
         log = (data_directory.parent / f"{data_directory.name}.log").open("a")
         begun = time.monotonic()
         process = subprocess.Popen(  # noqa: S603 - our own words, and options of the test
@@ -171,7 +180,8 @@ class StandaloneProcess(LocalCluster):
             stderr=log,
             text=True,
             cwd=working_directory,
-            # Ctrl-C reaches the tests alone, which stop the cluster in their own order.
+            # Ctrl-C reaches the tests alone, which stop the cluster in their own order. Without a
+            # session of its own, the whole process group would get SIGINT at once.
             start_new_session=True,
             # Safe in a process with threads: it makes one system call.
             preexec_fn=limit,  # noqa: PLW1509
@@ -181,6 +191,7 @@ class StandaloneProcess(LocalCluster):
         try:
             started._wait_until_ready()
         except BaseException:
+            # Also after Ctrl-C during the wait: no cluster stays without a test.
             started.kill()
             raise
         started.ready_s = time.monotonic() - begun
@@ -197,8 +208,10 @@ class StandaloneProcess(LocalCluster):
                     if line.startswith("READY "):
                         is_ready.set()
             # At the end of the output as well: a process that failed should not cost the timeout.
+            # The event therefore does not say that it is ready; the lines do.
             is_ready.set()
 
+        # A daemon: a cluster that does not end must not keep the tests from ending.
         self._reader = threading.Thread(target=read, daemon=True)
         self._reader.start()
         is_ready.wait(START_TIMEOUT_S)
@@ -241,6 +254,7 @@ class StandaloneProcess(LocalCluster):
             try:
                 if self.pid_of(part) != old_pid:
                     return
+            # ``KeyError`` while the part has no entry in the file.
             except (KeyError, FileNotFoundError):
                 pass  # the part has not told its addresses yet
             time.sleep(POLL_S)
@@ -249,6 +263,7 @@ class StandaloneProcess(LocalCluster):
     def stop(self, number: signal.Signals = signal.SIGTERM) -> float:
         """Stop the cluster; returns how many seconds that took. ``output`` is then complete."""
         begun = time.monotonic()
+        # One that has ended by itself is only waited for.
         if self.process.poll() is None:
             self.process.send_signal(number)
         try:
@@ -257,7 +272,8 @@ class StandaloneProcess(LocalCluster):
             self.kill()
             raise AssertionError(f"it did not stop:\n{self.log_tail()}") from None
         stopped_s = time.monotonic() - begun
-        # The process may have ended before its last lines were read.
+        # The process may have ended before its last lines were read. The pipe keeps them: the
+        # thread reads on until its end.
         assert self._reader is not None
         self._reader.join(STOP_TIMEOUT_S)
         return stopped_s

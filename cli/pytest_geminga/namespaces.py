@@ -18,6 +18,7 @@ TIMEOUT_S = 30.0
 NAMESPACES = "/admin/v2/namespaces"
 TOPICS = "/admin/v2/persistent"
 # The status with which a cluster refuses to delete a namespace that has topics.
+# ``forceDeleteNamespaceAllowed`` is off by default, as in Pulsar.
 NOT_ALLOWED = 405
 
 
@@ -43,9 +44,11 @@ class Namespaces:
     def __init__(self, web_url: str, *, are_deleted: bool) -> None:
         self._web_url = web_url
         self._are_deleted = are_deleted
-        # Kept open: a new one for each namespace would double the 2 ms that creating it takes.
+        # Kept open: a new one for each namespace would double the 2 ms that creating it takes. Used
+        # by the thread of the tests alone.
         self._connection = _connect(web_url)
-        # One thread: deletions must not slow down the tests that run meanwhile.
+        # One thread: deletions must not slow down the tests that run meanwhile. They queue up
+        # there, and end with ``__exit__`` at the latest.
         self._thread = ThreadPoolExecutor(1, "geminga namespaces")
         self._deletions: dict[str, Future[None]] = {}
 
@@ -62,7 +65,8 @@ class Namespaces:
             self._deletions[name] = self._thread.submit(delete, self._web_url, name)
 
     def __enter__(self) -> Self:
-        # The first request loads code in the broker: no test should be slowed by that.
+        # The first request loads code in the broker: no test should be slowed by that. It is also
+        # the check of the URL, before any test has run.
         try:
             _request(self._connection, "GET", f"{NAMESPACES}/{TENANT}")
         except (OSError, HTTPException) as error:
@@ -142,10 +146,11 @@ def _request(connection: HTTPConnection, method: str, path: str, body: str | Non
         answer = connection.getresponse()
     except (ConnectionError, HTTPException):
         # The broker has closed a connection that was idle for long. Repeating a request does no
-        # harm.
+        # harm. ``http.client`` connects anew by itself after ``close``.
         connection.close()
         connection.request(method, path, body, headers)
         answer = connection.getresponse()
+    # In any case: a connection takes the next request only after that.
     content = answer.read()
     if answer.status >= 300:
         raise RestRefused(method, path, answer.status, content.decode(errors="replace"))

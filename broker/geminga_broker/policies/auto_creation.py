@@ -42,11 +42,13 @@ ALWAYS = AutoCreation()
 
 def auto_creation(config: AutoCreationConfig, policies: Policies) -> AutoCreation:
     """What holds in a namespace with these policies. A topic cannot set it: it does not exist."""
+    # Whole: a namespace that sets it sets both values.
     override = policies.auto_topic_creation_override
     if override is None:
         return AutoCreation(config.auto_topic_creation, config.auto_topic_partitions)
     # The number of partitions counts for partitioned topics only; where it is missing, one is
-    # created.
+    # created. Upstream's check makes it impossible for a record to lack it; other writers do not
+    # check.
     if override.topic_type != PARTITIONED:
         return AutoCreation(override.allowed)
     return AutoCreation(override.allowed, override.default_num_partitions or 1)

@@ -29,6 +29,7 @@ PolicyName = Literal["producer_request_hold", "producer_exception", "consumer_ba
 MIB = 1024 * 1024
 MINUTE_S = 60
 # How much of the limit an eviction leaves: less, so that not every check has to evict again.
+# Upstream's ``BacklogQuotaManager`` has the same nine tenths.
 TENTHS_LEFT = 9
 
 
@@ -105,13 +106,15 @@ class BacklogConfig:
 
 def backlog_quotas(config: BacklogConfig, levels: Levels) -> BacklogQuotas:
     """The quotas of a topic; each type is resolved for itself."""
-    # A topic that sets one type of quota keeps the other type of its namespace.
+    # A topic that sets one type of quota keeps the other type of its namespace. Topic over
+    # namespace by the union of two mappings: the right one wins.
     quotas = {**levels.namespace.backlog_quota_map, **levels.topic.backlog_quota_map}
     by_size, by_age = quotas.get(DESTINATION_STORAGE), quotas.get(MESSAGE_AGE)
     size_bytes, age_s = config.backlog_quota_bytes, config.backlog_quota_age_s
     size_policy: str | None = config.backlog_quota_policy
     age_policy = size_policy
-    # A quota of a nearer level replaces the limit of the broker together with its policy.
+    # A quota of a nearer level replaces the limit of the broker together with its policy. Never the
+    # limit of one level with the policy of another.
     if by_size is not None:
         size_bytes, size_policy = quota_bytes(by_size), by_size.policy
     if by_age is not None:

@@ -30,7 +30,7 @@ class CompactionConfig:
 
 
 # How much of ``__change_events`` may be uncompacted: hardly anything, for every broker that loads a
-# topic reads all of it first.
+# topic reads all of it first. 1 and not 0, which would mean "only on request".
 CHANGE_EVENTS_THRESHOLD_BYTES = 1
 
 

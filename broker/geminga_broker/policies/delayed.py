@@ -48,6 +48,9 @@ class DelayedConfig:
     @property
     def slot_ms(self) -> int:
         """Messages whose delivery times are in one slot of this length are delivered together."""
+        #     slots   │    a    │  b   c  │    d    │    b and c are delivered together, at the end
+        #             └─────────┴─────────┴─────────┘    of their slot: never early
+        #
         # A message waits for the end of its slot: it is late by a quarter of the tick at most.
         return max(1, self.tick_ms // 4)
 
@@ -62,7 +65,7 @@ def delayed(config: DelayedConfig, levels: Levels) -> DelayedConfig:
         config,
         enabled=policy.active,
         # Values that other writers of the record did not check are bounded: a tick of 0 has no
-        # slots.
+        # slots. The REST interface refuses them (``check_delayed_delivery``).
         tick_ms=max(1, policy.tick_ms),
         delay_max_ms=max(0, policy.delay_max_ms),
     )

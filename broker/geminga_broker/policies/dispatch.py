@@ -17,11 +17,12 @@ from geminga_server.config import Upstream
 class DispatchLimit:
     """How many messages and bytes may be dispatched in ``period_s`` seconds."""
 
-    # 0 and below: any number.
+    # 0 and below: any number. A limit with neither, ``is_unlimited``, has no rate limiter at all.
     messages: int = 0
     size_bytes: int = 0
     period_s: int = 1
-    # The limit is how much more may be dispatched than is published in the same time.
+    # The limit is how much more may be dispatched than is published in the same time. Upstream's
+    # ``relativeToPublishRate``. A backlog then shrinks by at most so much.
     is_relative: bool = False
 
     @property
@@ -35,6 +36,7 @@ class Counting:
     """What counts against a limit."""
 
     # Whether subscriptions without a backlog are limited, too, which read what was just published.
+    # Upstream's ``dispatchThrottlingOnNonBacklogConsumerEnabled``.
     of_those_keeping_up: bool = True
     # Whether a batch counts as one message.
     batches_as_one: bool = False
@@ -109,7 +111,8 @@ def dispatch_policies(config: DispatchConfig, levels: Levels) -> DispatchPolicie
     """The limits of a topic and its subscriptions."""
     topic, namespace, cluster = levels.topic, levels.namespace, levels.cluster
     # ``cluster_dispatch_rate`` is the old name of the other; upstream writes both, and reads the
-    # old one where the new one is missing.
+    # old one where the new one is missing. Rates of namespaces are kept for each cluster: one
+    # namespace may be served by several.
     of_topics = namespace.topic_dispatch_rate.get(cluster) or namespace.cluster_dispatch_rate.get(
         cluster
     )
@@ -152,6 +155,7 @@ def replicator_limit(config: DispatchConfig, levels: Levels) -> DispatchLimit:
 
 def _limit(rate: DispatchRate | None) -> DispatchLimit | None:
     """None for a rate that limits nothing: as upstream, it counts as not set."""
+    # Other writers of the record do not check the period; one of 0 would have no tokens for ever.
     if rate is None or rate.period_s <= 0 or (rate.messages <= 0 and rate.size_bytes <= 0):
         return None
     # At least one of the two is a limit; -1, as upstream has for "none", becomes 0.

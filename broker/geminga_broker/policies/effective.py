@@ -67,6 +67,8 @@ from geminga_broker.policies.unacknowledged import (
 from geminga_server.config import INLINE
 
 
+# To add a subject: a field here, a field of ``EffectivePolicies``, and a line of
+# ``effective_policies``; if system topics must not follow it, a line at the end of that, too.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyConfig:
     """The broker's settings for all topics, subject by subject."""
@@ -88,6 +90,8 @@ class PolicyConfig:
     schemas: Annotated[SchemaConfig, INLINE] = field(default_factory=SchemaConfig)
 
 
+# The defaults are what a topic without any policy has. They are frozen, so that all topics share
+# them.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectivePolicies:
     """What holds for one topic, subject by subject."""
@@ -147,7 +151,8 @@ def effective_policies(
     if not is_system:
         return effective
     # Of its namespace's policies, those of storage, compaction, delayed delivery and unacknowledged
-    # messages are left, which keep no broker from writing.
+    # messages are left, which keep no broker from writing. A quota, a rate or an expiry on such a
+    # topic would keep brokers from storing what they know of all others.
     if is_change_events:
         # Compacted whatever the namespace says, so that it stays short.
         threshold_bytes = CHANGE_EVENTS_THRESHOLD_BYTES
@@ -171,6 +176,7 @@ def sharing(policies: EffectivePolicies, common: EffectivePolicies) -> Effective
     There may be very many topics, of which each keeps its policies, and most have those of the
     broker: so they share them.
     """
+    # By value once, here; afterwards parts compare by identity or value, and find the same objects.
     same: dict[str, Any] = {
         each.name: getattr(common, each.name)
         for each in fields(policies)

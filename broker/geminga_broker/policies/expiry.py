@@ -39,6 +39,7 @@ KEEP_ALL = Expiry()
 
 def expiry(config: ExpiryConfig, levels: Levels) -> Expiry:
     """The expiry policy of a topic."""
+    # As upstream, 0 at a nearer level means never, whatever the levels above say.
     ttl_s = nearest_limit(
         levels.topic.message_ttl_s, levels.namespace.message_ttl_s, config.ttl_default_s
     )

@@ -62,9 +62,11 @@ def inactivity(
     config: InactivityConfig, creation: AutoCreationConfig, levels: Levels
 ) -> Inactivity:
     """The rule for a topic."""
+    # Whole: a level that sets it sets all three values.
     policy = nearest(
         _usable(levels.topic.inactive_topics), _usable(levels.namespace.inactive_topics), None
     )
+    # An explicit policy also deletes topics that their use would not create again.
     if policy is not None:
         return Inactivity(
             policy.delete_while_inactive,

@@ -33,6 +33,7 @@ class Levels:
     cluster: str = "standalone"
 
 
+#     topic ──set?──▶ namespace ──set?──▶ broker's config, which always has a value
 def nearest(topic: PolicyT | None, namespace: PolicyT | None, broker: PolicyT) -> PolicyT:
     """The value of the nearest level that sets one."""
     # None alone means "not set": False and 0 are values, and hide those of the levels above.

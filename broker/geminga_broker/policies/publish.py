@@ -86,7 +86,7 @@ class PublishPolicies:
     """What holds for one topic; 0 is any number."""
 
     deduplicates: bool = False
-    # Between two snapshots of deduplication, where something was published; 0: not by time.
+    # Seconds between two snapshots of deduplication, where something was published; 0: not by time.
     snapshot_interval_s: int = 0
     producers_max: int = 0
     producers_per_host_max: int = 0
@@ -111,6 +111,8 @@ def publish_policies(config: PublishConfig, levels: Levels) -> PublishPolicies:
             namespace.deduplication_snapshot_interval_s,
             config.deduplication_snapshot_interval_s,
         ),
+        # 0 is a limit's value for "any number" and hides the levels behind it; a negative one does
+        # not.
         producers_max=nearest_limit(
             topic.producers_per_topic_max,
             namespace.producers_per_topic_max,
@@ -118,7 +120,8 @@ def publish_policies(config: PublishConfig, levels: Levels) -> PublishPolicies:
         ),
         # Only the broker can set it, as upstream.
         producers_per_host_max=config.same_address_producers_per_topic_max,
-        # Each level can only require it: the broker's setting cannot be taken back.
+        # Each level can only require it: the broker's setting cannot be taken back. A security rule
+        # of an operator, which a tenant must not be able to lift.
         requires_encryption=config.encryption_required or namespace.encryption_required,
         limits=nearest(
             _limits(topic.publish_max_message_rate),

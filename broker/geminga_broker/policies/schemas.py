@@ -109,6 +109,7 @@ def schema_policies(
         strategies = [_known(config.system_topic_schema_compatibility_strategy)]
     else:
         # The nearest level first; the older policy of the namespace counts after its newer one.
+        # None among them, and UNDEFINED, mean that the level does not say.
         older = levels.namespace.schema_auto_update_compatibility_strategy or ""
         strategies = [
             _known(levels.topic.schema_compatibility_strategy),
@@ -116,7 +117,7 @@ def schema_policies(
             AUTO_UPDATE_STRATEGIES.get(older),
             _known(config.schema_compatibility_strategy),
         ]
-    # Topics cannot set it, as upstream.
+    # Topics cannot set it, as upstream. Only two levels: the namespace, and the broker below.
     allows = levels.namespace.is_allow_auto_update_schema
     enforced = levels.topic.schema_validation_enforced
     if enforced is None:
@@ -126,6 +127,8 @@ def schema_policies(
         next(filter(None, strategies), SchemaStrategy.FULL),
         config.allow_auto_update_schema if allows is None else allows,
         # As upstream, the other levels cannot take back what the broker's setting demands.
+        # ``enforced`` is a plain flag in the record of a namespace, where False and "not set" are
+        # the same.
         config.schema_validation_enforced or enforced,
     )
 

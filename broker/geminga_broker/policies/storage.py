@@ -28,10 +28,12 @@ def managed_ledger_config(config: ManagedLedgerConfig, levels: Levels) -> Manage
     if persistence is None:
         return config
     # At most so many writes of a cursor a second; 0: any number. The delay concerns writes that no
-    # client waits for.
+    # client waits for. A rate of r is a delay of 1/r after a change. Receipts are not delayed by
+    # it: an acknowledgement that a client waits for is written at once (``Cursor.changed``).
     rate_max, flush_delay_s = persistence.mark_delete_rate_max, config.cursor_flush_delay_s
     if rate_max > 0:
         flush_delay_s = max(flush_delay_s, min(1 / rate_max, CURSOR_FLUSH_DELAY_S_MAX))
+    # Ledgers that are open keep their quorums; the next one gets these.
     return replace(
         config,
         ensemble_size=persistence.ensemble,
@@ -60,6 +62,8 @@ def retention(config: ManagedLedgerConfig, levels: Levels) -> Retention:
         return Retention(config.retention_time_ms, config.retention_bytes)
     minutes, size_mib = policies.time_minutes, policies.size_mib
     # A policy is in minutes or MiB, -1 without a limit; ledgers compare milliseconds and bytes.
+    # With 0 minutes and 0 MiB nothing is retained: the log is trimmed as soon as all cursors have
+    # passed.
     return Retention(
         time_ms=FOR_EVER if minutes < 0 else minutes * MINUTE_MS,
         size_bytes=FOR_EVER if size_mib < 0 else size_mib * MIB,
@@ -73,6 +77,7 @@ def check_persistence(policies: PersistencePolicies) -> None:
         "WriteQuorum": policies.write_quorum,
         "AckQuorum": policies.ack_quorum,
     }
+    # In upstream's words and order, as clients show them.
     for name, size in sizes.items():
         if not 0 < size <= BOOKIES_MAX:
             raise InvalidPolicy(f"Bookkeeper-{name} must be <= {BOOKIES_MAX} and > 0.")

@@ -15,7 +15,8 @@ from geminga_protocol.pulsar.enums import SubscriptionType
 from geminga_protocol.records.cluster.namespaces import AutoSubscriptionCreation, SubscribeRate
 from geminga_server.config import Upstream
 
-# The types of subscription, by the names that policies have for them.
+# The types of subscription, by the names that policies have for them. ``get_args`` keeps the order
+# of the Literal, and so the order in which errors and ``--help`` name them.
 TypeLabel = Literal["Exclusive", "Shared", "Failover", "Key_Shared"]
 LABELS: tuple[TypeLabel, ...] = get_args(TypeLabel)
 # What holds where no type is named.
@@ -101,6 +102,7 @@ def subscribe_policies(config: SubscribeConfig, levels: Levels) -> SubscribePoli
             namespace.subscriptions_per_topic_max,
             config.subscriptions_per_topic_max,
         ),
+        # An empty list in a record would allow no subscription at all; it counts as not set.
         types=nearest(
             _types(topic.subscription_types_enabled),
             _types(namespace.subscription_types_enabled),
@@ -129,11 +131,13 @@ def _types(labels: Iterable[str]) -> frozenset[SubscriptionType] | None:
 
 def _allowed(override: AutoSubscriptionCreation | None) -> bool | None:
     # The record has an object around the flag, which is missing where the flag is not set.
+    # Upstream's ``AutoSubscriptionCreationOverride``.
     return None if override is None else override.allowed
 
 
 def _limit(rate: SubscribeRate | None) -> SubscribeLimit | None:
     """None for a rate that limits nothing: as upstream, it counts as not set."""
+    # Then the next level counts; -1, upstream's "no limit", cannot take the limit of a broker away.
     if rate is None or rate.per_consumer <= 0 or rate.period_s <= 0:
         return None
     return SubscribeLimit(rate.per_consumer, rate.period_s)

@@ -46,6 +46,7 @@ def unacknowledged_limits(config: UnacknowledgedConfig, levels: Levels) -> Unack
     """The limits of a topic."""
     topic, namespace = levels.topic, levels.namespace
     # 0 is a value, and takes the limit of a level above away; below 0, the level sets nothing.
+    # Unlike ``nearest``, which knows None alone as "not set".
     return UnacknowledgedLimits(
         nearest_limit(
             topic.unacked_per_consumer_max,

@@ -56,6 +56,10 @@ class ReplicationChannel(ProducerChannel[Outstanding]):
         if self._connection is None or not self._connection.tells_source_positions:
             super().receipt(receipt)
             return
+        #     pending:  [ 7:3 │ 7:4 │ 7:5 ]     receipt 7:3  settles it
+        #                                       receipt 7:4  means that 7:3 was lost: send all again
+        #                                       receipt 7:2  is a second one, and is passed over
+        #
         # Receipts come in the order of sending, so only the oldest entry can be meant.
         oldest = next(iter(self.pending.sends), None)
         if oldest is None:
@@ -74,6 +78,7 @@ class ReplicationChannel(ProducerChannel[Outstanding]):
         Waiting for receipts would hold up topics that move, and a second cancellation would end
         the waiting before the producer is closed: one that stays keeps the next one out.
         """
+        # Past ``ProducerChannel.close``, which would wait for receipts.
         await Channel.close(self)
 
     async def store_schema(self, schema: api.Schema) -> bytes:
@@ -90,6 +95,7 @@ class ReplicationChannel(ProducerChannel[Outstanding]):
     def send_error(self, error: api.CommandSendError) -> None:
         """Handle a refusal: end the channel, so that the replicator begins again at its cursor."""
         self.was_refused = True
-        # First: entries behind the refused one must not be confirmed any more.
+        # First: entries behind the refused one must not be confirmed any more. ``end`` fails what
+        # is pending, and so calls back the replicator.
         self.leave()
         self.end(refusal(error.error, error.message))

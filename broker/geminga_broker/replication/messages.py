@@ -25,11 +25,13 @@ def judge(metadata: MessageMetadata, remote: str, *, expires_before_ms: int) -> 
     ``expires_before_ms`` (Unix time) have expired in this cluster."""
     if metadata.HasField("marker_type"):
         return Verdict.MARKER
+    # So an entry travels one step only: clusters are replicated to each other in pairs.
     if metadata.replicated_from:
         return Verdict.FROM_ELSEWHERE
     # A message that is not to be replicated at all names ``__local__``, which is no cluster.
     if metadata.replicate_to and remote not in metadata.replicate_to:
         return Verdict.NOT_SELECTED
+    # Last: it would not be counted as expired if it is not meant for that cluster.
     if metadata.publish_time < expires_before_ms:
         return Verdict.EXPIRED
     return Verdict.SEND

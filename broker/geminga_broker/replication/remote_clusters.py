@@ -33,6 +33,7 @@ from geminga_server.tls.config import BrokerClientTlsConfig
 
 log = logging.getLogger(__name__)
 
+# ``replicates`` makes the client offer, in CONNECT, that receipts name positions of the source.
 OPTIONS = ClientOptions(connection=ConnectionOptions(replicates=True))
 
 
@@ -76,12 +77,15 @@ class RemoteClusters(Service):
         self._random = random
         # The open clients by cluster, each with the record by which it was opened.
         self._open_ones: dict[str, tuple[ClusterData, Channels]] = {}
-        # Guards them: of many replicators that start at once, one opens the client.
+        # Guards them: of many replicators that start at once, one opens the client. Held while the
+        # record is read and the client is made; neither waits for the remote cluster, as the client
+        # connects with its first request.
         self._opening = asyncio.Lock()
         # Clients of former records that are not closed yet, in the order in which they were left.
+        # Kept, so that ``_close_all`` can finish what a cancelled task has begun.
         self._leaving: dict[Channels, None] = {}
         # How often a record has changed, or may have. ``_record`` compares two values of it, and so
-        # notices a change that came while it was reading.
+        # notices a change that came while it was reading. Grows only.
         self._changes = 0
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -97,7 +101,8 @@ class RemoteClusters(Service):
         async with self._opening:
             record = await self._record(cluster)
             # Compared by value: a record that was written again without a change is no reason to
-            # connect anew.
+            # connect anew. The old client is left only now that the new record is read: while it
+            # cannot be, replication goes on as before.
             known = self._open_ones.get(cluster)
             if known is not None and known[0] == record:
                 return known[1]
@@ -134,7 +139,7 @@ class RemoteClusters(Service):
         """
         record = await self._record(cluster)
         # Unlike connections of the Pulsar protocol, REST calls fall back to plain HTTP where the
-        # record has no TLS URL for them.
+        # record has no TLS URL for them. No client is kept for it: calls are rare.
         wants_tls = record.broker_client_tls_enabled or self._tls.enabled
         is_tls = wants_tls and bool(record.service_url_tls)
         try:
@@ -166,7 +171,8 @@ class RemoteClusters(Service):
     def _changed(self, cluster: str | None) -> None:
         """Check the record of this cluster, or of all that are in use: it may have changed."""
         self._changes += 1
-        # In tasks: this is called by the watch of the records, which must not wait.
+        # In tasks: this is called by the watch of the records, which must not wait. Only clusters
+        # that have a client: others read the record when they are first used.
         names = list(self._open_ones) if cluster is None else [cluster]
         for name in names:
             if name in self._open_ones:
@@ -187,6 +193,7 @@ class RemoteClusters(Service):
     def _leave(self, cluster: str) -> None:
         known = self._open_ones.pop(cluster, None)
         # Closed in the background: replicators that use it find it closed, and ask for the next.
+        # Each of them ends with an error of its channel, and begins again at its cursor.
         if known is not None:
             self._leaving[known[1]] = None
             self.spawn(self._close_client(known[1]), name=f"leave cluster {cluster}")

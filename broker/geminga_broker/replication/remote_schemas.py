@@ -39,6 +39,8 @@ class RemoteSchemas:
 
     def forget(self) -> None:
         """Forget all versions, since the remote cluster may be another one from now on."""
+        # A remote registry may also have been deleted and begun anew; each new connection asks
+        # again.
         self.versions = {NO_SCHEMA: NO_SCHEMA}
 
     async def learn(self, version: bytes, store: Store) -> None:
@@ -48,6 +50,7 @@ class RemoteSchemas:
         if len(self.versions) >= VERSIONS_KEPT_MAX:
             self.forget()
         try:
+            # From the ledgers of this cluster, whichever broker serves the topic.
             found = await self.registry.version(self.topic, decode_version(version))
         except SchemaNotFound:
             # Deleted here: its messages are replicated as messages without a schema.
@@ -64,7 +67,8 @@ class RemoteSchemas:
             self.versions[version] = await store(schema)
         except BrokerRefused as error:
             # A refusal that may pass (the broker is busy, the topic moves) is no verdict on the
-            # schema.
+            # schema. Both end the channel. The replicator logs the second one once, and tries
+            # again: an operator has to act.
             if error.retry:
                 raise
             raise SchemaRefused(str(self.topic), found.version, self.target, str(error)) from error

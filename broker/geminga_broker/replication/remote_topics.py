@@ -24,7 +24,8 @@ log = logging.getLogger(__name__)
 # How long a remote cluster may take to answer one call.
 CALL_TIMEOUT_S = 10.0
 # At most so many topics are being created in remote clusters in the background. Others are left to
-# their replicators.
+# their replicators. A namespace that gets another cluster may have very many topics. Each task here
+# waits for a REST call of up to 10 s.
 CREATIONS_MAX = 1000
 
 
@@ -98,12 +99,14 @@ class RemoteTopics(Service):
             return
         if answer.status != 409:
             raise RemoteRefused(cluster, answer.status, answer.reason)
-        # It exists: another broker has created it just now, or it has other partitions.
+        # It exists: another broker has created it just now, or it has other partitions. 409 does
+        # not tell the two apart, so the number is asked for.
         answer = await self._ask(cluster, topic, "GET")
         found = answer.json()
         if not answer.is_success or not isinstance(found, dict):
             raise RemoteRefused(cluster, answer.status, answer.reason)
         there = found.get("partitions")
+        # 0 partitions is the answer for a topic that is not partitioned.
         there = there if isinstance(there, int) else 0
         if there != partitions:
             raise PartitionsDiffer(str(topic), partitions, cluster, there)
@@ -123,7 +126,9 @@ class RemoteTopics(Service):
     ) -> RestAnswer:
         """Call the REST route of a topic's partitions at the first broker of ``cluster`` that can
         be reached. Raises ``RemoteRefused`` where none can be."""
-        # The first URL stands for all: ``BrokerCalls`` puts each of them in its place in turn.
+        # The first URL stands for all: ``BrokerCalls`` puts each of them in its place in turn. A
+        # PUT that is repeated at the next broker finds the topic of the first attempt, which is a
+        # success as well.
         remote = await self._remotes.rest(cluster)
         url = f"{remote.urls[0]}/admin/v2/{topic.url_path}/partitions"
         body = b"" if partitions is None else b"%d" % partitions

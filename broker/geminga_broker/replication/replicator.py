@@ -56,6 +56,8 @@ RUN_ENTRIES_MAX = 500
 CLOSE_TIMEOUT_S = 1.0
 
 
+#     CONNECTING ──attached──▶ RUNNING ──an error──▶ WAITING ──pause over──▶ CONNECTING
+#          └────────────────an error──────────────────▲         each ──closed──▶ STOPPED
 class ReplicatorState(Enum):
     """What a replicator is doing."""
 
@@ -117,7 +119,8 @@ class Replicator(Service):
         self._failure = ""
         self._logged_failure = ""
         # After a refusal one entry is sent alone. Apache Pulsar's brokers store entries behind one
-        # that they refuse, and would store them again with each attempt.
+        # that they refuse, and would store them again with each attempt. Set when a channel ends
+        # that was refused something, and unset with the next receipt.
         self._is_sending_singly = False
         self._limiter: RateLimiter | None = None
         # Since the replicator was made.
@@ -127,11 +130,17 @@ class Replicator(Service):
         self._services = services
         self._schemas = RemoteSchemas(route.topic, route.target, schemas)
         self._channel: ReplicationChannel | None = None
-        # The newest entry that has no receipt yet; entries passed over behind it wait for it.
+        # The newest entry that has no receipt yet; entries passed over behind it wait for it. None
+        # if all that was sent has its receipt. Then an entry that is passed over moves the cursor
+        # at once.
         self._newest: Outstanding | None = None
+        #     log:  ... ──┬──────────────┬─────────────▶
+        #              cursor      _position             in between: sent, without a receipt
+        #
         # The last entry that was sent or passed over.
         self._position = cursor.mark_delete
-        # Sequence ids: they only order what this replicator sends.
+        # Sequence ids: they only order what this replicator sends. They begin at 0 with each
+        # replicator; the remote broker judges by positions, where it knows them.
         self._numbers = count()
         # Set when something may have become possible: a read, a send, or an end.
         self._woken = asyncio.Event()
@@ -147,6 +156,8 @@ class Replicator(Service):
 
     def limit(self, limit: DispatchLimit) -> None:
         """Keep to this dispatch rate from now on."""
+        # A new limiter begins with all its tokens, so the old one is kept where the limit is the
+        # same.
         before, self._limiter = self._limiter, None
         if before is not None:
             if before.limit == limit:
@@ -222,6 +233,8 @@ class Replicator(Service):
 
     def _failed(self, error: GemingaError) -> None:
         self.stalls += isinstance(error, ReplicationStalled)
+        # The same error at each attempt would fill the log, for every topic of a cluster that is
+        # down.
         if str(error) != self._logged_failure:
             route = self.route
             log.warning(
@@ -246,6 +259,7 @@ class Replicator(Service):
         # The remote topic needs as many partitions as the one here. Where the whole partitioned
         # topic is missing there, it is created: sending would create this one partition only.
         whole, remote_topics = route.topic.base, self._services.remote_topics
+        # Asked anew with each connection: partitions may have been added on either side.
         here = await self._services.partitions_of(whole)
         try:
             there = await channels.partitions(whole, creates=False)
@@ -256,6 +270,7 @@ class Replicator(Service):
         elif here != there:
             raise PartitionsDiffer(str(whole), here, route.target, there)
         channel = ReplicationChannel(channels, route.topic, options)
+        # Before it is opened: a receipt may come as soon as something was sent.
         channel.on_settled, channel.on_room = self._settled, self.wake
         channel.on_end = lambda _: self.wake()
         self._channel = channel
@@ -265,7 +280,9 @@ class Replicator(Service):
             self.state, self._failure = ReplicatorState.RUNNING, ""
             await self._send_all(channel)
         finally:
-            # First, so that no receipt moves the cursor past what failed.
+            # First, so that no receipt moves the cursor past what failed. What was in flight is
+            # read again from the cursor, in the same order. The remote broker recognizes what it
+            # has stored.
             self._channel = self._newest = None
             self._position = self.cursor.mark_delete
             self._is_sending_singly |= channel.was_refused
@@ -277,10 +294,12 @@ class Replicator(Service):
         # Room that the channel must have before the next entry is read again, in bytes.
         needed = 0
         while True:
-            # Before anything is checked: what happens from here on wakes the wait below.
+            # Before anything is checked: what happens from here on wakes the wait below. A ``wake``
+            # between the check and the wait would be lost otherwise.
             self._woken.clear()
             channel.check_open()
-            # How long the oldest entry in flight may still wait for its receipt.
+            # How long the oldest entry in flight may still wait for its receipt. None while nothing
+            # is in flight: then only ``wake`` ends the wait.
             left_s: float | None = None
             if channel.oldest is not None:
                 limit_s = self._services.config.stall_timeout_s
@@ -322,6 +341,7 @@ class Replicator(Service):
         for which the channel has no room, 0 for none: it is read again when there is room."""
         reader, position = self._log.reader, self.reads_from
         ledger_id, first = position
+        # Each bound is above 0: ``_send_all`` has checked it in this turn.
         entries_max = min(
             reader.readable_end(ledger_id) - first,
             self._may_have_pending() - len(channel.pending.sends),
@@ -337,7 +357,9 @@ class Replicator(Service):
             channel.check_open()
             version = self._take(channel, Position(ledger_id, entry_id), payload)
             if version is not None:
-                # The rest of the run is read again: the cursor may be moved meanwhile.
+                # The rest of the run is read again: the cursor may be moved meanwhile. The version
+                # is asked for between two entries, never for a run at once: mostly the first entry
+                # of a connection asks.
                 await self._schemas.learn(version, channel.store_schema)
                 return 0
         return 0
@@ -357,7 +379,8 @@ class Replicator(Service):
             )
             self._passed(position)
             return None
-        # Consumers of this cluster would not get it either.
+        # Consumers of this cluster would not get it either. Judged by the clock of the moment in
+        # which it is read, not by that of its sending.
         limit_ms = clock.wall_ms() - self.ttl_s * 1000 if self.ttl_s else 0
         verdict = judge(metadata, route.target, expires_before_ms=limit_ms)
         if verdict is not Verdict.SEND:
@@ -378,6 +401,7 @@ class Replicator(Service):
             schema_version=self._schemas.versions[metadata.schema_version],
         )
         self._position = position
+        # Before the entry is sent: its receipt compares with it.
         self._newest = Outstanding(position, clock.monotonic(), position)
         number = next(self._numbers)
         channel.send(
@@ -396,6 +420,7 @@ class Replicator(Service):
         if self._newest is None:
             self._done(position)
         else:
+            # Only the newest one: its receipt is the last of all before ``position``.
             self._newest.done_upto = position
 
     def _settled(

@@ -16,7 +16,7 @@ from geminga_broker.schemas.rules.avro import INT_MAX, LONG_MAX, NO_DEFAULT, Avr
 from geminga_protocol.errors import WireError
 
 # Values of recursive types may have any depth; each level takes two of the interpreter's thousand
-# frames.
+# frames. The interpreter's limit must not be what ends a value of a client.
 DEPTH_MAX = 100
 
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
@@ -24,6 +24,7 @@ _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
 
 def decode_avro(kind: AvroType, payload: bytes) -> Any:  # noqa: ANN401 - whatever the schema says
     """The value in ``payload``. Raises ``WireError`` for bytes that are no value of the type."""
+    # Bytes of any origin: whatever is wrong with them ends as ``WireError``.
     reader = _Reader(payload)
     try:
         value = reader.value(kind, 0)
@@ -86,6 +87,7 @@ class _Reader:
         self.at += size
         return taken
 
+    #     | 1 bbbbbbb | 1 bbbbbbb | 0 bbbbbbb |   7 bits in each byte, the lowest first; 0: the last
     def number(self) -> int:
         """Read a varint of at most 10 bytes; zigzag: its lowest bit is the sign."""
         result = 0
@@ -110,12 +112,14 @@ class _Reader:
 
     def _items(self) -> Iterator[None]:
         """Yield once for each item of an array or a map, whose items come in blocks."""
+        #     | n | item ... item |   | -n | bytes | item ... item |   | 0 |
         while count := self.number():
             if count < 0:
                 # Then the block's size in bytes follows, for readers that skip it.
                 count = -count
                 self.number()
             # An item takes at least a byte, except for nulls, of which no schema here has arrays.
+            # Without this a few bytes could ask for a loop of 2^63 rounds.
             if count > len(self.payload) - self.at:
                 raise WireError(f"{count} items of an Avro value are in fewer bytes")
             yield from (None for _ in range(count))
@@ -203,6 +207,7 @@ def _write_bytes(out: bytearray, value: str | bytes) -> None:
 
 def _write_number(out: bytearray, value: int) -> None:
     """Write a varint, zigzag: 0, -1, 1, -2 become 0, 1, 2, 3, so that small numbers stay short."""
+    # For a long the shift by 63 gives 0 or -1, also in Python, as ``_is_of`` has bounded the value.
     rest = (value << 1) ^ (value >> 63)
     while rest > 0x7F:
         out.append(rest & 0x7F | 0x80)

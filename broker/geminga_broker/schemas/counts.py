@@ -13,7 +13,7 @@ from geminga_runtime.errors import GemingaError
 from geminga_server.metrics import Durations
 
 # Namespaces that are counted: each takes 6 KB. If there are more, those that were counted first are
-# forgotten.
+# forgotten. 6 MB at most.
 NAMESPACES_MAX = 1_000
 
 
@@ -51,6 +51,7 @@ class SchemaCounts:
         """The counts of a namespace, to be added to."""
         counts = self.by_namespace.get(namespace)
         if counts is None:
+            # A counter that begins anew at 0 is what scrapers know from restarts.
             if len(self.by_namespace) >= NAMESPACES_MAX:
                 del self.by_namespace[next(iter(self.by_namespace))]
             counts = self.by_namespace[namespace] = NamespaceCounts()
@@ -59,6 +60,8 @@ class SchemaCounts:
     @contextmanager
     def timed(self, operation: Operation, namespace: str) -> Generator[None]:
         """Count one operation; an error that can be retried is a failure of storage."""
+        # Looked up before the wait: if the namespace is forgotten meanwhile, this operation is
+        # counted in an object that is not shown any more.
         counts, began_s = self.of(namespace), self.clock.monotonic()
         try:
             yield
@@ -74,6 +77,7 @@ class SchemaCounts:
         counts = self.of(namespace)
         try:
             yield
+        # Other errors, such as a definition that is too large to compare, are neither.
         except IncompatibleSchema:
             counts.incompatible += 1
             raise

@@ -40,7 +40,8 @@ from geminga_protocol.records.topics.schemas import SchemaInfo, SchemaLocator
 from geminga_runtime.clock import Clock
 
 _VERSION = struct.Struct(">q")
-# A round fails only if another broker stores a version of the same topic's schema meanwhile.
+# A round fails only if another broker stores a version of the same topic's schema meanwhile. More
+# in a row mean that something stores schemas in a loop; the client tries again later.
 ROUNDS_MAX = 16
 
 
@@ -62,6 +63,8 @@ def decode_version(version: bytes) -> int:
 
 def live(stored: StoredSchemas) -> list[StoredSchema]:
     """The versions since the last deletion."""
+    #     0  1  2  T  4  5      T is a tombstone: 4 and 5 are live, and the next number is 6
+    #
     # From the end: everything up to the last tombstone is deleted.
     versions = list(stored.versions)
     for at in range(len(versions) - 1, -1, -1):
@@ -77,6 +80,11 @@ def _judged(versions: list[StoredSchema]) -> list[Version]:
     ]
 
 
+# What ``put`` does, and what a crash leaves:
+#
+#     check the definition ─▶ lock ─▶ load ─▶ compare ─▶ write a ledger ─▶ compare-and-set the node
+#                                     ▲                   a ledger that     │ the node was changed
+#                                     └── again ───────── no node names ◀───┘
 class SchemaRegistry:
     """The registry of one broker.
 
@@ -89,7 +97,8 @@ class SchemaRegistry:
         # For metrics.
         self.counts = SchemaCounts(clock)
         # One lock for each schema that is being changed here: of many producers that come with the
-        # same new schema, one stores it.
+        # same new schema, one stores it. Weak values: a lock goes when the last task that holds it,
+        # or waits for it, has ended.
         self._writing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     # Reading
@@ -101,7 +110,8 @@ class SchemaRegistry:
 
     async def version(self, topic: TopicName, number: int | None = None) -> StoredSchema:
         """The version ``number``, or the newest one. Raises ``SchemaNotFound``."""
-        # Tombstones have numbers as well, so that the number is no index.
+        # Tombstones have numbers as well, so that the number is no index. A number from before the
+        # last tombstone is not found either.
         versions = await self.versions(topic)
         found = [each for each in versions if number in {None, each.version}]
         if not found:
@@ -128,6 +138,8 @@ class SchemaRegistry:
         """Raise ``InvalidSchema`` or ``IncompatibleSchema`` unless it may be the next version, or
         with ``of_consumer`` unless a consumer may read with it."""
         check_definition(schema)
+        # Without the lock: what is stored meanwhile was compared by ``put``, and a consumer stores
+        # nothing.
         versions = _judged(await self.versions(topic))
         with self.counts.compared(str(topic.namespace)):
             if of_consumer:
@@ -140,13 +152,17 @@ class SchemaRegistry:
     async def put(self, topic: TopicName, schema: Schema, strategy: SchemaStrategy) -> int:
         """The number of the version that equals ``schema``, which is stored if there is none and
         ``strategy`` allows it. Raises ``InvalidSchema``, ``IncompatibleSchema``."""
-        # Before the lock is taken: the work on a definition does not hold up other producers.
+        # Before the lock is taken: the work on a definition does not hold up other producers. Up to
+        # 10 ms for a definition of the largest size.
         check_definition(schema)
 
+        # May run several times, each time with what is stored then: it must decide anew, and keep
+        # nothing.
         async def attempt(stored: StoredSchemas) -> int:
             versions = _judged(live(stored))
             number = version_of(versions, schema)
-            # The usual case: producers come with a schema that is known.
+            # The usual case: producers come with a schema that is known. Whatever the strategy: a
+            # schema that equals an old version is that version.
             if number is not None:
                 return number
             if versions:
@@ -174,6 +190,7 @@ class SchemaRegistry:
         # The lock spares the producers of this broker retries; between brokers the version of the
         # node decides.
         key = schema_id(topic)
+        # No await between the look and the entry, so that two tasks get the same lock.
         lock = self._writing.get(key)
         if lock is None:
             lock = self._writing[key] = asyncio.Lock()
@@ -183,6 +200,7 @@ class SchemaRegistry:
                     return await attempt(await self._storage.load(key))
                 except SchemasChanged:
                     continue
+        # Clients retry this error, and not one that says that the schema is incompatible.
         raise ServiceNotReady(f"the schemas of {topic} keep changing while they are changed")
 
     async def _append(

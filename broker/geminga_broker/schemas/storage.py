@@ -40,7 +40,8 @@ from geminga_runtime.coordination import (
 log = logging.getLogger(__name__)
 
 # The schema of every producer is compared with all versions. Entries never change, so that the most
-# recently used ones are cached, bounded by the bytes of their definitions and by their number.
+# recently used ones are cached, bounded by the bytes of their definitions and by their number. 8
+# MiB hold some thousand usual definitions, of a few kilobytes each.
 CACHED_BYTES_MAX = 8 * 1024 * 1024
 CACHED_ENTRIES_MAX = 10_000
 # A round fails only if a version is stored between its read and its write.
@@ -56,7 +57,8 @@ class StoredSchema:
     """A stored version."""
 
     version: int
-    # With ``is_deleted`` for a tombstone.
+    # With ``is_deleted`` for a tombstone. As it stands in the entry; the number stands in the index
+    # of the node.
     info: SchemaInfo
 
 
@@ -75,10 +77,13 @@ class _EntryCache:
     """The most recently used entries, bounded in number and bytes."""
 
     _entries: OrderedDict[Position, SchemaInfo] = field(default_factory=OrderedDict, init=False)
-    # The size of all definitions in the cache.
+    # The size of all definitions in the cache. Of definitions only: they come from clients, the
+    # rest of an entry is small.
     _bytes: int = field(default=0, init=False)
 
     def get(self, position: Position) -> SchemaInfo | None:
+        # Keyed by ledger and entry id, which are never used again: an entry of the cache cannot be
+        # out of date.
         found = self._entries.get(position)
         if found is not None:
             self._entries.move_to_end(position)
@@ -113,6 +118,8 @@ class SchemaStorage:
             value, stat = await self.coordination.get(schema_path(schema_id))
         except NodeMissing:
             return None
+        # The version goes with the content: a later compare-and-set succeeds only for the content
+        # that was read.
         return SchemaLocator.decode(value), stat.version
 
     async def load(self, schema_id: str) -> StoredSchemas:
@@ -122,11 +129,13 @@ class SchemaStorage:
             return StoredSchemas()
         locator, node_version = found
         versions: list[StoredSchema] = []
+        # One after the other. Mostly all are in the cache; a topic has few versions.
         for index in locator.versions:
             try:
                 info = await self._read(index.position)
             except (NoSuchLedger, NoSuchEntry, MalformedRecord):
-                # As in upstream: the topic works without the rest of its history.
+                # As in upstream: the topic works without the rest of its history. Its number stays
+                # in the node, so that it is not given again.
                 log.exception(
                     "schema version lost",
                     extra={"schema": schema_id, "version": index.version},
@@ -156,11 +165,14 @@ class SchemaStorage:
         """
         schema_id, locator = info.schema_id, present.locator
         earlier = () if locator is None else locator.versions
-        # Tombstones have numbers, too; ``delete`` lets them begin again.
+        # Tombstones have numbers, too; ``delete`` lets them begin again. Of ``present``, as it was
+        # read: if it is out of date, the compare-and-set below fails.
         number = 0 if locator is None else locator.newest.version + 1
         # The entry repeats the index as it was before; as in upstream, the first one has a
         # placeholder.
         shown = earlier or (SchemaIndex(0, NO_POSITION, digest),)
+        # First the ledger: a node that names a ledger without its entry would be a lost version for
+        # readers.
         position = await self._write(schema_id, SchemaEntry(info.encode(), shown).encode())
         index = SchemaIndex(number, position, digest)
         changed = SchemaLocator(index, (*earlier, index)).encode()
@@ -172,7 +184,9 @@ class SchemaStorage:
             else:
                 await self.coordination.set(path, changed, version=present.node_version)
         except (NodeExists, NodeMissing, VersionMismatch):
-            # The ledger that no node names goes again; if that fails, it is left, and logged.
+            # The ledger that no node names goes again; if that fails, it is left, and logged. Any
+            # other error leaves in doubt whether the node was changed, so the ledger has to stay:
+            # if the node names it, the client's next attempt finds its schema there.
             try:
                 await self.ledgers.delete(position[0])
             except CoordinationError as error:
@@ -202,6 +216,7 @@ class SchemaStorage:
             # Closed, so that readers need not recover it.
             try:
                 entry_id = writer.append(payload)
+                # Durable before the node names it.
                 await writes.wait_for(entry_id)
                 await writer.close()
             except BaseException:
@@ -224,6 +239,7 @@ class SchemaStorage:
                 return False
             locator, node_version = found
             try:
+                # A ledger that is gone already is no error, so that a deletion may be repeated.
                 for each in locator.versions:
                     await self.ledgers.delete(each.position[0])
                 await self.coordination.delete(schema_path(schema_id), version=node_version)
@@ -237,6 +253,8 @@ class SchemaStorage:
     async def delete_namespace(self, namespace: str) -> None:
         """Delete all schemas of a namespace, ``tenant/name``, and their parent node."""
         with suppress(NodeMissing):
+            # A schema that is stored while this runs makes the deletion of the parent fail, which
+            # is raised.
             for name in await self.coordination.children(schema_path(namespace)):
                 await self.delete(f"{namespace}/{name}")
             await self.coordination.delete(schema_path(namespace))

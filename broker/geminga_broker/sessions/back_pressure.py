@@ -22,7 +22,8 @@ THROTTLE_REVIEW_S = 1.0
 class PublishBuffer:
     """What all sessions of a broker share of their back-pressure."""
 
-    # What producers have sent that is not durable yet.
+    # What producers have sent that is not durable yet. The sum of ``_pending_bytes`` of all
+    # sessions, those that are closed included.
     pending_bytes: int = 0
     # The connections that are not read. A dict, as the iteration order of a set would differ from
     # run to run of a simulation.
@@ -46,7 +47,8 @@ class BackPressure:
     # Of this connection: bytes published and not yet durable.
     _pending_bytes: int = field(default=0, init=False)
     # The rate limits that hold the client back. Each returns, for a time of the monotonic clock,
-    # how many seconds it goes on to do so.
+    # how many seconds it goes on to do so. By the bound method of the rate: one that is exceeded
+    # again while it holds the client is there once.
     _throttles: dict[Callable[[float], float], None] = field(default_factory=dict, init=False)
     _unthrottle: asyncio.TimerHandle | None = field(default=None, init=False)
 
@@ -65,7 +67,8 @@ class BackPressure:
         buffer = self.buffer
         buffer.pending_bytes -= size_bytes
         # Reading goes on once the common buffer is half empty, and not before that. All paused
-        # connections are reviewed then: those without pending bytes get no other wake-up.
+        # connections are reviewed then: those without pending bytes get no other wake-up. A copy,
+        # because ``review`` takes connections out. Most calls find the mapping empty.
         if buffer.paused and buffer.pending_bytes <= self.config.publish_buffer_bytes_max // 2:
             for paused in list(buffer.paused):
                 paused.review()
@@ -77,6 +80,7 @@ class BackPressure:
         these are over, and at least every ``THROTTLE_REVIEW_S``.
         """
         self._throttles[wait_s] = None
+        # A timer that runs asks all of them, the new one too.
         if self._unthrottle is None:
             self._review_throttles()
 
@@ -87,6 +91,7 @@ class BackPressure:
         self._throttles = {each: None for each, wait_s in waits_s.items() if wait_s > 0}
         self._unthrottle = None
         if self._throttles and not self._is_closed:
+            # The longest: reading goes on when no limit holds the client any more.
             delay_s = min(max(waits_s.values()), THROTTLE_REVIEW_S)
             loop = asyncio.get_running_loop()
             self._unthrottle = loop.call_later(delay_s, self._review_throttles)
@@ -110,8 +115,12 @@ class BackPressure:
                 or self.commands > config.commands_in_progress_max
             ):
                 self.is_reading_paused = True
+                # The kernel's buffers fill up from here on, then those of the client, whose
+                # producer then waits in its own send call.
                 buffer.paused[self] = None
                 self.transport.pause_reading()
+        # The same conditions with half of the bytes. ``commands`` needs no distance: each takes a
+        # task, and a round trip of the client.
         elif (
             not self.is_client_slow
             and not self._throttles

@@ -43,12 +43,14 @@ class SessionConfig:
 
     # Bytes published on one connection and not yet durable, above which its socket is not read.
     pending_bytes_max: Annotated[int, INTERNAL] = 16 * MIB
-    # The same over all connections of the broker.
+    # The same over all connections of the broker. With many connections it is reached first: eight
+    # at their own bound fill it.
     publish_buffer_bytes_max: Annotated[int, INTERNAL] = 128 * MIB
     # Commands (lookups, subscribes ...) in progress at once on one connection: a client that sends
     # more without waiting is not read until some are done.
     commands_in_progress_max: Annotated[int, INTERNAL] = 5_000
-    # Delivered bytes collected before they go to the transport without waiting for the loop.
+    # Delivered bytes collected before they go to the transport without waiting for the loop. Well
+    # below the high mark of the write buffer, which is checked only for what was written.
     unflushed_bytes_max: Annotated[int, INTERNAL] = MIB
     # Bytes in the transport's write buffer, above which consumers on this connection get no more.
     write_buffer_bytes_high: Annotated[int, INTERNAL] = 4 * MIB

@@ -59,7 +59,8 @@ GROUPS: tuple[type[CommandGroup], ...] = (
     SchemaCommands,
     KeepAlive,
 )
-# The handler of each served type of command but SEND, and its group.
+# The handler of each served type of command but SEND, and its group. Made once for the process; a
+# connection has only its groups.
 HANDLERS: Mapping[int, tuple[type[CommandGroup], Handler]] = {
     kind: (group, handler) for group in GROUPS for kind, handler in group.handlers.items()
 }
@@ -98,6 +99,8 @@ class Connection(asyncio.Protocol):
         if context.is_over:
             session.close()
             return
+        # Counted off in ``connection_lost``, and only for sessions that are in
+        # ``context.sessions``.
         exceeded = context.limits.admit(session.host)
         if exceeded is None:
             # Only accepted connections are among the sessions, and count for the limits.
@@ -117,7 +120,9 @@ class Connection(asyncio.Protocol):
         context.counts.connections_closed += 1
         context.counts.connections_refused += session.principal is None
         # In this order: groups that look at the session find it closed, and commands in progress
-        # find their producers and consumers gone when they are cancelled.
+        # find their producers and consumers gone when they are cancelled. First the state, then the
+        # groups, then the tasks. The other way round a task that is cancelled late could still let
+        # in a producer that no group would remove.
         session.lost()
         for group in self._groups.values():
             group.disconnected()
@@ -145,7 +150,7 @@ class Connection(asyncio.Protocol):
                 self._handle_early(data)
         except WireError as error:
             # After a malformed frame the boundaries of the next ones are not known: nothing more is
-            # read.
+            # read. What was handled before it is answered: closing writes the queued frames first.
             session.close_because(str(error))
         else:
             # Once per read, not per message: see ``BackPressure.published``.
@@ -153,6 +158,7 @@ class Connection(asyncio.Protocol):
 
     def _handle_frames(self, buffer: bytes, bounds: Bounds) -> None:
         take_sends = self._producers.take_sends
+        # Frames of one read keep their order: an ACK behind SENDs is handled behind them.
         index = 0
         while index < len(bounds):
             # All SENDs that stand next to each other are taken in one call.
@@ -193,6 +199,8 @@ class Connection(asyncio.Protocol):
                 raise
             self.session.send(refusal)
             return
+        # The state is asked before the table of handlers: what a client may send before it is
+        # connected is decided in one place (``command_rules.states``).
         kind = command.type
         refused = objection(self.session.state, kind)
         if refused is not None:

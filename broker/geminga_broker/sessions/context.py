@@ -36,7 +36,8 @@ class SessionCounts:
     """What the metrics show of sessions. All but ``lookups_pending`` count since the start."""
 
     connections_made: int = 0
-    # Of those made: clients that finished the handshake.
+    # Of those made: clients that finished the handshake. ``connections_made`` minus
+    # ``connections_closed`` are open now.
     connections_greeted: int = 0
     # Connections that ended before they were greeted, by either side.
     connections_refused: int = 0
@@ -58,7 +59,8 @@ class SessionContext:
     topic_lists: TopicLists
     authorize: Authorize
     clock: Clock
-    # A name for a producer that brings none (``ProducerNames.next``).
+    # A name for a producer that brings none (``ProducerNames.next``). Waits for ZooKeeper only the
+    # first time.
     next_producer_name: Callable[[], Awaitable[str]]
     authentication: Authentication
     # Which connections are accepted, all together and of one host.
@@ -69,7 +71,8 @@ class SessionContext:
     # How long one command may take: less than the 30 s that clients wait for an answer, so that
     # they learn why it failed.
     operation_timeout_s: float = 25.0
-    # Connections over a limit that are kept open until their clients can be told so.
+    # Connections over a limit that are kept open until their clients can be told so. Bounded by
+    # ``REFUSED_WAITING_MAX`` of the handshake.
     refused_waiting: int = 0
     # The accepted connections. A dict, as the iteration order of a set would differ from run to
     # run of a simulation.
@@ -86,10 +89,13 @@ class SessionContext:
         A bundle that no broker owns is acquired, as by a lookup. Raises ``TopicNotFound``, and
         ``ServiceNotReady`` where another broker owns the topic.
         """
-        # Loaded topics need no lookup: this broker owns them.
+        # Loaded topics need no lookup: this broker owns them. Most PRODUCERs and SUBSCRIBEs of a
+        # client that reconnects after a broken connection end here.
         topic = self.topics.loaded.get(name)
         if topic is not None:
             return topic
+        # The wait may acquire the bundle. It may be lost again before ``get`` looks, which then
+        # refuses.
         if not (await self.discovery.owner(name)).is_self:
             raise ServiceNotReady(f"this broker does not own {name}: look it up again")
         return await self.topics.get(name, create=create and await self.discovery.may_create(name))
@@ -117,6 +123,8 @@ class ProducerNames:
         if self._instance is None:
             async with self._asking:
                 if self._instance is None:
+                    # ZooKeeper gives no sequential number twice, not even after the node has gone
+                    # with its session: so the broker keeps its number as long as it runs.
                     path = await self.coordination.create(
                         f"{COUNTER_PATH}/-", ephemeral=True, sequential=True, make_parents=True
                     )

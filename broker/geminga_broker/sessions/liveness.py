@@ -27,6 +27,8 @@ class Liveness:
     check_s: float
     # Ends the connection, and logs why.
     give_up: Callable[[str], None]
+    # True at first, so that the first check does not end a client that was quiet since its
+    # handshake.
     _heard_since_ping: bool = field(default=True, init=False)
     # ``is_alive`` waits for ``_heard``. The flag spares the event its work with every read.
     _is_asked: bool = field(default=False, init=False)
@@ -70,7 +72,10 @@ class Liveness:
             if self._is_behind() and self.outbox.unsent_bytes() >= unsent_bytes:
                 self.give_up("no sign of life")
         elif not self.pressure.is_reading_paused:
+            # Several callers may wait at once: each sends a PING, and the first sign of life
+            # answers all.
             self._is_asked = True
+            # Before the PING goes out. Whatever comes from now on counts, an answer or not.
             self._heard.clear()
             self.outbox.send(PING)
             try:
@@ -99,6 +104,8 @@ class Liveness:
         if is_dead:
             self.give_up("no sign of life")
             return
+        # Before the PING: what comes in reaction to it sets it again.
         self._heard_since_ping = False
+        # Also to a client that is not read: its PONG is found in the socket when reading goes on.
         self.outbox.send(PING)
         self.begin()

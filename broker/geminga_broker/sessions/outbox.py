@@ -11,6 +11,7 @@ import asyncio
 from geminga_broker.sessions.config import SessionConfig
 
 # Frames that are larger on average go to the transport one by one: joining them would copy them.
+# uvloop passes a list to the kernel with one call and without copying it; asyncio joins it.
 JOINED_BYTES_MAX = 4096
 
 
@@ -26,6 +27,7 @@ class Outbox:
         self.unsent_bytes = transport.get_write_buffer_size
         self._transport = transport
         self._loop = asyncio.get_running_loop()
+        # Of messages only: receipts and answers are small.
         self._delivered_bytes = 0  # of what is in ``frames``
         self._is_flush_scheduled = False
         self._unflushed_bytes_max = config.unflushed_bytes_max
@@ -34,7 +36,9 @@ class Outbox:
     def send(self, frame: bytes) -> None:
         """Queue ``frame``; it is written before the loop turns."""
         self.frames.append(frame)
-        # One callback for all frames of this turn of the loop.
+        # One callback for all frames of this turn of the loop. It runs behind the callbacks that
+        # are ready now. What these put in, such as receipts after a read from a bookie, leaves with
+        # the same write.
         if not self._is_flush_scheduled:
             self._is_flush_scheduled = True
             self._loop.call_soon(self._flush)
@@ -46,6 +50,8 @@ class Outbox:
         count against the high mark of the transport.
         """
         self._delivered_bytes += size_bytes
+        # Writing may call ``pause_writing`` at once, so that the dispatcher which reported this
+        # stops.
         if self._delivered_bytes > self._unflushed_bytes_max:
             self._write_out()
         elif not self._is_flush_scheduled:
@@ -54,6 +60,7 @@ class Outbox:
 
     def close(self) -> None:
         """Write what is queued, then close the connection; later frames are dropped."""
+        # Before the flag: ``_write_out`` drops what comes after it.
         self._write_out()
         self.is_closed = True
         self._transport.close()

@@ -38,11 +38,14 @@ class Requests:
     outbox: Outbox
     pressure: BackPressure
     address: str
-    # How long one command may take, the wait for its predecessor not included.
+    # How long one command may take, the wait for its predecessor not included. Less than the
+    # client's own operation timeout, so that it learns the reason (``SessionContext``).
     timeout_s: float
     # In the order of starting: a set's order would differ from run to run of a simulation.
     _running: dict[asyncio.Task[object], None] = field(default_factory=dict, init=False)
-    # The newest command of each ``after``, which the next one waits for.
+    # The newest command of each ``after``, which the next one waits for. A chain: each task waits
+    # for the one before it, and the last one is here. An entry is removed by its own task, so that
+    # ids which a client used once leave nothing behind.
     _last_of: dict[object, asyncio.Task[object]] = field(default_factory=dict, init=False)
 
     def start(
@@ -66,7 +69,8 @@ class Requests:
             self._last_of[after] = task
 
         def finished(_: asyncio.Task[None]) -> None:
-            # A task that is cancelled before its first step never awaited the coroutine.
+            # A task that is cancelled before its first step never awaited the coroutine. Without
+            # this, Python would warn of a coroutine that was never awaited.
             work.close()
             del self._running[task]
             if self._last_of.get(after) is task:
@@ -85,7 +89,9 @@ class Requests:
     ) -> None:
         try:
             if predecessor is not None:
-                # Unlike ``await predecessor`` this does not raise the predecessor's error here.
+                # Unlike ``await predecessor`` this does not raise the predecessor's error here. Its
+                # failure is no reason to refuse this command: a client may close a producer that it
+                # could not open.
                 await asyncio.wait((predecessor,))
             async with asyncio.timeout(self.timeout_s):
                 await work
@@ -95,6 +101,8 @@ class Requests:
             self.refuse(command, api.ServiceNotReady, "the broker took too long: try again")
         except Exception:
             log.exception("request failed", extra={"client": self.address})
+            # A mistake of ours ends one command, not the connection with all its producers and
+            # consumers.
             self.refuse(command, api.UnknownError, "internal error of the broker")
 
     def fail(self, command: Message, error: GemingaError) -> None:
@@ -107,6 +115,8 @@ class Requests:
     def refuse(self, command: Message, error: api.ServerError.ValueType, reason: str) -> None:
         """Tell the client that ``command`` failed, where it expects an answer at all: in the
         command's own response if that has room for an error, in ERROR otherwise."""
+        # ``encode_refusal`` wants the whole command, of which handlers have only a part. The copy
+        # is made for errors alone.
         number = _TYPES[command.DESCRIPTOR.full_name]
         whole = api.BaseCommand(type=cast(Any, number))
         getattr(whole, PART_NAMES[number]).CopyFrom(command)
@@ -124,5 +134,7 @@ class Requests:
     def cancel(self) -> None:
         """Cancel all that the client asked for: the connection is over."""
         for task in list(self._running):
-            # Each finishes in ``finished``, which counts it off.
+            # Each finishes in ``finished``, which counts it off. A copy, because ``finished``
+            # removes tasks. It runs in a later turn, when the connection's groups have let go of
+            # all producers and consumers.
             task.cancel()

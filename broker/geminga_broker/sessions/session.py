@@ -35,10 +35,12 @@ class Session:
     def __init__(
         self, context: SessionContext, transport: asyncio.Transport, listener: str = ""
     ) -> None:
+        # None for a transport whose peer has gone already.
         peer = transport.get_extra_info("peername")
         self.context = context
         self.listener = listener
         # ``host`` is what connections are limited by; ``address`` is as upstream shows it in stats.
+        # Behind a proxy both are the proxy's.
         self.host = str(peer[0]) if peer else "unknown"
         self.address = f"/{peer[0]}:{peer[1]}" if peer else "/unknown"
         self.state = State.STARTED
@@ -47,6 +49,7 @@ class Session:
         self.principal: Principal | None = None
         # What CONNECT says, and empty until it came.
         self.client_version = ""
+        # The lower one of what the client and this broker speak (``agreed_version``).
         self.protocol_version = 0
         # Whether messages are sent with the metadata that the broker wrote in front of their entry.
         self.gets_broker_entries = False
@@ -106,9 +109,14 @@ class Session:
             self.send(close())
             return
 
+        # A callback, which keeps the session in memory at most until the hand-over ends: the
+        # successor always gets a result (``TopicDirectory.unload_where``). On a connection that is
+        # closed meanwhile ``send`` drops the frame.
         def moved(done: asyncio.Future[Owner | None]) -> None:
             owner = done.result()
             try:
+                # The addresses of the listener through which this client came: those of another one
+                # may not be reachable for it.
                 there = None if owner is None else owner.at_listener(self.listener)
             except ListenerMissing:
                 there = None  # the next broker has no address for this client: it looks it up
@@ -125,12 +133,15 @@ class Session:
 
         Its commands are not read either, for their answers would only queue up.
         """
+        # Dispatchers stop in the same turn. What they have put in the outbox before is bounded by
+        # ``unflushed_bytes_max``.
         self.is_writable = False
         self._pressure.is_client_slow = True
         self._pressure.review()
 
     def resume_writing(self) -> None:
         """Serve the client as before: it caught up."""
+        # The transport also calls this while it empties its buffer for closing.
         self.is_writable = self.state is not State.CLOSED
         self.liveness.unsent_bytes = 0
         self._pressure.is_client_slow = False
@@ -138,6 +149,7 @@ class Session:
 
     def close(self) -> None:
         """Write what is queued, then close the connection."""
+        # First the bytes, then the state: answers that were queued before are still sent.
         self._outbox.close()
         self._closed()
 
@@ -149,7 +161,8 @@ class Session:
     def give_up(self, reason: str) -> None:
         """End the connection of a client that may never take what is queued for it."""
         self.close_because(reason)
-        # Closing alone would wait for the client to take what is queued.
+        # Closing alone would wait for the client to take what is queued. ``connection_lost``
+        # follows, as after any other end.
         self._outbox.abort()
 
     def lost(self) -> None:
@@ -158,6 +171,7 @@ class Session:
         What its client's commands have started is cancelled separately (``cancel_requests``), once
         the handlers have let go of their producers and consumers.
         """
+        # No write any more: the transport is gone, and would only log it.
         self._outbox.is_closed = True
         self._closed()
         self.liveness.end()
@@ -165,4 +179,6 @@ class Session:
     def _closed(self) -> None:
         self.state = State.CLOSED
         self.is_writable = False
+        # Bytes that are pending are counted off by their producers, when they leave or are
+        # confirmed.
         self._pressure.close()

@@ -78,6 +78,8 @@ def decode_event(written_with: AvroType, payload: bytes) -> TopicPolicies | None
     delayed = {name: members.pop(member, None) for member, name in _DELAYED.items()}
     if delayed["active"] is not None:
         members["delayedDelivery"] = _without_none(delayed)
+    # Members that this broker does not know are kept in the record, so that writing it back loses
+    # none.
     return of_document(TopicPolicies, members)
 
 
@@ -95,6 +97,7 @@ def encode_event(
     event = {
         "actionType": "UPDATE",
         "eventType": TOPIC_POLICY,
+        # Without it, other clusters would apply policies that are meant for this one.
         "replicateTo": None if cluster is None else [cluster],
         "topicPoliciesEvent": {
             "domain": topic.domain,

@@ -47,7 +47,8 @@ from geminga_runtime.coordination import Coordination
 from geminga_runtime.service import Service
 
 # The log of a namespace of which no topic is loaded here is followed for so long after it was last
-# asked for: administrators of topics seldom ask once.
+# asked for: administrators of topics seldom ask once. Also the period of the check, so that a log
+# is left after one to two minutes.
 UNUSED_S = 60.0
 
 # Called when the policies of these topics of a namespace changed; None: those of any may have.
@@ -92,9 +93,11 @@ class TopicPolicyStore(Service):
         )
         for nodes in self._nodes:
             nodes.follow(self._node_changed)
-        # One client for all logs and changes, connected with the first of them.
+        # One client for all logs and changes, connected with the first of them. None as long as no
+        # namespace in use has policies of topics: most brokers need no connection to themselves.
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
+        # A namespace that has a log is in ``_asked_s`` as well.
         self._logs: dict[NamespaceName, EventLog] = {}
         # When each log was last asked for, in seconds of the loop's clock.
         self._asked_s: dict[NamespaceName, float] = {}
@@ -106,7 +109,8 @@ class TopicPolicyStore(Service):
         self.followers: list[OnChanged] = []
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        # The logs are opened one by one later, so that no exit stack of theirs closes them.
+        # The logs are opened one by one later, so that no exit stack of theirs closes them. The
+        # client is closed last there: the logs read through it.
         stack.push_async_callback(self._leave_all)
         self.spawn_every(UNUSED_S, self._leave_unused, name="leave unused policies of topics")
 
@@ -131,6 +135,7 @@ class TopicPolicyStore(Service):
         # This is called for every topic that is loaded, and most namespaces have no such policies.
         if found is None or not found.events or is_system_topic(topic):
             return NO_TOPIC_POLICIES
+        # No await between the two: both are of one state of the log.
         local, for_all = (found.events.get(key_of(topic, is_global=each)) for each in (False, True))
         return nearer(_policies(local), _policies(for_all))
 
@@ -140,6 +145,7 @@ class TopicPolicyStore(Service):
         found = await self._log_of(topic.namespace)
         if found is None:
             return NO_TOPIC_POLICIES
+        # What another broker has confirmed before this call is seen: REST answers with it.
         await found.catch_up()
         return _policies(found.events.get(key_of(topic)))
 
@@ -153,6 +159,7 @@ class TopicPolicyStore(Service):
         one topic at the same time, the later one would overwrite the change of the other. Raises as
         ``ready``, and what ``change`` raises.
         """
+        # Of the partitioned topic, for a partition: all partitions share one event.
         key = key_of(topic)
         lock = self._changing.get(key)
         if lock is None:
@@ -162,8 +169,12 @@ class TopicPolicyStore(Service):
             former = None
             if found is not None:
                 await found.catch_up()
+                # The event, not the merged policies: what holds for all clusters must not be
+                # written into this one's.
                 former = found.events.get(key)
             changed = change(_policies(former))
+            # Nothing is stored for it: the topic of events is created by the first change that
+            # changes something.
             if changed == _policies(former):
                 return
             schema, payload = self._event(topic, changed, former)
@@ -186,6 +197,8 @@ class TopicPolicyStore(Service):
         await found.catch_up()
         # Both, as the topic is deleted for good.
         keys = (key_of(topic, is_global=is_global) for is_global in (True, False))
+        # Only what is there: a removal is an event too, and would be stored for each topic that is
+        # deleted.
         if gone := [key for key in keys if key in found.events]:
             await self._publish(topic.namespace, own_schema(), dict.fromkeys(gone))
 
@@ -196,6 +209,8 @@ class TopicPolicyStore(Service):
         # The schema of the event before has a place for policies that this broker does not know,
         # but perhaps none for some that it knows.
         own = own_schema()
+        # The former schema first. With a newer broker's schema its own policies survive a change
+        # that this broker makes.
         for schema in (own if former is None else former.schema, own):
             with suppress(ValueError):
                 return schema, encode_event(schema.type, topic, policies, cluster=self._cluster)
@@ -208,11 +223,15 @@ class TopicPolicyStore(Service):
         info = SchemaInfo(SchemaType.AVRO, "PulsarEvent", schema.definition, schema.properties)
         try:
             client = await self._connected()
+            # Opened for each change: changes are rare, and an idle producer would have to be kept
+            # alive.
             async with client.producer(
                 str(events_topic(namespace)), schema=BytesSchema(info), batching=None
             ) as producer:
                 for key, payload in messages.items():
-                    # As upstream, removals of policies for all clusters go to this one only.
+                    # As upstream, removals of policies for all clusters go to this one only. One
+                    # after the other, with the receipt awaited. A failure in between leaves a part
+                    # done; deletion is repeated with its topic.
                     await producer.send(payload, key=key, replicate_to=[self._cluster])
         # The change may be stored all the same: a caller that repeats it reads what is stored
         # first.
@@ -230,6 +249,8 @@ class TopicPolicyStore(Service):
     async def _log_of(self, namespace: NamespaceName) -> EventLog | None:
         """The log of a namespace, opened if need be; None where none of its topics ever had
         policies."""
+        # Either node means that there is a topic of events. The log's is there as soon as it is
+        # loaded; that of the partitions comes first where brokers create it with partitions.
         for nodes, path in zip(self._nodes, _paths(namespace), strict=True):
             # Remembered and watched: this asks ZooKeeper only for the first time, or after
             # ``forget``.
@@ -238,12 +259,15 @@ class TopicPolicyStore(Service):
         else:
             self._leave(namespace)
             return None
-        # Keeps the log of a namespace without loaded topics for some time.
+        # Keeps the log of a namespace without loaded topics for some time. Noted before the wait
+        # below, so that ``_leave_unused`` does not close the log that is being opened.
         self._asked_s[namespace] = asyncio.get_running_loop().time()
         if namespace not in self._logs:
             client = await self._connected()
             # Another call may have opened it while this one waited for the connection.
             if namespace not in self._logs:
+                # In the mapping before it is entered, which does not wait: a second caller finds
+                # it.
                 self._logs[namespace] = found = self._new_log(client, namespace)
                 await found.__aenter__()
         return self._logs[namespace]
@@ -256,6 +280,7 @@ class TopicPolicyStore(Service):
             return EventSchema(info.definition, info.properties, parse_avro(info.definition))
 
         def changed(keys: Collection[str]) -> None:
+            # A set: a topic may have one event for this cluster and one for all.
             topics = set[TopicName]()
             for key in keys:
                 with suppress(InvalidTopicName):  # clients may write anything to this topic
@@ -274,6 +299,7 @@ class TopicPolicyStore(Service):
         # Held while connecting, so that there is one client.
         async with self._connecting:
             if self._client is None:
+                # If that fails, the next caller tries again.
                 self._client = await self._connect()
             return self._client
 
@@ -291,13 +317,16 @@ class TopicPolicyStore(Service):
             self._notify(namespace, None)
 
     def _forget_nodes(self, namespace: NamespaceName) -> None:
-        # Both kinds: which of them was created, or deleted, is not known here.
+        # Both kinds: which of them was created, or deleted, is not known here. The next ``get``
+        # asks ZooKeeper.
         for nodes, path in zip(self._nodes, _paths(namespace), strict=True):
             nodes.forget(path)
 
     def _leave(self, namespace: NamespaceName) -> None:
         """Stop following a namespace. Its log is closed in the background, for callers cannot
         wait."""
+        # Taken out at once: a caller that comes next opens a new log beside the one that is
+        # closing.
         found = self._logs.pop(namespace, None)
         self._asked_s.pop(namespace, None)
         if found is not None:

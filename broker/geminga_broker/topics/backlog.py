@@ -42,9 +42,12 @@ class Backlog(TopicPart):
 
     def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
         super().__init__(topic, services)
-        # What the last check of the age has found.
+        # What the last check of the age has found. Shown in stats as the last check left it, so
+        # that showing them costs no read. None before the first check, while a check reads, and
+        # where there is no backlog.
         self.oldest: OldestMessage | None = None
-        # How often a quota moved cursors on, since the topic was loaded.
+        # How often a quota moved cursors on, since the topic was loaded. Upstream's counters of
+        # evictions, by the kind of the quota.
         self.size_evictions = 0
         self.age_evictions = 0
         self._clock = services.clock
@@ -52,6 +55,8 @@ class Backlog(TopicPart):
     def _durable(self) -> list[Cursor]:
         """The durable cursors of subscriptions and replicators."""
         # Compaction and deduplication have durable cursors as well, which owe no consumer anything.
+        # The log deletes ledgers past the cursors of readers, which are not durable: these hold
+        # nothing back.
         owing = (part for part in self._topic.parts if part.has_backlog)
         return [cursor for part in owing for cursor in part.cursors() if cursor.is_durable]
 
@@ -69,15 +74,20 @@ class Backlog(TopicPart):
         """
         # Forgotten first: if the read fails, the old answer must not be shown.
         self.oldest = None
+        # Chosen before the read below. The cursor may move on meanwhile: the answer is then a
+        # little too old, and the next check finds that.
         slowest = min(self._durable(), key=lambda cursor: cursor.mark_delete, default=None)
         if slowest is None:
             return None
         # The cursor with the lowest mark-delete position has the oldest message; entries that it
         # acknowledged beyond that do not matter.
         reader = self._topic.managed_ledger.reader
+        # Empty and trimmed ledgers between both are skipped.
         position = self._topic.managed_ledger.chain.next_after(slowest.mark_delete)
         if position > reader.readable_upto:
             return None
+        # When the broker took it, where the entry says so, else when its producer sent it: time to
+        # live and the quota on age go by the same time.
         published_ms = entry_time_ms(await reader.read_one(position))
         self.oldest = OldestMessage(published_ms, slowest.name)
         return (self._clock.wall_ms() - published_ms) / 1000
@@ -101,6 +111,8 @@ class Backlog(TopicPart):
         else:
             return
         reason = "Cannot create producer on topic with backlog quota exceeded"
+        # The two errors have different codes in the protocol: after the first a client that can
+        # wait tries again, after the second its application gets an exception.
         if exceeded.policy is QuotaPolicy.HOLD_PRODUCERS:
             raise ProducerHeldByQuota(reason)
         raise ProducerRefusedByQuota(reason)
@@ -113,6 +125,8 @@ class Backlog(TopicPart):
     async def maintain(self) -> None:
         """Evict the oldest messages if a quota is exceeded, or disconnect the producers if that is
         its policy. Raises ``StorageUnavailable``."""
+        # The stages: which quota is exceeded, by its policy; for an eviction up to where; then the
+        # cursors.
         managed_ledger, quotas = self._topic.managed_ledger, self._topic.policies.quotas
         exceeded: Quota | None = None
         kind = "size"
@@ -133,7 +147,8 @@ class Backlog(TopicPart):
             },
         )
         if exceeded.policy.stops_producers:
-            # They reconnect, and ``check_producer`` refuses them with the reason.
+            # They reconnect, and ``check_producer`` refuses them with the reason. Messages that the
+            # producers have sent already are stored; consumers make room by acknowledging.
             self._topic.part(PublishPath).disconnect()
             return
         if kind == "size":
@@ -141,13 +156,16 @@ class Backlog(TopicPart):
             upto = managed_ledger.chain.position_leaving(exceeded.target)
             self.size_evictions += 1
         else:
+            # Cursors go on acknowledging while the entries below are read. That does no harm: a
+            # position is only ever moved forward.
             limit_ms = self._clock.wall_ms() - exceeded.target * 1000
             first_kept = await managed_ledger.reader.first_where(
                 lambda payload: entry_time_ms(payload) >= limit_ms
             )
             upto = managed_ledger.chain.previous_of(first_kept)
             self.age_evictions += 1
-        # Cursors that are beyond it already do not change, and are not written.
+        # Cursors that are beyond it already do not change, and are not written. No await from here
+        # on. Dispatchers are told after all cursors have moved, and skip what they hold.
         for cursor in self._durable():
             if cursor.acknowledged.acknowledge_upto(upto):
                 cursor.changed()
@@ -166,5 +184,6 @@ class MessageExpiry(TopicPart):
 
     async def maintain(self) -> None:
         """Let all parts pass messages that are too old. Raises ``StorageUnavailable``."""
+        # One after the other: each reads some entries of the log to find where the old ones end.
         for part in self._topic.parts:
             await part.expire(self._topic.policies.expiry)

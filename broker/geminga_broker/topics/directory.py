@@ -98,11 +98,15 @@ class TopicDirectory(Service):
         # Topics that are deleted with their namespace.
         self._doomed: set[TopicName] = set()
         # The next owners of topics that are being handed over, whose clients are told to reconnect
-        # once it is known. Clients of all other topics are told at once.
+        # once it is known. Clients of all other topics are told at once. An entry is there only
+        # while ``disconnect_all`` of its topic runs, within one turn.
         self.successors: dict[TopicName, Successor] = {}
+        # Shared by all callers: several bundles that are lost at once do not close more topics at a
+        # time.
         self._unloads = WorkPool(UNLOADS_AT_ONCE_MAX)
 
     async def _open(self, stack: AsyncExitStack) -> None:
+        # ``Service`` ends the tasks first: a load that is cancelled closes what it had opened.
         stack.push_async_callback(self._close_all)
 
     def non_persistent_in(self, namespace: NamespaceName) -> list[TopicName]:
@@ -118,12 +122,18 @@ class TopicDirectory(Service):
 
         Raises ``TopicNotFound``, and ``ServiceNotReady`` if this broker does not own it.
         """
+        # Each pass ends with the topic, with an error, or with a wait for the future of whatever is
+        # going on with the name. After such a wait nothing is known any more, and all is asked
+        # again: the topic may be open, closed once more, or another broker's.
         while True:
             if (topic := self.loaded.get(name)) is not None:
                 return topic
+            # Before the waits below, too: a client that could only wait for another broker's topic
+            # is told to look it up at once.
             if not self._may_serve(name) or self._is_closing:
                 raise _moved(name)
-            # Shielded: one client that gives up must not end what others wait for.
+            # Shielded: one client that gives up must not end what others wait for. A topic that is
+            # deleted is waited for as well; after that it does not exist, and may be created.
             if name in self._leaving:
                 await asyncio.shield(self._leaving[name])
             elif name in self.loading:
@@ -134,6 +144,8 @@ class TopicDirectory(Service):
                     if not create:
                         raise
             else:
+                # No await between the look at ``loading`` and this line: of several clients that
+                # ask at once, one begins the load, and the others wait for it.
                 loading = self.loading[name] = asyncio.get_running_loop().create_future()
                 self.spawn(self._load(name, loading, create, properties), name=f"load {name}")
                 await asyncio.shield(loading)
@@ -148,6 +160,13 @@ class TopicDirectory(Service):
         create: bool,  # noqa: FBT001 (handed on from get)
         properties: Mapping[str, str] | None,
     ) -> None:
+        # The outcomes of a load, each of which ends the future ``loaded``:
+        #
+        #     opened, still this broker's     in ``self.loaded``, result None
+        #     opened, lost meanwhile          closed again, ServiceNotReady
+        #     error of storage or policies    that error; TopicNotFound is none of the failed loads
+        #     cancelled: the broker ends      ServiceNotReady
+        #
         # What waiting clients are told if this task is cancelled.
         failure: GemingaError = ServiceNotReady(f"{name} could not be loaded: try again")
         began_s = self._clock.monotonic()
@@ -162,12 +181,16 @@ class TopicDirectory(Service):
                 loaded.set_result(None)
             else:
                 failure = _moved(name)
+                # While ``name`` is still in ``loading``: another load of it must not open the log
+                # before this one has closed it.
                 await topic.__aexit__(None, None, None)
         except GemingaError as error:
             failure = error
             if not isinstance(error, TopicNotFound):
                 log.warning("topic not loaded", extra={"topic": str(name), "error": str(error)})
         finally:
+            # In the same turn as the entry in ``loaded`` and the end of the future: requests that
+            # wait for it find either the topic or an empty place.
             del self.loading[name]
             if loaded.done():
                 self.load_durations.add((self._clock.monotonic() - began_s) * 1000)
@@ -177,6 +200,7 @@ class TopicDirectory(Service):
                 loaded.exception()  # mark it as retrieved: all clients that waited may have left
 
     async def _opened(self, name: TopicName, create_with: Mapping[str, str] | None) -> Topic:
+        # Before the topic exists: its log and its parts are made with their policies.
         policies = await self._policies.of(name)
         topic = Topic(
             name, self.services, policies, create_with=create_with, on_fenced=self._fenced
@@ -190,6 +214,8 @@ class TopicDirectory(Service):
             present = await self._policies.of(name)
             # ``apply_policies`` reaches only topics that are open: catch up on a change meanwhile.
             if present is not policies:
+                # The resolver returns the same object unless something has changed, or its cache
+                # was emptied. Following equal policies again does no harm.
                 topic.apply(present)
         except BaseException:
             await topic.__aexit__(None, None, None)
@@ -207,6 +233,8 @@ class TopicDirectory(Service):
         """Let the open topics of a namespace, or ``only`` these of them, follow changed policies:
         those of the namespace, or their own."""
         # Partitions follow the policies of their partitioned topic, which ``base`` names.
+        # Synchronous for all open topics of the namespace, so that ``loaded`` does not change
+        # meanwhile.
         for topic in self.loaded.values():
             if topic.name.namespace == namespace and (only is None or topic.name.base in only):
                 topic.apply(self._policies.resolve(topic.name, policies))
@@ -239,6 +267,8 @@ class TopicDirectory(Service):
         """
         # Loaded if it is not open: its parts delete what they have stored.
         topic = await self.get(name, create=False)
+        # No await from here to ``_left``, which takes the topic out: a client that is not connected
+        # now is refused until the topic is gone.
         remotes = topic.policies.replication.remotes
         if remotes and not force and topic.name.is_persistent:
             raise TopicReplicated(remotes)
@@ -249,10 +279,14 @@ class TopicDirectory(Service):
     async def delete_topic(self, topic: Topic) -> None:
         """Delete ``topic``, and no later one of its name. Raises ``TopicFenced`` if it has left."""
         async with self._left(topic):
+            # A deletion that fails behind this line leaves a topic that is closed and partly
+            # deleted. Its log is still there, so that the request can be repeated; a client that
+            # comes first may find it without policies of its own.
             topic.disconnect_all()
             # First policies and schema: a later topic of the same name must not find them. All
             # partitions share them, so they stay until the partitioned topic is deleted.
             await self._policies.topics.delete(topic.name)
+            # The REST interface, which deletes partitioned topics, calls the registry itself.
             if topic.name.partition_index < 0:
                 await self.services.schemas.delete_all(topic.name)
             await topic.delete()
@@ -278,6 +312,8 @@ class TopicDirectory(Service):
 
     async def settled(self, is_meant: Callable[[TopicName], bool]) -> None:
         """Return when none of these topics is being loaded, closed or deleted any more."""
+        # As they are now. What begins to load later is not waited for: the caller has seen to it
+        # that this broker may not serve these topics any more, or that they are being deleted.
         unsettled = self.loading | self._leaving
         if waiting := [each for name, each in unsettled.items() if is_meant(name)]:
             await asyncio.wait(waiting)
@@ -286,9 +322,12 @@ class TopicDirectory(Service):
     async def _left(self, topic: Topic) -> AsyncGenerator[None, None]:
         """Take ``topic`` out, and close it at the end; until then it is not loaded again."""
         name = topic.name
+        # By identity: a topic of the same name may have been loaded since the caller found its own.
         if self.loaded.get(name) is not topic:
             raise TopicFenced(str(name))
         del self.loaded[name]
+        # In the same turn in which it leaves ``loaded``: there is no moment at which ``get`` could
+        # find the name free, and open the log a second time.
         left = self._leaving[name] = asyncio.get_running_loop().create_future()
         try:
             try:
@@ -297,6 +336,8 @@ class TopicDirectory(Service):
                 await topic.__aexit__(None, None, None)
         finally:
             del self._leaving[name]
+            # Also after an error, which is the caller's to report: clients that wait try to load
+            # the topic, and learn from that whether it works.
             left.set_result(None)
 
     def _fenced(self, topic: OwningTopic) -> None:
@@ -304,6 +345,8 @@ class TopicDirectory(Service):
         # Only for a topic that is open: one that is being loaded or closed sees that it is fenced.
         if self.loaded.get(topic.name) is topic:
             self._suspect(topic.name)
+            # A task, because this is called from within the log, which must not be closed below its
+            # own caller.
             self.spawn(self.unload(topic.name), name=f"unload fenced {topic.name}")
 
     async def unload_where(
@@ -339,7 +382,8 @@ class TopicDirectory(Service):
         return lost
 
     async def _unload(self, topic: Topic) -> None:
-        # It may have been closed, and even loaded again, since it was chosen.
+        # It may have been closed, and even loaded again, since it was chosen. Not an error, as in
+        # ``_left``: the caller wants the topic closed, and it is, or will be.
         if self.loaded.get(topic.name) is topic:
             async with self._left(topic):
                 pass
@@ -348,6 +392,8 @@ class TopicDirectory(Service):
 
     def limit_closing(self) -> None:
         """The broker ends: all topics share one budget of time for closing, which begins now."""
+        # The broker calls this first when it begins to hand its bundles on, and the directory again
+        # when it closes what is left: the second call gives those topics a budget of their own.
         close_by_s = asyncio.get_running_loop().time() + self._config.close_budget_s
         for topic in self.loaded.values():
             topic.close_by_s = close_by_s
@@ -355,7 +401,8 @@ class TopicDirectory(Service):
     async def _close_all(self) -> None:
         """The broker ends: close all topics within the budget."""
         # Loads whose tasks were cancelled before they began. Requests that wait for them check
-        # again, and find that the directory is closing.
+        # again, and find that the directory is closing. A cancelled task whose coroutine never ran
+        # executes no ``finally``: its future would stay for ever.
         while self.loading:
             self.loading.popitem()[1].set_result(None)
         self.limit_closing()

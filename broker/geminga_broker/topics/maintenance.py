@@ -26,7 +26,7 @@ from geminga_runtime.errors import GemingaError
 log = logging.getLogger(__name__)
 
 # Topics visited in one turn of the event loop: each takes a few microseconds, and a broker may have
-# 100,000.
+# 100,000. The rounds iterate over copies of ``loaded``: topics come and go whenever a round pauses.
 VISITED_TOPICS_MAX = 500
 
 
@@ -70,9 +70,11 @@ class TopicMaintenance:
 
     _directory: TopicDirectory
     _clock: Clock
-    # The bundle that a topic lies in; None for a topic that is just being lost.
+    # The bundle that a topic lies in; None for a topic that is just being lost. A function, because
+    # bundles are split and handed over while the broker runs.
     bundle_of: Callable[[TopicName], Bundle | None] = field(default=lambda _: None, kw_only=True)
-    # Of the last stats period, for the load report; replaced as a whole.
+    # Of the last stats period, for the load report; replaced as a whole. ``totals`` is the sum of
+    # ``totals_by_bundle`` and of topics whose bundle is just being lost.
     totals: TopicTotals = field(default_factory=TopicTotals, init=False)
     totals_by_bundle: Mapping[Bundle, TopicTotals] = field(
         default_factory=dict[Bundle, TopicTotals], init=False
@@ -82,17 +84,24 @@ class TopicMaintenance:
         """The maintenance of each kind of part that has any."""
         return [
             PeriodicWork(f"maintain {kind.__name__}", period_s, partial(self.maintain, kind))
+            # Each becomes a task of its own, which the broker repeats. A slow round, say of
+            # replication, does not delay the quotas.
             for kind, period_s in maintenance_periods_s(self._directory.services).items()
         ]
 
     async def maintain(self, kind: type[TopicPart]) -> None:
         """Maintain the parts of that kind that need it, of all topics."""
-        # With the topics, because a part does not keep its topic alive.
+        # With the topics, because a part does not keep its topic alive. Parts have only a weak
+        # reference to their topic: without this one, a topic that is unloaded during the round
+        # would be freed, and the part's next access to it would raise ``ReferenceError``.
         found: list[tuple[Topic, TopicPart]] = []
         for number, topic in enumerate(list(self._directory.loaded.values()), 1):
             part = topic.find(kind)
             if part is not None and part.needs_maintenance:
                 found.append((topic, part))
+            # The turn that other tasks get. What was found before it may be stale after it: a part
+            # that is maintained later is asked again whether its topic is open
+            # (``TopicPart.attempt``).
             if number % VISITED_TOPICS_MAX == 0:
                 await asyncio.sleep(0)
         # Chosen first, so that a kind may weigh its topics against each other.
@@ -103,6 +112,8 @@ class TopicMaintenance:
         totals = TopicTotals()
         by_bundle: dict[Bundle, TopicTotals] = {}
         for number, topic in enumerate(list(self._directory.loaded.values()), 1):
+            # The time is read for each topic: the pauses below can make a round last, and a rate is
+            # computed over the time that its own topic has really had.
             topic.tick(self._clock.monotonic())
             totals.add(topic)
             bundle = self.bundle_of(topic.name)
@@ -120,6 +131,8 @@ class TopicMaintenance:
         now_s = self._clock.monotonic()
         for number, topic in enumerate(list(self._directory.loaded.values()), 1):
             policies = topic.policies
+            # ``last_used_s`` is when the topic was loaded, or when its last client left. A round
+            # only compares: a long pause between rounds deletes later, never too early.
             rule = policies.inactivity
             # A topic without a log retains nothing.
             retention_ms = policies.retention.time_ms if topic.name.is_persistent else 0
@@ -130,7 +143,10 @@ class TopicMaintenance:
             elif rule.is_deleting and is_over(
                 rule, idle_s=now_s - topic.last_used_s, retention_ms=retention_ms
             ):
-                # No await since it was judged: it is still unused.
+                # No await since it was judged: it is still unused. ``delete_topic`` takes it out of
+                # ``loaded`` before it waits for anything, so that no client can begin to use it. A
+                # topic of the list that has left meanwhile, or was loaded again, is refused there
+                # with ``TopicFenced``.
                 try:
                     await self._directory.delete_topic(topic)
                 except GemingaError as error:

@@ -62,12 +62,14 @@ class TopicServices:
         self.replication = replication
         self.clock = clock
         self.config = config
+        # Partitions share the schemas of their topic, so the registry cannot be theirs.
         storage = SchemaStorage(factory.coordination, factory.ledgers, config.log)
         self.schemas = SchemaRegistry(storage, clock)
         # How long entries take to become durable.
         self.publish_durations = Durations()
         # Limits on what is published to all topics together, and on what is dispatched from them;
-        # None without such a limit.
+        # None without such a limit. Both are fixed for the life of the broker: these limits are
+        # settings, not policies.
         self.broker_rate: PublishRate | None = None
         publishing, dispatching = config.publishing, config.dispatching
         published_max = PublishLimits(
@@ -90,6 +92,8 @@ def overriding(kinds: tuple[type[TopicPart], ...], hook: str) -> tuple[int, ...]
     For calls on the hot path (calling the other kinds for every run takes 0.3 us), and for calls
     that cost a task.
     """
+    # The functions themselves are compared: a kind that inherits the hook has the same object. The
+    # result is cached for good, as there are two tuples of kinds and a handful of hooks.
     base: object = getattr(TopicPart, hook)
     return tuple(at for at, kind in enumerate(kinds) if getattr(kind, hook) is not base)
 
@@ -136,10 +140,13 @@ class OwningTopic(Service):
         # subscription left then. A topic that was just loaded counts as used.
         self.last_used_s = now_s
         # The topic refuses all clients: another broker has its log, or it is closing. Never unset.
+        # Set before the parts are told, in the same turn. Code that has waited asks ``check_open``
+        # before it changes anything of the topic.
         self.is_fenced = False
         self._services = services
         self._on_fenced = on_fenced
-        # None for a non-persistent topic.
+        # None for a non-persistent topic. Made here, opened by ``Topic``: ``create_with`` decides
+        # while it is opened whether it may be created.
         self._log: ManagedLedger | None = None
         if name.is_persistent:
             log_name = name.managed_ledger_name
@@ -148,7 +155,8 @@ class OwningTopic(Service):
         # after the log, which some of them keep.
         owner: OwningTopic = proxy(self)
         self.parts = tuple(kind(owner, services) for kind in kinds)
-        # The indexes of the parts that override ``run_appended``.
+        # The indexes of the parts that override ``run_appended``. Indexes, not bound methods: all
+        # topics with the same kinds of parts share one tuple.
         self._run_hooks = overriding(kinds, "run_appended")
 
     @property
@@ -185,9 +193,12 @@ class OwningTopic(Service):
 
     async def enter_cursor(self, cursor: Cursor) -> None:
         """Connect a cursor with the topic and its log, and open it."""
-        # Before it is opened, so that no loss goes unreported.
+        # Before it is opened, so that no loss goes unreported. A cursor is written by one broker
+        # only. If another one has written it, that broker has the topic, even though this log has
+        # not noticed yet; so the whole topic is given up.
         cursor.on_lost = self.log_fenced
         cursor.on_ledger_left = self.managed_ledger.trimmer.trim_soon
+        # The factory has made the cursor with the broker's settings; a topic may have its own.
         cursor.configure(self.managed_ledger.config)
         await cursor.__aenter__()
 
@@ -211,16 +222,21 @@ class OwningTopic(Service):
         self, ledger_id: int, entries: Sequence[Entry], batch: Sequence[AppendRequest]
     ) -> None:
         """A run is durable. Producers get receipts, then consumers the run."""
+        # In one turn with the confirmation, and without a wait: the log, its cache, the counters
+        # and what the dispatchers may read agree again when this returns.
         parts = self.parts
         for index in self._run_hooks:
             parts[index].run_appended(ledger_id, entries, batch)
 
     def log_fenced(self) -> None:
         """Another broker has taken over the log, or the cursor that calls this."""
-        # First of all: clients are refused before a part answers anything.
+        # First of all: clients are refused before a part answers anything. May be called several
+        # times: by the log, and by each cursor that finds itself lost.
         self.is_fenced = True
         for part in self.parts:
             part.log_fenced()
+        # Last. The directory only starts a task there, so no part is closed before all have heard
+        # of this.
         self._on_fenced(self)
 
 
@@ -244,7 +260,9 @@ class TopicPart:
     """The name of the cursor that belongs to parts of this kind, if there is one."""
 
     def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
-        # The topic has no parts yet: ``topic.part`` works from ``apply`` on.
+        # The topic has no parts yet: ``topic.part`` works from ``apply`` on. Nor is the log open.
+        # Parts are made for each of 100,000 topics: what a feature needs beyond a few attributes is
+        # made on first use.
         del services
         # A weak reference, so that a closed topic is freed at once.
         self._topic = topic
@@ -339,11 +357,14 @@ class TopicPart:
     async def attempt(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do periodic ``work``, unless the topic is closing. An error of one topic is logged, and
         the round continues with the others."""
-        # The round began before: the topic may have been closed since.
+        # The round began before: the topic may have been closed since. A closed topic's cursors and
+        # log write nothing any more; work on them would only raise.
         if self._topic.is_fenced:
             return
         try:
             await work()
+        # Anything else is a mistake of ours: it ends the round, and the periodic task logs it and
+        # goes on with the next one.
         except GemingaError as error:
             log.warning(
                 "topic maintenance failed",

@@ -16,14 +16,20 @@ from geminga_broker.topics.subscriptions.persistent_subscriptions import Persist
 from geminga_broker.topics.topic_compaction import TopicCompaction
 from geminga_broker.topics.topic_replication import TopicReplication
 
-# Of a persistent topic. Receipts go out before the consumers are sent the run.
+# Of a persistent topic. A durable run and ``opened`` go from the first part to the last, ``apply``
+# and ``delete`` from the last to the first. Receipts go out before the consumers are sent the run.
 PERSISTENT: tuple[type[TopicPart], ...] = (
+    # First: it confirms runs before the other parts see them, and follows new policies after them,
+    # when ``TopicDeduplication`` knows what they say.
     PublishPath,
+    # Behind the path of publishing, whose ``deduplication`` it sets while the topic is opened.
     TopicDeduplication,
     TopicCompaction,
     Backlog,
     MessageExpiry,
+    # Takes the stored cursors that no part above or below claims.
     PersistentSubscriptions,
+    # Last: consumers of this cluster get a run before it is sent to the others.
     TopicReplication,
 )
 # Of a non-persistent topic.
@@ -35,6 +41,8 @@ NON_PERSISTENT: tuple[type[TopicPart], ...] = (
 
 def maintenance_periods_s(services: TopicServices) -> dict[type[TopicPart], float]:
     """The kinds of parts that are maintained, with the seconds between two rounds of each."""
+    # Each period is a setting of its own. Rounds of different kinds are not tied to each other:
+    # several may run over the topics at the same time.
     config = services.config
     periods_s: dict[type[TopicPart], float] = {
         TopicDeduplication: config.publishing.deduplication_check_s,

@@ -27,6 +27,13 @@ from geminga_protocol.pulsar.topics.topic_names import TopicName
 log = logging.getLogger(__name__)
 
 
+# What a topic goes through. No arrow leads back: a topic that was closed is loaded as a new object.
+#
+#     __init__ ─▶ __aenter__ ──all parts opened──▶ in the directory's ``loaded``, serves clients
+#                    │                                │
+#                    │ fails, or the bundle is lost   │ unloaded, deleted, or fenced
+#                    ▼                                ▼
+#                __aexit__ ◀────────────────── disconnect_all (``is_fenced`` from here on)
 class Topic(OwningTopic):
     """Topic ``name``, which follows ``policies`` until ``apply`` brings others.
 
@@ -59,17 +66,24 @@ class Topic(OwningTopic):
             self.subscribing = self.part(PersistentSubscriptions)
         else:
             self.subscribing = self.part(NonPersistentSubscriptions)
+        # Last: parts may look each other up from now on. There are no cursors, clients or
+        # readership yet, so that here it only sets what the log and the parts begin with.
         self.apply(policies)
 
     def apply(self, policies: EffectivePolicies) -> None:
         """Follow ``policies`` from now on: the log with its next ledgers and its next trimming, the
         parts as each of them says."""
-        # Before the parts, which read it from the topic.
+        # Before the parts, which read it from the topic. All of this in one turn of the event loop:
+        # no message comes between two parts that follow different policies. What takes requests
+        # (turning deduplication on, starting a replicator) follows in the background.
         self.policies = policies
         if self._log is not None:
+            # Cursors that are opened later get the configuration in ``enter_cursor``.
             self._log.config = policies.log
             for cursor in self.cursors():
                 cursor.configure(policies.log)
+            # Only where the retention differs: each change of any policy comes through here, for
+            # every topic of a namespace, and trimming looks at all cursors.
             trimmer = self._log.trimmer
             if trimmer.retention != policies.retention:
                 trimmer.retention = policies.retention
@@ -84,6 +98,8 @@ class Topic(OwningTopic):
         # The log first: what cursors name are positions in it. All parts adopt their cursors before
         # ``opened`` is called for the first one.
         if self._log is not None:
+            # Opening takes the log over: it fences the last ledger of a former owner, whose pending
+            # messages fail there. Raises ``NodeMissing`` for a log that may not be created.
             await self._log.__aenter__()
             for cursor in await self._services.factory.load_cursors(
                 self._log.name, self._log.chain
@@ -91,10 +107,13 @@ class Topic(OwningTopic):
                 # A cursor that no part claims belongs to a subscription.
                 claimers = (part for part in self.parts if part.claims(cursor.name))
                 await next(claimers, self.subscribing).adopt(cursor)
+        # What a part raises ends the opening; ``Service`` then closes what was opened so far.
         for part in self.parts:
             await part.opened()
         if self._log is not None:
-            # Last: the log may delete ledgers from now on, as all cursors are known.
+            # Last: the log may delete ledgers from now on, as all cursors are known. Until here
+            # trimming found no readership and chose no ledger, whatever timer asked for it: a
+            # cursor that is not loaded yet could not have held its ledger back.
             self._log.trimmer.readership = self
             self._log.trimmer.trim_soon()
 
@@ -103,6 +122,8 @@ class Topic(OwningTopic):
     @property
     def connected_count(self) -> int:
         """How many producers and consumers are connected."""
+        # Producers that wait for exclusive access are not counted by themselves. They wait only
+        # while another one is connected, so the sum is above 0 then anyway.
         return len(self.publishing.producers.by_name) + self.subscribing.connected_count
 
     # Rates
@@ -133,6 +154,8 @@ class Topic(OwningTopic):
         """
         # Producers are refused even if it fails: the log may be terminated all the same.
         try:
+            # Waits until everything that was taken is durable, so the receipts of all producers are
+            # sent before ``refuse_all`` closes them.
             position = await self.managed_ledger.termination.terminate()
         finally:
             self.publishing.refuse_all(TopicTerminated())
@@ -148,28 +171,39 @@ class Topic(OwningTopic):
         """
         managed_ledger = self.managed_ledger
         # Compacted entries before the log: their readers go to the log from now on. The cursor of
-        # compaction stays, which goes on with the messages that come.
+        # compaction stays, which goes on with the messages that come. A crash between the two steps
+        # leaves the log whole and nothing compacted: readers of the compacted topic then get the
+        # messages from the log, and the request can be repeated.
         compaction = self.part(TopicCompaction).compaction
         if compaction is not None:
             await compaction.forget()
         try:
             await managed_ledger.truncate()
         finally:
+            # Also after an error: some cursors may have moved, and dispatchers still hold entries
+            # that they have passed.
             self.cursors_moved()
 
     # Ending
 
     def disconnect_all(self) -> None:
         """Disconnect all clients; they look the topic up again."""
+        # First. A client that is just connecting checks this after each of its waits: if it were
+        # let in after its part has disconnected the others, it would stay with a topic that is
+        # closed.
         self.is_fenced = True
         for part in self.parts:
             part.disconnect()
 
     async def _close(self) -> None:
+        # The stages: no new work; the parts store what the next owner needs; background tasks of
+        # the topic end and the log closes its ledger (``Service._close``, then ``_close_parts``).
         # Clients first: nothing new comes while the parts store what they have.
         self.disconnect_all()
         closing = overriding(PERSISTENT if self.name.is_persistent else NON_PERSISTENT, "close")
         try:
+            # A moment, not a duration: all topics of a broker that ends share one. A topic whose
+            # turn comes after it still gets here, and finds the time over at its first wait.
             async with asyncio.timeout_at(self.close_by_s):
                 # Side by side; a part that fails does not keep the others, and the log, open.
                 results = await asyncio.gather(
@@ -181,6 +215,8 @@ class Topic(OwningTopic):
                             "part not closed", exc_info=error, extra={"topic": str(self.name)}
                         )
         except TimeoutError:
+            # The cursors' last writes are missing. What was acknowledged since the last one that is
+            # durable is delivered again; no receipt was sent for it.
             log.warning("cursors left open", extra={"topic": str(self.name)})
         # Now the log, by the same deadline; what stays open is recovered by the next owner.
         try:
@@ -201,6 +237,9 @@ class Topic(OwningTopic):
         # The log last: as long as it exists, a deletion that failed can be repeated.
         self.disconnect_all()
         for part in reversed(self.parts):
+            # The reverse of the list: replicators and subscriptions go before the path of
+            # publishing. Cursors are nodes below that of the log, which ZooKeeper deletes only
+            # without children.
             await part.delete()
         if self._log is not None:
             await self._log.delete()

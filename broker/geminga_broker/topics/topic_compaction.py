@@ -20,6 +20,7 @@ from geminga_protocol.pulsar.system_topics import is_change_events
 from geminga_protocol.records.topics.compacted_ledger import COMPACTION_CURSOR
 
 # Topics that are compacted at once for their threshold: each holds its keys in memory meanwhile.
+# Requests of operators are not held back by it, only counted.
 COMPACTIONS_AT_ONCE_MAX = 4
 
 
@@ -32,7 +33,9 @@ class TopicCompaction(TopicPart):
 
     def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
         super().__init__(topic, services)
-        # What consumers with readCompacted read; empty until a compaction is done.
+        # What consumers with readCompacted read; empty until a compaction is done. One object for
+        # the topic's life: subscriptions are given it when they are made, before there is anything
+        # compacted, and see each new compacted ledger through it.
         self.view = CompactedView(str(topic.name))
         # None until it is used.
         self.compaction: TopicCompactor | None = None
@@ -45,11 +48,14 @@ class TopicCompaction(TopicPart):
 
     async def adopt(self, cursor: Cursor) -> None:
         """Continue where the last compaction ended: its cursor says up to where."""
+        # Without it, the log would be trimmed past what is not compacted yet.
         await (await self._used()).adopt(cursor)
 
     async def opened(self) -> None:
         """Create the cursor of the topic that stores topic policies. It has no subscription:
         without this cursor its log would be trimmed before it is compacted."""
+        # The policies set the threshold of this topic (``policies.effective``). The check makes the
+        # cursor; it begins no compaction while topics are loaded.
         if is_change_events(self._topic.name):
             await self.check_threshold(may_begin=False)
 
@@ -100,7 +106,8 @@ class TopicCompaction(TopicPart):
     @classmethod
     async def maintain_all(cls, parts: Sequence[TopicPart]) -> None:
         """Compact the topics that are over their threshold, a limited number at once."""
-        # Compactions that were triggered by an operator count as well.
+        # Compactions that were triggered by an operator count as well. ``parts`` are those that
+        # need maintenance, so all that run are among them.
         compactions = [part for part in parts if isinstance(part, cls)]
         running = sum(each.is_running for each in compactions)
         for each in compactions:
@@ -108,6 +115,8 @@ class TopicCompaction(TopicPart):
                 # Even if it may not begin, the check creates the cursor that keeps the log.
                 may_begin = running < COMPACTIONS_AT_ONCE_MAX
                 await each.attempt(partial(each.check_threshold, may_begin=may_begin))
+                # The check may have begun it. It runs as a task: this round does not wait for its
+                # end.
                 running += each.is_running
 
     async def check_threshold(self, *, may_begin: bool) -> None:
@@ -121,6 +130,8 @@ class TopicCompaction(TopicPart):
     async def delete(self) -> None:
         """Delete the compacted ledger and the cursor."""
         if self.compaction is not None:
+            # The ledger before the cursor that names it: a crash in between leaves a cursor from
+            # which the next attempt goes on.
             await self.compaction.delete()
 
     async def close(self) -> None:

@@ -26,6 +26,7 @@ from geminga_runtime.errors import GemingaError
 
 log = logging.getLogger(__name__)
 
+# Read-only, so that no topic can put its replicator into the mapping of all others.
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -38,12 +39,20 @@ class TopicReplication(TopicPart):
 
     def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
         super().__init__(topic, services)
-        # By cluster. Both mappings are replaced, never changed: most topics share the empty one.
+        # By cluster. Both mappings are replaced, never changed: most topics share the empty one. A
+        # cluster is in at most one of both. Its cursor begins in ``_found``, goes over to
+        # ``replicators`` when its replicator starts, and back when that stops:
+        #
+        #     stored, or just created ─▶ _found ──_start──▶ replicators
+        #                                  │  ◀──_remove──────┘
+        #                                  ▼
+        #                               deleted
         self.replicators: Mapping[str, Replicator] = NOTHING
         self._services = services
         # Stored cursors without a replicator, by cluster.
         self._found: Mapping[str, Cursor] = NOTHING
-        # Changes are made between ``opened`` and ``close`` only.
+        # Changes are made between ``opened`` and ``close`` only. False again from the beginning of
+        # ``close`` or ``delete``, so that a change which waits for the lock then does nothing.
         self._is_open = False
         # Held by every change of the replicators, and by the topic's end. Made with the first
         # change: most topics are never replicated.
@@ -59,6 +68,8 @@ class TopicReplication(TopicPart):
         """Open the cursor, whatever the policies say of its cluster: it keeps the log untrimmed."""
         remote = remote_of_cursor(cursor.name)
         assert remote is not None
+        # A broker without a configured replication adopts such cursors too, and never deletes them:
+        # its ``_wanted`` is None.
         await self._topic.enter_cursor(cursor)
         self._found = {**self._found, remote: cursor}
 
@@ -78,15 +89,21 @@ class TopicReplication(TopicPart):
     def needs_maintenance(self) -> bool:
         """Whether a replicator must be started or stopped, or a cursor deleted."""
         wanted = self._wanted
+        # A cursor in ``_found`` has always something to be done: either its replicator is missing,
+        # or it is to be deleted.
         return wanted is not None and (bool(self._found) or wanted != frozenset(self.replicators))
 
     def apply(self, policies: EffectivePolicies) -> None:
         """Start and stop replicators in the background; ``opened`` does so while loading."""
-        # Settings of running replicators at once; starting and stopping takes requests.
+        # Settings of running replicators at once; starting and stopping takes requests. A
+        # replicator that is started meanwhile takes both from the policies of the topic, in
+        # ``_start``.
         for replicator in self.replicators.values():
             replicator.ttl_s = policies.expiry.ttl_s
             replicator.limit(policies.replication.limit)
         if self._is_open and self.needs_maintenance:
+            # Each change of the policies starts a task. All but one wait for the lock, and end when
+            # they find nothing left to do.
             self._topic.spawn(self.maintain(), name=f"follow the policies of {self._topic.name}")
 
     def _one_at_a_time(self) -> asyncio.Lock:
@@ -100,7 +117,9 @@ class TopicReplication(TopicPart):
             return
         async with self._one_at_a_time():
             try:
-                # The policies may change during each step, and the topic may close.
+                # The policies may change during each step, and the topic may close. ``min`` makes
+                # the order the same in each run of a simulation. Cursors that are not wanted go
+                # first: they keep the log from being trimmed.
                 while self._may_change and (wanted := self._wanted) is not None:
                     if unwanted := {*self.replicators, *self._found} - wanted:
                         await self._remove(min(unwanted))
@@ -108,6 +127,9 @@ class TopicReplication(TopicPart):
                         await self._start(min(missing))
                     else:
                         return
+            # What was done before the error stays. ``needs_maintenance`` is still true, so the next
+            # round goes on; its period is the limit of the retries
+            # (``parts.maintenance_periods_s``).
             except GemingaError as error:
                 log.warning(
                     "replication not changed",
@@ -122,6 +144,8 @@ class TopicReplication(TopicPart):
         topic, services = self._topic, self._services
         around = services.replication
         assert around is not None
+        # Three cases: the cursor is stored from before; a deletion of it has failed half way; or
+        # the cluster is new for this topic.
         cursor = self._found.get(remote)
         if cursor is not None and not cursor.is_durable:
             # Its deletion has failed before: what is left of it cannot be stored any more.
@@ -132,11 +156,14 @@ class TopicReplication(TopicPart):
             # The log must have a ledger: a cursor is stored with a position in it.
             await managed_ledger.begin()
             chain = managed_ledger.chain
+            # Upstream's ``replicationStartAt``: whether a new cluster gets what is in the log
+            # already.
             is_latest = around.config.start_at == "latest"
             at = chain.last_confirmed if is_latest else chain.before_first
             cursor = await services.factory.create_cursor(
                 managed_ledger.name, replicator_cursor(remote), chain, at, {}
             )
+            # In ``_found`` only now that it is open: ``close`` closes whatever it finds there.
             await topic.enter_cursor(cursor)
             self._found = {**self._found, remote: cursor}
             # While the cursor was stored, the cluster may have left the policies: the loop of
@@ -147,7 +174,8 @@ class TopicReplication(TopicPart):
         replicator = Replicator(route, topic.managed_ledger, cursor, services.schemas, around)
         replicator.ttl_s = topic.policies.expiry.ttl_s
         replicator.limit(topic.policies.replication.limit)
-        # Registered before it is started, so that closing the topic stops it in any case.
+        # Registered before it is started, so that closing the topic stops it in any case. No await
+        # between the two mappings: trimming, which may run at each await, always finds the cursor.
         self._found = _without(self._found, remote)
         self.replicators = {**self.replicators, remote: replicator}
         await replicator.__aenter__()
@@ -162,9 +190,12 @@ class TopicReplication(TopicPart):
             self.replicators = _without(self.replicators, remote)
             await replicator.__aexit__(None, None, None)
         cursor = self._found[remote]
+        # If it fails, the cursor stays in ``_found`` without its store, and the next attempt
+        # continues with the deletion (``Cursor.delete``).
         await cursor.delete()
         self._found = _without(self._found, remote)
         await cursor.__aexit__(None, None, None)
+        # It may have been the last cursor to keep some ledgers.
         self._topic.managed_ledger.trimmer.trim_soon()
 
     def cursors(self) -> list[Cursor]:
@@ -186,6 +217,7 @@ class TopicReplication(TopicPart):
         """Wake the replicators: there is something to send."""
         del ledger_id, entries, batch
         for replicator in self.replicators.values():
+            # HOT: sets an event; the replicator's own task reads and sends.
             replicator.wake()
 
     def cursors_moved(self) -> None:
@@ -202,6 +234,8 @@ class TopicReplication(TopicPart):
         if not self.replicators and not self._found:
             return
         managed_ledger = self._topic.managed_ledger
+        # One search for all clusters, from the cursor that is furthest behind; cursors that are
+        # beyond the result do not move.
         limit_ms = self._services.clock.wall_ms() - expiry.ttl_s * 1000
         first_kept = await managed_ledger.reader.first_where(
             lambda payload: entry_time_ms(payload) >= limit_ms,
@@ -229,6 +263,8 @@ class TopicReplication(TopicPart):
     def disconnect(self) -> None:
         """Send nothing more: another broker may have the topic."""
         for replicator in self.replicators.values():
+            # Only its task is cancelled. The cursors stay open for ``close``, which stores their
+            # positions.
             replicator.stop()
 
     def log_fenced(self) -> None:
@@ -240,6 +276,7 @@ class TopicReplication(TopicPart):
         # A running change ends first: the replicator that it starts must be stopped as well.
         self._is_open = False
         async with self._one_at_a_time():
+            # First all replicators, then the cursors: a receipt that still arrives moves a cursor.
             await asyncio.gather(
                 *(each.__aexit__(None, None, None) for each in self.replicators.values())
             )

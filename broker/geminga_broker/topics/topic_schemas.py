@@ -35,16 +35,21 @@ class TopicSchemas:
         ``NO_SCHEMA`` for none. Raises ``InvalidSchema``, ``IncompatibleSchema``."""
         topic, policies = self._topic, self._topic.policies.schemas
         if schema is None:
-            # The request to the registry is made only if its answer matters.
+            # The request to the registry is made only if its answer matters. As upstream, the
+            # absence of a schema is an error only where the topic has one: a topic of plain bytes
+            # stays usable with validation enforced.
             if policies.is_validation_enforced and await self._registry.versions(topic.name):
                 raise IncompatibleSchema(
                     "Producers cannot connect or send message without a schema to topics with a "
                     "schema when SchemaValidationEnforced is enabled"
                 )
             return NO_SCHEMA
+        # The registry compares and stores in one step (its lock, and compare-and-set on the node):
+        # of two clients that register at once, the second is compared with the schema of the first.
         if policies.allows_auto_update:
             number = await self._registry.put(topic.name, schema, policies.strategy)
             return encode_version(number)
+        # Without the right to add one, a schema that is known already still gets its version.
         found = await self._registry.find(topic.name, schema)
         if found is None:
             raise IncompatibleSchema("Schema not found and schema auto updating is disabled.")
@@ -53,6 +58,7 @@ class TopicSchemas:
     async def admit_consumer(self, schema: Schema | None) -> None:
         """Check a consumer's schema against the topic's; in a topic that was never used it becomes
         the first version. Raises ``InvalidSchema``, ``IncompatibleSchema``."""
+        # AUTO_CONSUME takes whatever schema a message has, so there is nothing to compare.
         if schema is None or schema.type is SchemaType.AUTO_CONSUME:
             return
         topic = self._topic
@@ -75,5 +81,7 @@ class TopicSchemas:
         if not is_used and not await self._registry.versions(topic.name):
             await self.admit_producer(schema)
             return
+        # Read here and not at the start: the policies may have changed while the versions were
+        # read.
         strategy = topic.policies.schemas.strategy
         await self._registry.check(topic.name, schema, strategy, of_consumer=True)

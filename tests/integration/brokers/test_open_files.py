@@ -95,7 +95,7 @@ def many_files() -> Generator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_flood_of_clients_keeps_out_neither_operators_nor_who_is_in(
+def test_a_flood_of_clients_disturbs_neither_operators_nor_connected_clients(
     limited: StandaloneProcess,
 ) -> None:
     (warning,) = lines_of(limited, "limit on open files is low")
@@ -133,7 +133,7 @@ def test_a_flood_of_clients_keeps_out_neither_operators_nor_who_is_in(
     assert 1 <= len(lines_of(limited, "connections refused")) <= 5
 
 
-def test_idle_connections_to_the_web_port_keep_nobody_out(limited: StandaloneProcess) -> None:
+def test_idle_connections_to_the_web_port_keep_no_client_out(limited: StandaloneProcess) -> None:
     with idle_connections(limited.web_service_url, FLOOD) as idle:
         assert is_ready(limited)
         metrics = limited.metrics_url("broker")
@@ -194,7 +194,7 @@ def test_two_thousand_idle_connections_do_no_harm_under_the_usual_soft_limit(
             newcomer.publish(1, 0, b"new")
 
 
-def test_a_limit_with_room_for_nobody_is_refused_in_one_line(
+def test_a_limit_without_room_for_clients_is_refused_in_one_line(
     start_standalone: StartStandalone,
 ) -> None:
     with pytest.raises(AssertionError, match=r"64 open files is too low"):

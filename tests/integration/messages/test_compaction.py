@@ -1,5 +1,5 @@
-"""Proves with the official client what compaction promises: the newest value of every key to who
-reads compacted, everything to everybody else, and a table of it."""
+"""Proves with the official client what compaction promises: consumers that read compacted get the
+newest value of every key, other consumers get everything, and a table view shows the newest."""
 
 from __future__ import annotations
 

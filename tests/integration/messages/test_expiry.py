@@ -60,7 +60,9 @@ def until(cluster: StandaloneProcess, topic: str, **wanted: int) -> Any:
     )
 
 
-def test_what_nobody_takes_in_time_is_passed_over(cluster: StandaloneProcess) -> None:
+def test_messages_that_are_not_acknowledged_in_time_are_passed_over(
+    cluster: StandaloneProcess,
+) -> None:
     topic = new_topic(cluster, "plain")
     with client_of(cluster.service_url) as client:
         client.subscribe(topic, "sub").close()

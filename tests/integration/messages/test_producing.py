@@ -97,7 +97,9 @@ def open_producer(
     return answer.command.producer_success
 
 
-def test_who_was_fenced_before_a_kill_is_fenced_after_it(harmed: StandaloneProcess) -> None:
+def test_a_producer_that_was_fenced_before_a_kill_is_fenced_after_it(
+    harmed: StandaloneProcess,
+) -> None:
     topic = "persistent://public/default/fenced"
     with RawClient(harmed.service_url) as first, RawClient(harmed.service_url) as second:
         for raw in (first, second):

@@ -151,7 +151,9 @@ def test_ledgers_turn_over_and_go_when_they_are_consumed(
     assert insides["cursors"][SUBSCRIPTION]["active"]
 
 
-def test_a_truncated_topic_is_empty_for_everybody(cluster: StandaloneProcess, client: Any) -> None:
+def test_a_truncated_topic_is_empty_for_its_subscriptions(
+    cluster: StandaloneProcess, client: Any
+) -> None:
     admin = admin_of(cluster, "truncation")
     admin.set_policy("retention", {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1})
     consumer = client.subscribe(admin.topic("t"), SUBSCRIPTION)
@@ -168,7 +170,7 @@ def test_a_truncated_topic_is_empty_for_everybody(cluster: StandaloneProcess, cl
     consume(client.subscribe(admin.topic("t"), SUBSCRIPTION), [15])
 
 
-def test_an_unloaded_topic_loses_nothing_and_nobody(
+def test_an_unloaded_topic_loses_no_message_and_no_client(
     cluster: StandaloneProcess, client: Any
 ) -> None:
     admin = admin_of(cluster, "unloading")
@@ -226,7 +228,7 @@ def test_persistence_holds_for_the_next_ledger_of_topic_and_cursor(
     assert "ensembleSize=2, writeQuorumSize=1, ackQuorumSize=1" in ledger["metadata"]
 
 
-def test_a_producer_is_refused_while_nobody_consumes(
+def test_a_producer_is_refused_until_consumers_have_reduced_the_backlog(
     cluster: StandaloneProcess, client: Any
 ) -> None:
     admin = admin_of(cluster, "refusal")

@@ -61,7 +61,7 @@ def spread(client: Any, topic: str, words: list[str]) -> None:
     producer.close()
 
 
-def test_a_topic_that_grows_is_seen_whole_by_whoever_comes(client: Any, web: str) -> None:
+def test_a_topic_that_grows_is_seen_whole_by_each_new_consumer(client: Any, web: str) -> None:
     topic, path = "grows", f"{TOPICS}/grows"
     ask(web, "PUT", f"{path}/partitions", 2)
     before = client.subscribe(topic, "sub")
@@ -74,7 +74,7 @@ def test_a_topic_that_grows_is_seen_whole_by_whoever_comes(client: Any, web: str
     after = client.subscribe(topic, "sub")
     partitions = set(messages_of(after, 4).values())
     assert partitions == {"grows-partition-2", "grows-partition-3"}, (
-        "what was published to new partitions before anybody subscribed to them waits"
+        "what was published to new partitions waits for their first subscriber"
     )
     assert rest(web, "POST", f"{path}/partitions", 3)[0] != 204
     assert ask(web, "GET", f"{path}/partitions")["partitions"] == 4

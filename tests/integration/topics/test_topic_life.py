@@ -196,7 +196,7 @@ def test_a_terminated_topic_stays_so_over_a_restart(cluster: StandaloneProcess) 
         assert client.subscribe("ended", "sub").receive(RECEIVE_MS).data() == b"last"
 
 
-def test_topics_that_nobody_uses_go_and_come_back_when_somebody_does(
+def test_unused_topics_are_deleted_and_created_again_by_their_next_use(
     start_standalone: StartStandalone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GEMINGA_BROKER_INACTIVITY__CHECK_S", "0.5")

@@ -1,4 +1,4 @@
-"""A SEND that lies, on the wire: who sent it is told, and others' consumers count what is true."""
+"""A SEND that lies, on the wire: its sender is told, and consumers of others count what is true."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ UNKNOWN_TYPES = [number for number in range(1, 300) if number not in PART_NAMES]
 
 @pytest.mark.parametrize("kind", [UNKNOWN_TYPES[0], UNKNOWN_TYPES[-1], 1 << 28])
 @pytest.mark.parametrize("has_part", [False, True], ids=["bare", "whole"])
-def test_a_command_of_an_unknown_type_is_refused_and_costs_nobody_the_connection(
+def test_a_command_of_an_unknown_type_is_refused_and_ends_no_connection(
     standalone: StandaloneProcess, bystander: Bystander, kind: int, *, has_part: bool
 ) -> None:
     part = encode_varint(kind << 3 | 2) + b"\x00" if has_part else b""
@@ -327,7 +327,7 @@ def check_script_is_served(raw: RawClient) -> None:
         wanted.discard(raw.receive().command.type)
 
 
-def test_a_client_cut_off_at_any_byte_disturbs_nobody(
+def test_a_client_cut_off_at_any_byte_disturbs_no_other(
     scripted: StandaloneProcess, bystander: Bystander
 ) -> None:
     """Half of them say that they end, the other half are just gone."""

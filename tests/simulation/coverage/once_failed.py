@@ -48,7 +48,7 @@ ONCE_FAILED = (
         "2026-11-21",
         "a producer was told to go on behind a message that then was lost",
         "geminga_broker/topics/producers/test_deduplication.py"
-        "::test_who_comes_back_hears_the_last_number_when_it_is_stored",
+        "::test_a_producer_that_reconnects_is_told_its_last_number_when_it_is_stored",
     ),
     OnceFailed(
         "cluster",
@@ -88,7 +88,7 @@ ONCE_FAILED = (
         "2026-11-27",
         "a change of a topic's policies failed while the reader of these was closed",
         "geminga_broker/topic_policies/test_event_log.py"
-        "::test_who_asks_while_the_reader_is_closed_waits_for_the_next_one",
+        "::test_a_caller_that_asks_while_the_reader_is_closed_waits_for_the_next_one",
     ),
     OnceFailed(
         "cluster",

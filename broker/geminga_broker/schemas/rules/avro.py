@@ -23,7 +23,9 @@ DEPTH_MAX = 64
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
-# The members of a type, and of a field, that have a meaning; all others are properties.
+# The members of a type, and of a field, that have a meaning; all others are properties. As in
+# ``Schema.SCHEMA_RESERVED`` and its like of the Java library. What is in none of them counts for
+# the equality of schemas.
 _RESERVED = frozenset(
     ("doc", "fields", "items", "name", "namespace", "size", "symbols", "values", "type", "aliases")
 )
@@ -52,6 +54,13 @@ class AvroField:
     properties: Mapping[str, object] = field(default_factory=dict[str, object])
 
 
+# A record Tree whose field ``left`` is a union of null and Tree:
+#
+#     record Tree ──field left──▶ union ──branches──▶ null
+#         ▲                                  └──────▶ Tree, the very object at the beginning
+#         └────────────────────────────────────────────┘
+#
+# Compared by identity (``eq=False``): comparing by value would never end in such a cycle.
 @dataclass(slots=True, eq=False)
 class AvroType:
     """A type; ``kind`` says which of the members below have a meaning. Recursive types make
@@ -117,6 +126,8 @@ class _Parser:
                 for each in branches:
                     if each.kind == "union":
                         raise InvalidSchema("a union is directly within a union")
+                    # Two arrays, two maps and two of a primitive are refused; named types may be
+                    # several, with different names.
                     if str(each) in names:
                         raise InvalidSchema(f"a union has two branches of type {each}")
                     names.add(str(each))
@@ -130,7 +141,8 @@ class _Parser:
         """The primitive, or the type declared before, that ``name`` stands for."""
         if name in PRIMITIVES:
             return AvroType(name)
-        # A name without a namespace is one of the enclosing namespace, or a full name.
+        # A name without a namespace is one of the enclosing namespace, or a full name. Types are
+        # declared before they are used: there is one pass, from left to right.
         known = self._named.get(_full_name(name, namespace)) or self._named.get(name)
         if known is None:
             raise InvalidSchema(f'"{name}" is not a defined name')
@@ -140,7 +152,8 @@ class _Parser:
         self, described: dict[str, Any], kind: object, namespace: str, depth: int
     ) -> AvroType:
         """Parse a JSON object whose member "type" is ``kind``."""
-        # A type may be wrapped: {"type": {"type": "string"}}.
+        # A type may be wrapped: {"type": {"type": "string"}}. The members beside "type" are dropped
+        # then.
         if not isinstance(kind, str):
             return self.type(kind, namespace, depth + 1)
         if kind in PRIMITIVES:
@@ -153,6 +166,7 @@ class _Parser:
                 raise InvalidSchema(f"a type {kind} does not say of what")
             inner = self.type(inside, namespace, depth + 1)
             return AvroType(kind, inner=inner, properties=_others(described, _RESERVED))
+        # A declared name in the place of a kind: {"type": "Tree"}.
         if kind in self._named or _full_name(kind, namespace) in self._named:
             return self._by_name(kind, namespace)
         raise InvalidSchema(f'"{kind}" is not a type')
@@ -165,10 +179,12 @@ class _Parser:
         name = _full_name(_name(described), own if isinstance(own, str) else namespace)
         if name in self._named:
             raise InvalidSchema(f'the name "{name}" is defined twice')
-        # The namespace of the names within it.
+        # The namespace of the names within it. A name with dots brings its namespace along, and
+        # hands it to what lies inside.
         inside = name.rpartition(".")[0]
         reserved = _RESERVED_OF_ENUM if kind == "enum" else _RESERVED
-        # Known by its name before its fields are parsed: they may be of this very type.
+        # Known by its name before its fields are parsed: they may be of this very type. ``fields``
+        # is filled below: until then the record is known, and incomplete.
         found = self._named[name] = AvroType(
             "record" if kind == "error" else kind,
             name,
@@ -180,6 +196,8 @@ class _Parser:
                 found.symbols = symbols = _texts(described.get("symbols"))
                 if len(set(symbols)) < len(symbols):
                     raise InvalidSchema(f"the enum {name} has a symbol twice")
+                # Of enums only since Avro 1.9: what a reader takes for a symbol that it does not
+                # know.
                 default = described.get("default")
                 if default is not None and default not in symbols:
                     raise InvalidSchema(f"the default of the enum {name} is none of its symbols")
@@ -259,7 +277,9 @@ def same_schema(one: AvroType, other: AvroType) -> bool:
 
 def _form(kind: AvroType, seen: set[str]) -> object:
     """A value that is equal for equal types; a named type is described in it once."""
-    # At its second mention the name is enough, so that recursive types end.
+    # At its second mention the name is enough, so that recursive types end. Both trees are walked
+    # in one order: the first mention of a name lies at the same place in both, or they differ
+    # there.
     if kind.name in seen:
         return kind.name
     if kind.name:
@@ -270,6 +290,7 @@ def _form(kind: AvroType, seen: set[str]) -> object:
             (
                 each.name,
                 _form(each.type, seen),
+                # As text, because 1, 1.0 and true are equal in Python, and different defaults.
                 "" if each.default is NO_DEFAULT else json.dumps(each.default, sort_keys=True),
                 each.order,
                 json.dumps(each.properties, sort_keys=True),
@@ -344,7 +365,8 @@ def fits(default: object, kind: AvroType) -> bool:
         case "union":
             return bool(kind.branches) and fits(default, kind.branches[0])
         case _:
-            # Each field is given, or has a default of its own, which is checked by itself.
+            # Each field is given, or has a default of its own, which is checked by itself. Members
+            # that the record does not have are passed over, as in Java.
             return isinstance(default, dict) and all(
                 fits(default[each.name], each.type)
                 if each.name in default

@@ -51,7 +51,8 @@ def version_of(versions: Sequence[Version], schema: Schema) -> int | None:
     definition that upstream accepts only as the first one of a topic."""
     if not versions:
         return None
-    # Definitions that are not Avro schemas are compared byte by byte.
+    # Definitions that are not Avro schemas are compared byte by byte. In the order of the versions,
+    # so that the oldest of equal ones is found.
     if schema.type not in AVRO_DEFINED:
         same = (each.number for each in versions if _is_same_text(each.schema, schema))
         return next(same, None)
@@ -62,6 +63,7 @@ def version_of(versions: Sequence[Version], schema: Schema) -> int | None:
         )
     # The same bytes are the usual case, and spare the parsing of the other version.
     for each in versions:
+        # An AVRO and a JSON schema may have one definition, and are different schemas.
         if each.schema.type is not schema.type:
             continue
         if each.schema.definition == schema.definition:
@@ -85,11 +87,13 @@ def check_following(versions: Sequence[Version], schema: Schema, strategy: Schem
     ``InvalidSchema`` if comparing them would take too long."""
     if strategy is SchemaStrategy.ALWAYS_COMPATIBLE or not versions:
         return
+    #     versions    0   1   2   3 ◀── schema     transitive: compared with 3, 2, 1, 0; else with 3
     compared = list(versions) if strategy.is_transitive else [versions[-1]]
     newest = versions[-1].schema
     if not strategy.is_transitive and _is_same_text(newest, schema):
         return
-    # Types before definitions: those of another type could not be parsed.
+    # Types before definitions: those of another type could not be parsed. For a transitive strategy
+    # one version of another type is enough to refuse all that come.
     for each in compared:
         if each.schema.type is not schema.type:
             raise IncompatibleSchema(
@@ -117,7 +121,8 @@ def check_consumer(versions: Sequence[Version], schema: Schema, strategy: Schema
     if strategy in _CONSUMERS_READ_NEWEST:
         check_following(versions, schema, SchemaStrategy.BACKWARD)
         return
-    # As in upstream: with all versions, even if the strategy is not transitive.
+    # As in upstream: with all versions, even if the strategy is not transitive. The rest:
+    # BACKWARD_TRANSITIVE, FULL_TRANSITIVE and ALWAYS_INCOMPATIBLE.
     for each in reversed(versions):
         check_following([each], schema, strategy)
 
@@ -126,7 +131,8 @@ def _check_pair(present: Version, schema: Schema, strategy: SchemaStrategy) -> N
     """Raise ``IncompatibleSchema`` unless ``schema`` may follow the one version ``present``."""
     match schema.type:
         case SchemaType.KEY_VALUE:
-            # Each half for itself.
+            # Each half for itself. A half may be of any type, a pair too: ``check_definition`` has
+            # bounded how deep.
             halves = zip(
                 ("key", "value"), key_and_value(present.schema), key_and_value(schema), strict=True
             )
@@ -155,6 +161,7 @@ def _check_pair(present: Version, schema: Schema, strategy: SchemaStrategy) -> N
             _check_json(present, schema, strategy)
         case SchemaType.AVRO:
             _check_avro(present, schema, strategy)
+        # PROTOBUF, and types without a definition: nothing in them is compared.
         case _:
             if strategy is SchemaStrategy.ALWAYS_INCOMPATIBLE:
                 _refuse(strategy, "no schema may follow another")
@@ -164,6 +171,8 @@ def _check_avro(present: Version, schema: Schema, strategy: SchemaStrategy) -> N
     if strategy is SchemaStrategy.ALWAYS_INCOMPATIBLE:
         _refuse(strategy, "no schema may follow another")
     new, old = parse_avro(schema.definition), parse_avro(present.schema.definition)
+    #     reads_older         BACKWARD, FULL   the new schema reads what the old one wrote
+    #     is_read_by_older    FORWARD, FULL    consumers with the old schema read what comes
     if strategy.reads_older and (problem := reading_problem(new, old)):
         _refuse(strategy, f"it cannot read version {present.number}: {problem}")
     if strategy.is_read_by_older and (problem := reading_problem(old, new)):
@@ -177,6 +186,7 @@ def _check_json(present: Version, schema: Schema, strategy: SchemaStrategy) -> N
         _check_avro(present, schema, strategy)
     elif strategy.is_transitive:
         _refuse(strategy, f"version {present.number} and it are not both Avro schemas")
+    # One in each form passes: topics of Pulsar 2.0 went over to Avro's form like that.
     elif old is not None and new is not None and old != new:
         _refuse(strategy, f"its id is {new}, that of version {present.number} is {old}")
 

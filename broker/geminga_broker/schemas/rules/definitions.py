@@ -22,13 +22,15 @@ from geminga_protocol.pulsar.enums import SchemaType
 # Upstream's bound is the size of a frame, 5 MB. Usual definitions have kilobytes. Parsing a MiB of
 # JSON takes 10 ms, in which the broker does nothing else.
 SCHEMA_BYTES_MAX = 1024 * 1024
-# How deep pairs may lie within pairs; upstream follows them as deep as its stack.
+# How deep pairs may lie within pairs; upstream follows them as deep as its stack. Each half is
+# smaller than its pair, so that this bounds stack frames, not work.
 PAIRS_DEPTH_MAX = 8
 
 # The types whose definitions are Avro schemas. Those of JSON may be JSON schemas in the form of the
 # Jackson library instead, which Pulsar 2.0 wrote.
 AVRO_DEFINED = frozenset({SchemaType.AVRO, SchemaType.JSON, SchemaType.PROTOBUF})
 # Values of "type" in such JSON schemas; except for arrays, Avro schemas have none of them.
+# "string", "boolean" and "null" are in both forms, and read as Avro's.
 _JACKSON_TYPES = frozenset({"object", "array", "integer", "number", "any"})
 
 
@@ -44,6 +46,7 @@ class Schema:
 
 def check_definition(schema: Schema, *, depth: int = 0) -> None:
     """Raise ``InvalidSchema`` unless the definition is valid for the schema's type."""
+    # Before anything is parsed. Checked for the halves of pairs as well, which are shorter.
     if len(schema.definition) > SCHEMA_BYTES_MAX:
         raise InvalidSchema(
             f"the schema has {len(schema.definition)} bytes: {SCHEMA_BYTES_MAX} are allowed"
@@ -51,8 +54,10 @@ def check_definition(schema: Schema, *, depth: int = 0) -> None:
     try:
         _check(schema, depth)
     except InvalidSchema as error:
+        # Upstream's words; the reason behind them is ours.
         words = f"Invalid schema definition data for {schema.type.name} schema: {error}"
         raise InvalidSchema(words) from None
+    # ``DEPTH_MAX`` of the parsers is reached before, as long as the caller's own stack is shallow.
     except RecursionError:
         raise InvalidSchema(f"the {schema.type.name} schema is nested too deep") from None
 
@@ -74,6 +79,7 @@ def _check(schema: Schema, depth: int) -> None:
                 raise InvalidSchema(f"pairs lie within pairs more than {PAIRS_DEPTH_MAX} deep")
             for half in key_and_value(schema):
                 check_definition(half, depth=depth + 1)
+        # A consumer with it sends no schema to compare (``TopicSchemas.admit_consumer``).
         case SchemaType.AUTO_CONSUME:
             raise InvalidSchema("Schema AUTO_CONSUME is a client-side schema type")
         case _:
@@ -118,6 +124,8 @@ def root_message(schema: Schema) -> str:
         files = descriptor_pb2.FileDescriptorSet.FromString(
             base64.b64decode(described["fileDescriptorSet"], validate=True)
         )
+        # A pool of its own, never the process's: names of clients would collide with those of other
+        # clients and with our own messages.
         pool = descriptor_pool.DescriptorPool()
         for each in _in_order(files):
             pool.Add(each)
@@ -134,6 +142,8 @@ def _in_order(
     waiting = {each.name: each for each in files.file}
     ordered: list[descriptor_pb2.FileDescriptorProto] = []
     while waiting:
+        # Round by round: each takes the files whose imports are all placed. An import that is not
+        # among the files counts as placed, and the pool refuses it.
         ready = [
             each
             for each in waiting.values()
@@ -159,6 +169,7 @@ _SIZE = struct.Struct(">i")
 def key_and_value(schema: Schema) -> tuple[Schema, Schema]:
     """The halves of a KEY_VALUE schema, whose types stand in its properties. Raises
     ``InvalidSchema``."""
+    # Nothing may follow the value, or equal pairs could have different bytes.
     key, rest = _take(schema.definition)
     value, rest = _take(rest)
     if rest:
@@ -180,6 +191,7 @@ def _take(definition: bytes) -> tuple[bytes, bytes]:
 
 def _half(schema: Schema, name: str, definition: bytes) -> Schema:
     """The key or the value of a pair, whose type and properties are among those of the pair."""
+    # Upstream's names for the properties of ``KeyValueSchemaInfo``.
     label = schema.properties.get(f"{name}.schema.type", "BYTES")
     kind = schema_type(label)
     if kind is None:

@@ -42,6 +42,8 @@ def reading_problem(reader: AvroType, writer: AvroType) -> str:
     Raises ``InvalidSchema`` for schemas that would take too long to compare.
     """
     resolution = _Resolution()
+    # Only the reader's aliases count: it is the one that knows under which names its types were
+    # written.
     for kind in all_types(reader):
         for alias in kind.aliases:
             resolution.names[alias] = kind.name
@@ -60,7 +62,8 @@ class _Resolution:
     names: dict[str, str] = field(default_factory=dict[str, str])
     field_names: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
     # Problems of pairs of records; "" for pairs that fit, or are being compared: a recursive type
-    # meets itself again.
+    # meets itself again. A pair that is found not to fit ends the whole comparison at once, so that
+    # a "" which was supposed is never left wrong.
     _records: dict[Pair, str] = field(default_factory=dict[Pair, str], init=False)
     _outlines: dict[Pair, str] = field(default_factory=dict[Pair, str], init=False)
     # How many pairs of types were compared.
@@ -68,6 +71,8 @@ class _Resolution:
 
     def _step(self) -> None:
         """Count one pair of types; the work on definitions of clients is bounded."""
+        # Counts for the whole comparison. Without it, unions of records within unions would take
+        # time exponential in their depth.
         self._steps += 1
         if self._steps > STEPS_MAX:
             raise InvalidSchema(
@@ -87,6 +92,8 @@ class _Resolution:
         """Why ``reader`` cannot read what ``writer`` wrote at ``where``, a path of fields."""
         self._step()
         if writer.kind == "union":
+            # A shortcut of the Java library (``unionEquiv``), and more than that: equal unions fit
+            # even where their branches in detail would not.
             if self._are_same(reader, writer, set()):
                 return ""
             # Every branch must be readable: the writer may have used any of them.
@@ -107,6 +114,8 @@ class _Resolution:
                 if pair in self._records:
                     return self._records[pair]
                 # Supposed to fit while it is compared: a recursive type comes back to this pair.
+                # The fields are compared below; the outline above has made sure that none is
+                # missing.
                 self._records[pair] = ""
                 for name, kind in self._fields(writer).items():
                     # Fields that are not read are skipped, whatever their types.
@@ -169,7 +178,8 @@ class _Resolution:
     def _branch(self, reader: AvroType, writer: AvroType) -> int | None:
         """The index of the branch of a reader's union that reads a writer's type, which is no
         union."""
-        # A branch of the same name is best, then a record that looks alike, then a promotion.
+        # A branch of the same name is best, then a record that looks alike, then a promotion. No
+        # answer depends on what lies within the branches, except for the fields of records.
         alike: int | None = None
         for at, each in enumerate(reader.branches):
             self._step()
@@ -179,7 +189,8 @@ class _Resolution:
             if not each.name or each.name == name:
                 return at
             if writer.kind == "record" and self._looks_alike(each, writer):
-                # Of these the last one with the same short name, else the first.
+                # Of these the last one with the same short name, else the first. As
+                # ``Resolver.ReaderUnion`` of the Java library decides it.
                 is_namesake = each.short_name == name.rpartition(".")[2]
                 alike = at if alike is None or is_namesake else alike
         if alike is not None:
@@ -220,6 +231,7 @@ class _Resolution:
                 pair = (id(reader), id(writer))
                 if pair in seen:
                     return True
+                # A pair that is being compared counts as the same, as in ``problem``.
                 seen.add(pair)
                 written = self._fields(writer)
                 return list(reader.fields) == list(written) and all(

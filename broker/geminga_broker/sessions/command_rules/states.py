@@ -19,6 +19,7 @@ from enum import Enum, auto
 from geminga_protocol.pulsar.api_pb2 import BaseCommand
 
 
+# Only the session and its handshake change it, along the arrows above and never back.
 class State(Enum):
     """How far a connection is."""
 

@@ -92,6 +92,8 @@ def encode_unserved(command: BaseCommand) -> bytes:
     if kind in FIRST_OF_TRANSACTIONS:
         request_id = getattr(command, part).request_id
         return encode_error(request_id, api.NotAllowedError, "Transactions are not enabled.")
+    # Clients treat this code as final. With one that can be retried they would send the command
+    # again for ever.
     error = api.NotAllowedError
     if kind in TRANSACTIONS:
         reason = "Transactions are not enabled."

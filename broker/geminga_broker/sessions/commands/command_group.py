@@ -15,7 +15,8 @@ from google.protobuf.message import Message
 from geminga_broker.sessions.session import Session
 
 # A method of a group that takes the part of a command that has its fields (``CommandFlow``, ...).
-# It answers the command, or raises ``WireError`` where that ends the connection.
+# It answers the command, or raises ``WireError`` where that ends the connection. It runs in the
+# turn of the read: whatever waits is started as a task.
 Handler = Callable[[Any, Any], None]
 # Handlers by the types of their commands.
 Handlers = Mapping[int, Handler]
@@ -45,6 +46,7 @@ def as_task(
     """
 
     def handle(group: CommandGroup, command: Message) -> None:
+        # With the name of the field: a producer and a consumer may have the same id.
         after = (in_order_of, getattr(command, in_order_of)) if in_order_of else None
         group.session.start(command, work(group, command), after=after)
 

@@ -48,18 +48,19 @@ from geminga_server.authorization import Action, Resource
 
 log = logging.getLogger(__name__)
 
-# What every command of a consumer needs. The subscription is kept, as a consumer belongs to one for
-# its whole life.
-# A consumer, its subscription, and the topic it was allowed to consume from.
+# What every command of a consumer needs: the consumer, its subscription, which stays the same for
+# its whole life, and the topic that the client was allowed to consume from.
 Connected = tuple[Consumer, TopicSubscription, Resource]
 
-# The protocol version since which clients know ACTIVE_CONSUMER_CHANGE.
+# The protocol version since which clients know ACTIVE_CONSUMER_CHANGE. Upstream's
+# ``Commands.peerSupportsActiveConsumerListener``.
 ACTIVE_CHANGE_SINCE = 12
 NO_TRANSACTIONS = "transactions are not served yet: acknowledge without one"
 # Everything up to one message is acknowledged; several make no sense.
 ONE_MESSAGE = "a cumulative acknowledgement names exactly one message"
 
 
+# Unsigned on the wire, signed in Java: -1:-1 and the largest numbers are EARLIEST and LATEST.
 def position_of(name: api.MessageIdData) -> Position:
     """Ledger and entry of a message id."""
     return Position(signed(name.ledgerId), signed(name.entryId))
@@ -111,9 +112,13 @@ class ConsumerCommands(CommandGroup):
         name = TopicName.parse(command.topic)
         resource = Resource("topic", str(name))
         await session.authorize(Action.CONSUME, resource)
+        # A client repeats SUBSCRIBE when it did not see its answer in time. One consumer's commands
+        # run one after the other, so the first is over by now.
         if command.consumer_id in self._consumers:
             session.send(encode_success(command.request_id))
             return
+        # The order from here on: the topic, the schema, the subscription. All may take requests;
+        # the consumer is known nowhere yet.
         topic = await context.topic(name, create=command.force_topic_creation)
         request = subscribe_request(
             command, host=host_of(session.address), partition=name.partition_index
@@ -128,6 +133,7 @@ class ConsumerCommands(CommandGroup):
         # Nothing is awaited from here on: FLOW and ACK find the consumer as soon as the client has
         # the answer, and it gets no message before that.
         self._consumers[command.consumer_id] = (consumer, subscription, resource)
+        # Queued before the first message can be: ``connected`` may dispatch at once.
         session.send(encode_success(command.request_id))
         subscription.connected(consumer)
 
@@ -145,7 +151,8 @@ class ConsumerCommands(CommandGroup):
             case ConsumerEvent.CLOSED:
                 close = partial(encode_close_consumer, consumer_id)
                 present = self._consumers.get(consumer_id)
-                # Its id may stand for another consumer by now.
+                # Its id may stand for another consumer by now. Or the client has closed it itself,
+                # and waits for the answer.
                 if present is None or present[0] is not consumer:
                     session.send(close())
                     return
@@ -159,6 +166,7 @@ class ConsumerCommands(CommandGroup):
         connected = self._consumers.get(command.consumer_id)
         if connected is None:
             return  # it may have been closed by the topic just now
+        # The bound keeps the sum of permits a number that stats can show.
         if not 0 < command.messagePermits <= PERMITS_MAX:
             # As upstream: FLOW has no answer that could say so, and a client that sends this has
             # miscounted its permits.
@@ -171,6 +179,7 @@ class ConsumerCommands(CommandGroup):
         connected = self._consumers.get(consumer_id)
         if connected is None:
             return  # the client groups acknowledgements and may close the consumer meanwhile
+        # Without a look at the rights: this is called for each acknowledgement that comes alone.
         consumer, subscription, _ = connected
         try:
             if not is_cumulative:
@@ -202,6 +211,8 @@ class ConsumerCommands(CommandGroup):
         # Without a request id the client waits for no receipt.
         on_durable = None
         if command.HasField("request_id"):
+            # Called when the cursor's write is durable, which may be after the consumer has gone:
+            # the answer then goes to a connection that drops it.
             on_durable = partial(self._answer_ack, command)
         try:
             if command.ack_type == api.CommandAck.Individual:
@@ -232,8 +243,10 @@ class ConsumerCommands(CommandGroup):
         consumer, subscription, _ = connected
         if command.HasField("consumer_epoch"):
             # Messages that are on their way have the epoch before, and the client drops them.
+            # First: what is sent again below carries the new epoch already.
             consumer.begin_epoch(command.consumer_epoch)
         positions = [position_of(each) for each in command.message_ids]
+        # Without positions all that it holds, as for a client that lost its receiver queue.
         subscription.redeliver(consumer, positions or None)
 
     # SEEK, UNSUBSCRIBE, CLOSE, GET_LAST_MESSAGE_ID
@@ -246,6 +259,8 @@ class ConsumerCommands(CommandGroup):
             raise InvalidRequest("Consumer not found")
         consumer, subscription, resource = connected
         await self.session.authorize(Action.CONSUME, resource)
+        # The check of the rights may have asked ZooKeeper. By identity: its id may be another's
+        # now.
         if self._consumers.get(consumer_id) is not connected:
             raise InvalidRequest("Consumer not found")  # the topic closed it meanwhile
         return consumer, subscription
@@ -261,6 +276,8 @@ class ConsumerCommands(CommandGroup):
             raise NotAllowed("a non-persistent topic keeps no messages to seek to")
         if command.HasField("message_id"):
             to = command.message_id
+            # Disconnects all consumers of the subscription, this one too: they subscribe again
+            # behind the answer.
             await subscription.seek(position_of(to), to.ack_set)
         elif command.HasField("message_publish_time"):
             await subscription.seek_time(command.message_publish_time)
@@ -272,11 +289,13 @@ class ConsumerCommands(CommandGroup):
         """UNSUBSCRIBE: delete the subscription."""
         consumer, subscription = await self._authorized(command.consumer_id)
         await subscription.unsubscribe(consumer, force=command.force)
+        # No CLOSE_CONSUMER for it: the answer says that it is gone.
         self._consumers.pop(command.consumer_id, None)
         self.session.send(encode_success(command.request_id))
 
     async def close_consumer(self, command: api.CommandCloseConsumer) -> None:
         """CLOSE_CONSUMER; succeeds for an unknown consumer, too: the topic may have closed it."""
+        # Taken out first: ACKs and FLOWs that come behind find no consumer, and are dropped.
         connected = self._consumers.pop(command.consumer_id, None)
         if connected is not None:
             consumer, subscription, _ = connected
@@ -337,6 +356,7 @@ class ConsumerCommands(CommandGroup):
 
     def resumed(self) -> None:
         """Have the consumers of this connection sent messages again: the client caught up."""
+        # A copy: dispatching may close consumers.
         for _, subscription, _ in list(self._consumers.values()):
             subscription.entries_available()
 
@@ -347,6 +367,7 @@ class ConsumerCommands(CommandGroup):
         so the topics' service runs it.
         """
         # The topic may close consumers while others are disconnected: it finds none of them here.
+        # Not ``session.start``, whose tasks end with the session.
         gone, self._consumers = self._consumers, {}
         for consumer, subscription, _ in gone.values():
             self.session.context.topics.spawn(

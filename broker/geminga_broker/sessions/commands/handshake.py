@@ -36,6 +36,7 @@ from geminga_server.connection_limits import Limit
 # A connection too many is refused once its client has sent CONNECT: the Java client takes an answer
 # before that for garbage, and does not show the reason. It has REFUSED_WAIT_S for that. Each such
 # connection takes a file descriptor: more than REFUSED_WAITING_MAX at a time are refused at once.
+# 16 descriptors for a second each: a flood of connections cannot take more.
 REFUSED_WAIT_S = 1.0
 REFUSED_WAITING_MAX = 16
 
@@ -48,7 +49,7 @@ class Handshake(CommandGroup):
     """Answers CONNECT and AUTH_RESPONSE, and refuses a connection too many."""
 
     # One timer for what can only come one after the other: the end of the handshake, the refusal,
-    # the next check of the credentials.
+    # the next check of the credentials. ``_set_timer`` cancels the one before.
     _timer: asyncio.TimerHandle | None = field(default=None, init=False)
     # The frame that refuses a connection too many, and whether it waits for CONNECT.
     _refusal: bytes = field(default=b"", init=False)
@@ -56,6 +57,12 @@ class Handshake(CommandGroup):
     # The client can be asked for fresh credentials.
     _knows_refresh: bool = field(default=False, init=False)
     _method: AuthenticationMethod | None = field(default=None, init=False)
+    # What the two are in each situation:
+    #
+    #     no exchange                 None       None
+    #     credentials are examined    exchange   None       an AUTH_RESPONSE now has no challenge
+    #     challenge is with client    exchange   method     taken by the next AUTH_RESPONSE
+    #
     # The exchange in progress, and the one of its methods that the next AUTH_RESPONSE goes to; None
     # where the client was sent no challenge.
     _exchange: Exchange | None = field(default=None, init=False)
@@ -67,6 +74,7 @@ class Handshake(CommandGroup):
         """Give the client one keep-alive interval for the whole handshake, as upstream does. That
         bounds the number of its challenges, too."""
         session = self.session
+        # Not ``close``: such a client may not read either, and would hold its descriptor.
         overdue = partial(session.give_up, "the handshake took too long")
         self._set_timer(session.context.config.keepalive_s, overdue)
 
@@ -91,7 +99,8 @@ class Handshake(CommandGroup):
         if exceeded is Limit.ADDRESS:
             reason += f" on address{session.address}"
         self._refusal = encode_error(NO_REQUEST_ID, api.NotAllowedError, reason)
-        # In this state the first bytes from the client send the refusal (``Connection``).
+        # In this state the first bytes from the client send the refusal (``Connection``). Whatever
+        # the bytes are: nothing of them is decoded.
         session.state = State.REFUSED
         if session.context.refused_waiting < REFUSED_WAITING_MAX:
             session.context.refused_waiting += 1
@@ -111,11 +120,13 @@ class Handshake(CommandGroup):
         """CONNECT: note what the client says of itself, and begin to authenticate it."""
         session = self.session
         context = session.context
+        # In the same turn, so that a second CONNECT in the same read is refused.
         session.state = State.AUTHENTICATING
         session.client_version = command.client_version.replace(" ", "_")
         session.protocol_version = agreed_version(command.protocol_version)
         is_exposed = context.config.exposing_broker_entry_metadata_to_client_enabled
         session.gets_broker_entries = is_exposed and knows_broker_entries(command)
+        # Each feature is on only if the client names it: older clients do not know its commands.
         flags = command.feature_flags
         session.tells_source_positions = flags.supports_repl_dedup_by_lid_and_eid
         session.forwarded = Forwarded.of(command)
@@ -124,7 +135,8 @@ class Handshake(CommandGroup):
         self._method = context.authentication.methods.get(name)
         if self._method is not None:
             self._exchange = self._method.exchange()
-            # Until the task ends, no AUTH_RESPONSE is expected.
+            # Until the task ends, no AUTH_RESPONSE is expected. A task, because methods may wait,
+            # say for keys that they fetch.
             session.start(command, self._decide(self._exchange.begin, command.auth_data))
         # A client without a method that the broker has gets the anonymous role, if there is one.
         elif context.authentication.anonymous is not None:
@@ -134,7 +146,8 @@ class Handshake(CommandGroup):
 
     def auth_response(self, command: api.CommandAuthResponse) -> None:
         """AUTH_RESPONSE: the answer to a challenge, in the handshake or a refresh."""
-        # Each challenge takes one answer.
+        # Each challenge takes one answer. Taken away before it is examined: a client that answers
+        # twice has its second answer refused.
         examine, self._examine_answer = self._examine_answer, None
         if examine is None:
             reason = "authResponse answers a challenge, and there was none"
@@ -150,6 +163,7 @@ class Handshake(CommandGroup):
 
     async def _decide(self, examine: Examine, data: bytes) -> None:
         try:
+            # While this waits, the timer may close the connection, and the client may leave.
             outcome = await examine(data)
         except BaseException as error:
             # Cancelled, too, where it took too long: what was not examined is not accepted.
@@ -165,7 +179,8 @@ class Handshake(CommandGroup):
                 self._fail(reason)
             case Accepted() if self.session.state is State.CONNECTED:
                 # A refresh. The producers and consumers of the client were authorized for its
-                # principal, so that this must not become another one.
+                # principal, so that this must not become another one. Only the role counts: a token
+                # with another expiry, or another key, is the same principal.
                 principal = self.session.principal
                 assert principal is not None
                 if outcome.principal.role != principal.role:
@@ -173,6 +188,7 @@ class Handshake(CommandGroup):
                         f"the principal {principal.role!r} became {outcome.principal.role!r}"
                     )
                     return
+                # The next check finds that the client has answered.
                 self._exchange = None
                 self._expires_at_ms = outcome.expires_at_ms
             case Accepted():
@@ -201,12 +217,13 @@ class Handshake(CommandGroup):
             # Only a claim of the proxy: ``authorize`` decides which principals may make it.
             principal = replace(principal, original=session.forwarded.original_principal)
         session.principal = principal
+        # Before the answer is sent: the client may use the connection as soon as it reads it.
         session.state = State.CONNECTED
         context.counts.connections_greeted += 1
         maximum_bytes = context.config.max_message_bytes
         session.send(encode_connected(session.protocol_version, maximum_bytes))
         # From here on keep-alive bounds how long the client may be silent, and the timer of the
-        # handshake no longer.
+        # handshake no longer. Until here the timer of ``begin`` was the only bound.
         session.liveness.begin()
         self._exchange = None
         self._expires_at_ms = accepted.expires_at_ms

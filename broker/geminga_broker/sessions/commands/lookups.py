@@ -23,17 +23,20 @@ class LookupCommands(CommandGroup):
         context = session.context
         # All of it is measured: parsing, authorization, ZooKeeper.
         counts, began_s = context.counts, context.clock.monotonic()
-        # None until the lookup succeeded.
+        # None until the lookup succeeded. Three outcomes: None failed, False answered, True
+        # redirected.
         is_redirect: bool | None = None
         try:
             with self._admitted():
                 # Within the admission, so that malformed requests and refusals count as failed
-                # lookups.
+                # lookups. Every lookup ends in exactly one of the three counts, also one that is
+                # cancelled with its connection.
                 name = TopicName.parse(command.topic)
                 await session.authorize(Action.LOOKUP, Resource("topic", str(name)))
                 owner = await context.discovery.owner(name, authoritative=command.authoritative)
                 # A client may name the listener whose addresses it can reach; else it gets those of
-                # the listener that it connected to.
+                # the listener that it connected to. Raises ``ListenerMissing`` if the owner has no
+                # address there; the client is refused.
                 owner = owner.at_listener(command.advertised_listener_name or session.listener)
                 session.send(
                     encode_lookup(
@@ -70,6 +73,7 @@ class LookupCommands(CommandGroup):
         """
         context = self.session.context
         counts = context.counts
+        # No await between the look and the count, so that the bound is exact.
         if counts.lookups_pending >= context.config.concurrent_lookup_requests_max:
             raise TooManyRequests("Failed due to too many pending lookup requests")
         counts.lookups_pending += 1

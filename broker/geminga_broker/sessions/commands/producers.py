@@ -51,9 +51,11 @@ CLOSED_PRODUCERS_MAX = 10_000
 class ProducerCommands(CommandGroup):
     """Serves the producers of one connection."""
 
-    # By the id that the client gave them; those that wait for exclusive access are in it, too.
+    # By the id that the client gave them; those that wait for exclusive access are in it, too. An
+    # id is in at most one of both. No producer that the topic has closed stays in ``_producers``.
     _producers: dict[int, Producer] = field(default_factory=dict, init=False)
-    # The ids of closed producers, the oldest first.
+    # The ids of closed producers, the oldest first. A dict as an ordered set: the oldest is found
+    # at the front.
     _closed: dict[int, None] = field(default_factory=dict, init=False)
 
     # The hot path
@@ -66,6 +68,10 @@ class ProducerCommands(CommandGroup):
         takes their messages by the same call.
         """
         run: list[AppendRequest] = []
+        #     run:  [ p1 p1 p1 │ p2 p2 │ p3 ...      all of one topic, by equal ``append_all``
+        #                              ▲
+        #                          run_start          of p3, the present ``producer``
+        #
         # The part of the run that is of the last producer: its id, where it begins, and its sizes,
         # which are added to the producer's counters once and not with every message.
         run_of, run_messages, run_bytes, run_start = -1, 0, 0, 0
@@ -79,7 +85,11 @@ class ProducerCommands(CommandGroup):
             # The number of messages in the command is ignored: that in the metadata is what
             # consumers get.
             producer_id, sequence_id, _, highest_sequence_id, is_chunk, payload_start = sent
+            # Another producer than that of the message before: end its part of the run, and the run
+            # too if this one's messages do not go the same way.
             if producer_id != run_of:
+                # Counted before the run is appended: a topic without a log confirms within the
+                # append, and confirmed bytes must have been counted as published.
                 self._count(producer, len(run) - run_start, run_messages, run_bytes)
                 following = self._producers.get(producer_id)
                 if (
@@ -103,6 +113,7 @@ class ProducerCommands(CommandGroup):
                 continue
             run.append((payload, messages, producer, sequence_id, highest_sequence_id))
             run_messages += messages or 1
+            # As they came on the wire, which is what back-pressure is about.
             run_bytes += end - payload_start
             if is_chunk:
                 producer.chunks_in += 1
@@ -129,7 +140,8 @@ class ProducerCommands(CommandGroup):
             self._hand_over(producer, run)
         except BrokerError as error:
             # The topic is closing. The client learns that by CLOSE_PRODUCER, and sends the messages
-            # again to the broker that has the topic then.
+            # again to the broker that has the topic then. ``disconnect`` of the topic has closed
+            # this producer, or is about to: no message of it is taken any more.
             log.info("publish refused", extra={"producer": producer.name, "error": str(error)})
 
     def _hand_over(self, producer: Producer, run: list[AppendRequest]) -> None:
@@ -137,6 +149,8 @@ class ProducerCommands(CommandGroup):
         try:
             producer.append_all(run)
         except NotAllowed as error:
+            # The log took none of it (``ManagedLedger.append_all``), so that no message is stored
+            # twice by this.
             if len(run) > 1:
                 for each in one_by_one(run):
                     self._hand_over(producer, [each])
@@ -160,6 +174,7 @@ class ProducerCommands(CommandGroup):
     ) -> None:
         """Take one SEND with fields that the fast decoder leaves alone (transactions, markers)."""
         producer = self._find(command.producer_id)
+        # Dropped without an answer: the producer was closed, and its client sends them again.
         if producer is None:
             return
         try:
@@ -178,7 +193,8 @@ class ProducerCommands(CommandGroup):
 
     def _refuse_payload(self, producer_id: int, sequence_id: int, error: WireError) -> None:
         """Answer SEND_ERROR. The message is not stored: every consumer would fail on it."""
-        # Clients may send a damaged message again.
+        # Clients may send a damaged message again. Damage on the way ends with another attempt;
+        # metadata that cannot be decoded stays so.
         is_changed = isinstance(error, ChecksumMismatch)
         code = api.ChecksumError if is_changed else api.MetadataError
         self.session.send(encode_send_error(producer_id, sequence_id, code, str(error)))
@@ -198,15 +214,20 @@ class ProducerCommands(CommandGroup):
         await session.authorize(Action.PRODUCE, resource)
         if command.initial_subscription_name:
             await session.authorize(Action.CONSUME, resource)
+        # Commands of one producer id run one after the other. So whatever has the id now is
+        # complete, or waits for exclusive access.
         present = self._producers.get(command.producer_id)
         if present is not None:
             is_same = present.epoch >= command.epoch and command.producer_name in ("", present.name)
-            # A repeated request of the client, unless it has a newer epoch or another name.
+            # A repeated request of the client, unless it has a newer epoch or another name. Clients
+            # repeat PRODUCER when they did not see its answer in time.
             if is_same and not present.is_waiting:
                 self._answer(command, present)
                 return
             self._take_out(present)
             present.disconnect()
+        # The order from here on: the topic, the schema, the first subscription, the producer. What
+        # was made before a failure stays; a client that tries again finds it.
         topic = await context.topic(name, create=True)
         request = ProducerRequest(
             command.producer_id,
@@ -233,6 +254,8 @@ class ProducerCommands(CommandGroup):
         producer.schema_version = await schemas.admit_producer(schema)
         if command.initial_subscription_name:
             await topic.subscribing.create(command.initial_subscription_name, from_earliest=True)
+        # If the connection is lost during this wait, the task is cancelled, and
+        # ``TopicEpoch.admit`` takes the producer out again.
         await topic.publishing.connect(producer)
         # Nothing was awaited since the topic let it in: a producer that the topic knows is known
         # here, too, and closed with the connection.
@@ -275,8 +298,10 @@ class ProducerCommands(CommandGroup):
         """
         producer = self._producers.get(command.producer_id)
         if producer is not None:
+            # At once: a SEND behind this command would be a mistake of the client.
             self._take_out(producer)
             try:
+                # Waits for bookies. The producer keeps its name in the topic until then.
                 await producer.drained()
             finally:
                 producer.disconnect()
@@ -287,6 +312,8 @@ class ProducerCommands(CommandGroup):
         name to another connection."""
         if self._producers.get(producer.producer_id) is producer:
             self._take_out(producer)
+        # Also sent if the client's own CLOSE_PRODUCER has taken it out: that one waits for receipts
+        # which do not come any more.
         close = partial(encode_close_producer, producer.producer_id)
         self.session.send_when_moved(name, close)
 

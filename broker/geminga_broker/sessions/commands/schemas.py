@@ -26,6 +26,7 @@ def schema_of(message: api.Schema) -> Schema:
     try:
         kind = SchemaType(message.type)
     except ValueError:
+        # Protobuf keeps numbers of newer enums as they are.
         raise InvalidSchema(f"schemas of type {message.type} are not known here") from None
     properties = {pair.key: pair.value for pair in message.properties}
     return Schema(kind, message.schema_data, properties)
@@ -68,6 +69,8 @@ class SchemaCommands(CommandGroup):
         session = self.session
         name = TopicName.parse(command.topic)
         await session.authorize(Action.PRODUCE, Resource("topic", str(name)))
+        # The topic has to be loaded here, unlike for GET_SCHEMA: its policies decide whether a
+        # schema is added.
         topic = await session.context.topic(name, create=False)
         schema = schema_of(command.schema)
         # As upstream, plain bytes are no schema here: Java's clients ask for them, too.

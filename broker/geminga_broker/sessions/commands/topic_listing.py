@@ -56,6 +56,7 @@ class TopicListCommands(CommandGroup):
             and config.matches_patterns
             and len(command.topics_pattern) <= config.pattern_length_max
         ):
+            # Java's patterns can do more than those that are matched here in bounded time.
             with suppress(UnsupportedPattern):  # the client filters the list itself
                 wanted = TopicFilter(command.topics_pattern)
         discovery, topics = self.session.context.discovery, list[TopicName]()
@@ -67,7 +68,8 @@ class TopicListCommands(CommandGroup):
             topics += await discovery.non_persistent_topics_of(namespace)
         names = [str(topic) for topic in await _matching(topics, wanted)]
         hash_now = topics_hash(names)
-        # A client that has the same list already is sent none: lists may be large.
+        # A client that has the same list already is sent none: lists may be large. The hash is over
+        # the names that the client would get, so it depends on the pattern too.
         is_changed = not (command.HasField("topics_hash") and command.topics_hash == hash_now)
         self.session.send(
             encode_topics_of_namespace(
@@ -92,6 +94,7 @@ class TopicListCommands(CommandGroup):
         watcher = self._watchers.get(command.watcher_id)
         if watcher is None:
             watcher = await self._open_watcher(command, namespace)
+        # No await from here to the answer: changes that come later are sent behind it.
         names = sorted(watcher.topics)
         hash_now = topics_hash(names)
         # A client that reconnects sends the hash of what it has: where it fits, nothing is sent.
@@ -111,12 +114,14 @@ class TopicListCommands(CommandGroup):
         except InvalidPattern as error:
             raise PatternRefused(f"Invalid topics pattern: {error.reason}") from None
         watcher = TopicWatcher(self.session, command.watcher_id, namespace, wanted)
-        # Before it is open: those that are being opened count against the limit, too.
+        # Before it is open: those that are being opened count against the limit, too. Commands of
+        # one watcher id run one after the other, so no second one is opened for the id meanwhile.
         self._watchers[watcher.id] = watcher
         try:
             await watcher.open()
         except BaseException:
             self._watchers.pop(watcher.id, None)
+            # It may follow the list already; without this it would be called for ever.
             watcher.close()
             raise
         return watcher
@@ -154,17 +159,20 @@ class TopicWatcher:
     topics: set[str] = field(default_factory=set)
     is_open: bool = False
     _is_following: bool = field(default=False, init=False)
-    # Changes, (added, removed), that came while the first list was still being matched.
+    # Changes, (added, removed), that came while the first list was still being matched. Not sent to
+    # the client: they are part of the first list that it gets.
     _early: list[tuple[Names, Names]] = field(default_factory=list, init=False)
 
     async def open(self) -> None:
         """Match the topics that there are; from then on changes are sent to the client."""
         names = await self.session.context.topic_lists.follow(self.namespace, self._changed)
         self._is_following = True
-        # Matching gives others a turn: changes that come meanwhile are applied after it.
+        # Matching gives others a turn: changes that come meanwhile are applied after it. From this
+        # line on ``_changed`` may be called at each await.
         found = await _matching(topics_named(self.namespace, sorted(names)), self.wanted)
         self.topics = {str(each) for each in found}
         self.is_open = True
+        # No await since ``topics`` was set: no change comes between these and the next ones.
         for added, removed in self._early:
             self._apply(added, removed)
 
@@ -190,7 +198,8 @@ class TopicWatcher:
         """Add and remove topics; returns the names of those that the client is to know of."""
         created = topics_named(self.namespace, sorted(added))
         came = [str(each) for each in created if _matches(each, self.wanted)]
-        # A topic that did not match is unknown to the client.
+        # A topic that did not match is unknown to the client. Only what the client was told of is
+        # taken back.
         deleted = map(str, topics_named(self.namespace, sorted(removed)))
         went = [name for name in deleted if name in self.topics]
         self.topics.update(came)

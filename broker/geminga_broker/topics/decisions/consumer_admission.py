@@ -38,6 +38,7 @@ CONSUMERS_MAX = 10_000
 
 def check_name(name: str, *, is_reserved: bool = False) -> None:
     """Raise ``NameReserved`` for a name that no client's subscription may have."""
+    # Upstream takes a name of blanks for an empty one.
     if not name.strip():
         raise NameReserved("Empty subscription name")
     if is_reserved or name.startswith(REPLICATOR_PREFIX):
@@ -73,7 +74,8 @@ class ConsumerAdmission:
     def apply(self, policies: SubscribePolicies) -> None:
         """Hold new consumers to ``policies`` from now on."""
         self.policies = policies
-        # Attempts that were counted before still count: a change gives no client a new period.
+        # Attempts that were counted before still count: a change gives no client a new period. The
+        # period that runs is cut short if the new one is shorter (``SubscribeRate.take``).
         if self._rate is not None:
             self._rate.limit = policies.rate
 
@@ -112,6 +114,7 @@ class ConsumerAdmission:
         # Limits of 0 and below are off. Without these two, the consumers of what may be many
         # subscriptions need not be gathered.
         topic_max, per_host_max = self.policies.consumers_max, self.policies.consumers_per_host_max
+        # ``consumers`` is a generator, which can be walked through once; two limits may need it.
         of_topic = list(consumers) if topic_max > 0 or per_host_max > 0 else []
         if 0 < topic_max <= len(of_topic):
             raise ConsumerBusy(TOPIC_FULL)
@@ -146,13 +149,16 @@ class SubscribeRate:
         limit = self.limit
         if limit.per_consumer <= 0 or consumer == THE_BROKER:
             return True
-        # The second condition: the period was longer when it began than it is now.
+        # The second condition: the period was longer when it began than it is now. Fixed windows,
+        # not a token bucket: a consumer may subscribe twice its limit in a short time around the
+        # end of a period, as in upstream.
         if now_s >= self._ends_at_s or self._ends_at_s > now_s + limit.period_s:
             self._subscribed.clear()
             self._ends_at_s = now_s + limit.period_s
         count = self._subscribed.get(consumer, 0)
         if count >= limit.per_consumer:
             return False
+        # A consumer that is counted already is always counted on, whatever the bound.
         if count or len(self._subscribed) < CONSUMERS_MAX:
             self._subscribed[consumer] = count + 1
         return True

@@ -19,7 +19,8 @@ from geminga_protocol.pulsar.messages.integers import signed
 from geminga_protocol.pulsar.messages.payload import parse_metadata
 
 NO_SEQUENCE_ID = -1
-# A snapshot is stored in one entry, together with the rest of a cursor; names may be long.
+# A snapshot is stored in one entry, together with the rest of a cursor; names may be long. The
+# entry has room for 5 MB, and a cursor's own ranges take their part of it.
 SNAPSHOT_BYTES_MAX = 2 * 1024 * 1024
 # What a number takes besides its producer's name: tags, lengths, and the number itself.
 NUMBER_BYTES = 20
@@ -34,6 +35,14 @@ class Verdict(Enum):
     """A message of its number is pending, and may be stored or lost."""
 
 
+# For each producer, by number:
+#
+#     ... stored ...│... pending ...│... new ...
+#                   ▲               ▲
+#               _stored          _taken      (upstream's highestSequencedPersisted, ...Pushed)
+#
+# A message above ``_taken`` is new. Of the others, one at or below ``_stored`` is a repeat; in
+# between its fate is not known yet: it may still be lost with the ledger that it was sent to.
 @dataclass(slots=True, eq=False)
 class SequenceIds:
     """The highest numbers of each producer: sent, and stored.
@@ -44,7 +53,8 @@ class SequenceIds:
     # By producer name. ``_taken`` is ahead of ``_stored`` while messages are pending.
     _taken: dict[str, int] = field(default_factory=dict[str, int], init=False)
     _stored: dict[str, int] = field(default_factory=dict[str, int], init=False)
-    # Since when producers are not connected, in seconds of the monotonic clock.
+    # Since when producers are not connected, in seconds of the monotonic clock. Those that are
+    # connected are not in it, and so never forgotten.
     _idle_since_s: dict[str, float] = field(default_factory=dict[str, float], init=False)
 
     def last_of(self, name: str) -> int:
@@ -67,6 +77,7 @@ class SequenceIds:
             number = signed(sequence_id)
             if last is not None and number <= last:
                 return None
+            # Compared with the one before it in the run, too: the numbers must grow within it.
             last = max(number, signed(highest)) if highest else number
         return last
 
@@ -74,7 +85,8 @@ class SequenceIds:
         """Whether a message with this (lowest) number is a repeat."""
         number = signed(sequence_id)
         # Compared with what was taken, not with what is stored: the next run is judged while this
-        # one is pending.
+        # one is pending. After a broker has restored a snapshot both are equal: nothing was pending
+        # then.
         if name not in self._taken or number > self._taken[name]:
             return Verdict.NEW
         stored = self._stored.get(name)
@@ -82,6 +94,7 @@ class SequenceIds:
 
     def taken(self, name: str, number: int) -> None:
         """Messages up to ``number`` were handed to the log."""
+        # Only when the log has taken them: of a run that it refuses, no number counts.
         self._taken[name] = number
 
     def stored(self, name: str, items: Iterable[AppendRequest], *, is_chunking: bool) -> None:
@@ -95,6 +108,7 @@ class SequenceIds:
 
     def restore(self, numbers: Mapping[str, int], now_s: float) -> None:
         """Take over numbers that an earlier owner stored, of producers that are not connected."""
+        # Idle from now on, so that a producer which never comes back is forgotten in the end.
         for name, number in numbers.items():
             self._taken[name] = self._stored[name] = number
             self._idle_since_s[name] = now_s
@@ -103,7 +117,8 @@ class SequenceIds:
         """The numbers of stored messages by name, of at most ``producers_max`` producers and
         ``SNAPSHOT_BYTES_MAX`` bytes."""
         # Those that were stored first stay: a producer beyond the limits is not deduplicated across
-        # restarts.
+        # restarts. In the order of the dictionary, in which a producer keeps its place while its
+        # number grows. The rest of the topic's producers is then known in memory only.
         kept: dict[str, int] = {}
         room_bytes = SNAPSHOT_BYTES_MAX
         for name, number in self._stored.items():
@@ -126,6 +141,7 @@ class SequenceIds:
         idle = [name for name, idle_s in self._idle_since_s.items() if idle_s < since_s]
         for name in idle:
             del self._idle_since_s[name]
+            # A producer that was connected and never sent a message is in neither.
             self._taken.pop(name, None)
             self._stored.pop(name, None)
         return bool(idle)
@@ -140,6 +156,7 @@ def highest_of(item: AppendRequest) -> int:
 def completes_message(payload: bytes) -> bool:
     """Whether an entry is a whole message, or the last chunk of one; all chunks have its number."""
     try:
+        # Only asked for producers that send chunks, as it parses each message.
         return _is_complete(parse_metadata(payload))
     except WireError:
         return True
@@ -147,6 +164,8 @@ def completes_message(payload: bytes) -> bool:
 
 def number_of_stored(metadata: MessageMetadata) -> tuple[str, int] | None:
     """The producer and the number in a stored entry; None for markers and incomplete chunks."""
+    # Markers are the broker's own (replicated subscriptions), with a producer name and no number
+    # that means anything.
     if metadata.HasField("marker_type") or not _is_complete(metadata):
         return None
     number = max(signed(metadata.sequence_id), signed(metadata.highest_sequence_id))

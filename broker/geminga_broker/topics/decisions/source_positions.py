@@ -23,7 +23,7 @@ from geminga_protocol.pulsar.messages.replication import (
 LEDGER_SUFFIX = "_LID"
 ENTRY_SUFFIX = "_EID"
 
-# Before all positions.
+# Before all positions. Ledger and entry ids begin at 0.
 NO_POSITION: SourcePosition = (-1, -1)
 
 
@@ -42,6 +42,7 @@ class SourcePositions:
 
     def judge(self, name: str, position: SourcePosition) -> Verdict:
         """Whether an entry of this replicator, with this position, is a repeat."""
+        # Pairs are compared as a whole: a later ledger is behind each entry of an earlier one.
         taken = self._taken.get(name)
         if taken is None or position > taken:
             return Verdict.NEW
@@ -78,7 +79,8 @@ class SourcePositions:
     def restore(self, numbers: Mapping[str, int]) -> dict[str, int]:
         """Take the positions out of a snapshot's ``numbers``; return the rest, the sequence ids."""
         # Ledger and entry id are two numbers with different suffixes. Clients' producers may have
-        # such names, too: only those of replicators are taken.
+        # such names, too: only those of replicators are taken. Only where both are there: one alone
+        # is a client's producer with such a name, or damaged.
         left = dict(numbers)
         for key, ledger_id in numbers.items():
             name = key.removesuffix(LEDGER_SUFFIX)
@@ -90,6 +92,8 @@ class SourcePositions:
     def found_stored(self, metadata: MessageMetadata, cluster: str) -> bool:
         """Take over the position in a stored entry of ``cluster``. False if the entry was published
         here, and not replicated."""
+        # The name of the source cluster; the broker that received the entry stores it with the
+        # entry.
         if not metadata.replicated_from:
             return False
         position = source_position(metadata)
@@ -100,6 +104,7 @@ class SourcePositions:
     def _found(self, name: str, position: SourcePosition) -> None:
         """An entry with ``position`` is stored; the snapshot may know of later ones."""
         if position > self._stored.get(name, NO_POSITION):
+            # Both: the entries are read from the log, where nothing is pending.
             self._taken[name] = self._stored[name] = position
 
     def snapshot(self) -> dict[str, int]:

@@ -43,7 +43,9 @@ from geminga_protocol.pulsar.messages.payload import parse_metadata
 from geminga_runtime.clock import Clock
 
 CURSOR_NAME = "pulsar.dedup"
-# Entries read at once when the log behind the last snapshot is replayed.
+# Entries read at once when the log behind the last snapshot is replayed. Between two such reads
+# other tasks run: they may append entries, which the replay then reads too, as it goes on until
+# nothing is left.
 REPLAY_ENTRIES = 1000
 UNKNOWN_REASON = "Cannot determine whether the message is a duplicate at this time"
 
@@ -57,6 +59,13 @@ class DeduplicationStatus(Enum):
     REMOVING = "Removing"
 
 
+# The states, with what leads from one to the next:
+#
+#     DISABLED ──enable──▶ RECOVERING ──replayed──▶ ENABLED ──disable──▶ REMOVING ──▶ DISABLED
+#         ▲                    │ an error
+#         └────────────────────┘
+#
+# Only in ENABLED are messages judged, noted when they are durable, and put into snapshots.
 class Deduplication:
     """The deduplication of one topic, whose log is ``managed_ledger``.
 
@@ -76,7 +85,8 @@ class Deduplication:
         enter: Callable[[Cursor], Awaitable[None]],
     ) -> None:
         self.status = DeduplicationStatus.DISABLED
-        # There from ``enable`` to ``disable``.
+        # There from ``enable`` to ``disable``. Also after an attempt of ``enable`` that failed: it
+        # is open then, and keeps the log from being trimmed, until another attempt succeeds.
         self.cursor: Cursor | None = None
         self._log = managed_ledger
         self._factory = factory
@@ -85,13 +95,18 @@ class Deduplication:
         # This cluster's name, which replicators have in the names of their producers.
         self._cluster = cluster
         self._enter = enter
-        # What is known of clients' producers, and of replicators.
+        # What is known of clients' producers, and of replicators. Replaced as a whole when
+        # deduplication is turned on or off. Code that waits reads the attributes anew.
         self.numbers = SequenceIds()
         self._positions = SourcePositions()
-        # A snapshot is due after so many entries, and after some time if there were any.
+        # A snapshot is due after so many entries, and after some time if there were any. Entries
+        # after the snapshot are what the next owner has to replay: their number bounds the time of
+        # loading the topic after a crash.
         self._entries_since_snapshot = 0
         self._snapshot_at_s = clock.monotonic()
-        # Held while the cursor is created, deleted or closed.
+        # Held while the cursor is created, deleted or closed. ``enable``, ``disable`` and ``close``
+        # may be called at the same time: by loading or a change of policies, and by the topic's
+        # end.
         self._changing = asyncio.Lock()
         # One future for each producer that ``settled`` keeps waiting.
         self._waiting: list[asyncio.Future[None]] = []
@@ -113,20 +128,28 @@ class Deduplication:
         async with self._changing:
             if self.is_enabled:
                 return
+            # In this state messages of connected producers pass this step by
+            # (``PublishPath._lead_in``).
             self.status = DeduplicationStatus.RECOVERING
             try:
                 if cursor is None:
+                    # A cursor is stored with a position, which needs a ledger.
                     await self._log.begin()
+                    # Read after the wait. At the end of the log: what is stored already is not
+                    # compared, as nothing is known of it.
                     chain = self._log.chain
                     cursor = await self._factory.create_cursor(
                         self._log.name, CURSOR_NAME, chain, chain.last_confirmed, {}
                     )
                 # Kept from an attempt that failed: then the topic knows it already.
                 if cursor is not self.cursor:
+                    # Connects it with the topic: if another broker takes the cursor over, the whole
+                    # topic is fenced.
                     await self._enter(cursor)
                     self.cursor = cursor
                 # Begin with empty tables: an attempt that failed may have filled them in part.
                 self.numbers, self._positions = SequenceIds(), SourcePositions()
+                # Positions first: they take their numbers out, and leave the sequence ids.
                 numbers = self._positions.restore(cursor.position_properties)
                 self.numbers.restore(numbers, self._clock.monotonic())
                 replayed = await self._replay(cursor.mark_delete)
@@ -135,6 +158,7 @@ class Deduplication:
             finally:
                 if not self.is_enabled:
                     self.status = DeduplicationStatus.DISABLED
+            # The replayed entries are behind the stored snapshot still.
             self._entries_since_snapshot = replayed
             # At once, not after the next messages: a crash until then would cost the same replay.
             if replayed >= self._config.deduplication_snapshot_entries:
@@ -142,6 +166,8 @@ class Deduplication:
 
     async def _replay(self, after: Position) -> int:
         """Learn from the entries behind ``after``, the snapshot's position; return their number."""
+        # The mark-delete position is that of the snapshot: ``_take_snapshot`` moves both with one
+        # write.
         scan, now_s, count = LogScan(self._log.reader, after), self._clock.monotonic(), 0
         while found := await scan.next_run(REPLAY_ENTRIES):
             _, run = found
@@ -150,6 +176,7 @@ class Deduplication:
                     metadata = parse_metadata(payload)
                 except WireError:
                     continue  # such an entry names no producer
+                # In the order of the log: a later number of a producer replaces an earlier one.
                 if not self._positions.found_stored(metadata, self._cluster):
                     number = number_of_stored(metadata)
                     if number is not None:
@@ -160,13 +187,17 @@ class Deduplication:
     async def disable(self) -> None:
         """Store repeats again, and delete the cursor."""
         async with self._changing:
-            # Not enabled from here on: messages that become durable meanwhile are not noted.
+            # Not enabled from here on: messages that become durable meanwhile are not noted. Taken
+            # out of ``self.cursor`` at once, so that ``cursors`` of the topic does not name a
+            # cursor that is being deleted.
             cursor, self.cursor = self.cursor, None
             self.status = DeduplicationStatus.REMOVING
             try:
                 if cursor is not None:
                     await delete_cursor(cursor)
             finally:
+                # Also if the deletion fails: messages pass by all the same. The cursor is then
+                # deleted when the topic is loaded the next time (``TopicDeduplication.opened``).
                 self.status = DeduplicationStatus.DISABLED
                 self.numbers, self._positions = SequenceIds(), SourcePositions()
                 # Producers that wait in ``settled`` have nothing to wait for any more.
@@ -174,13 +205,16 @@ class Deduplication:
 
     async def close(self) -> None:
         """Take a last snapshot, so that the next owner has no entries to replay."""
-        # Producers that wait in ``settled`` are answered at once.
+        # Producers that wait in ``settled`` are answered at once. They find the topic fenced then,
+        # and their clients look it up again.
         self._is_closed = True
         self._wake()
         async with self._changing:
             cursor = self.cursor
             if cursor is not None:
                 if self.is_enabled and self._entries_since_snapshot:
+                    # Everything up to here is noted: ``stored`` runs in the same turn in which an
+                    # entry is confirmed.
                     self._take_snapshot(self._log.chain.last_confirmed)
                 await cursor.__aexit__(None, None, None)
 
@@ -188,6 +222,7 @@ class Deduplication:
 
     def connected(self, producer: Producer) -> None:
         """Keep what is known of ``producer`` as long as it is connected."""
+        # Replicators have positions instead, which are never forgotten.
         if producer.is_numbering:
             self.numbers.connected(producer.name)
 
@@ -202,12 +237,15 @@ class Deduplication:
         A producer continues behind the last number that the broker names. If that message were
         still pending and then lost, the producer would leave a hole.
         """
-        # Checked again after each wait: more messages may have been sent meanwhile.
+        # Checked again after each wait: more messages may have been sent meanwhile. A producer of
+        # the same name may be on its way out, or its earlier connection's messages still pending.
+        # The new one gets its number only after these.
         while self.is_enabled and not self._is_closed:
             numbers, positions = self.numbers, self._positions
             if not (numbers.has_pending(name) or positions.has_pending(name)):
                 return
             woken = asyncio.get_running_loop().create_future()
+            # One that is cancelled leaves its future here until the next wake-up, which skips it.
             self._waiting.append(woken)
             await woken
 
@@ -226,6 +264,8 @@ class Deduplication:
         if not producer.is_numbering:
             self._take_replicated(producer, requests)
             return
+        # Two ways. A run without chunks and repeats is one call; any other is judged entry by
+        # entry, in order, so that receipts of repeats do not overtake those of new messages.
         name, is_chunking = producer.name, producer.is_chunking
         if not is_chunking:
             # HOT: the usual run is all new and goes on as one.
@@ -241,8 +281,11 @@ class Deduplication:
             verdict = Verdict.NEW
             if counts:
                 verdict = self.numbers.judge(name, sequence_id_of(request))
+            # A receipt, because the message is stored: the client may forget it.
             if verdict is Verdict.STORED:
                 producer.confirm_repeat(request)
+            # Neither answer would be right. After this error the client reconnects and sends the
+            # message again, when its fate is known.
             elif verdict is Verdict.UNKNOWN:
                 producer.fail(request, StorageUnavailable(UNKNOWN_REASON))
             else:
@@ -252,6 +295,7 @@ class Deduplication:
                     # Requests before it were taken: this one alone is refused.
                     producer.fail(request, error)
                     continue
+                # The highest number of a batch: one entry stands for all its messages.
                 if counts:
                     self.numbers.taken(name, highest_of(request))
 
@@ -269,7 +313,8 @@ class Deduplication:
             return
         for request in one_by_one(requests):
             verdict = positions.judge(name, request[3:])
-            # A request before this one may have been refused, here or in a later step.
+            # A request before this one may have been refused, here or in a later step. Its position
+            # is not taken then, nor may any later one be.
             if producer.is_closed:
                 return
             if verdict is Verdict.STORED:
@@ -291,6 +336,7 @@ class Deduplication:
             elif isinstance(publisher, ReplicatorProducer) and publisher.is_positioned:
                 *_, newest = run
                 self._positions.stored(publisher.name, newest[3:])
+        # After the numbers, which ``settled`` reads when it is woken.
         if self._waiting:
             self._wake()
         self._entries_since_snapshot += len(batch)
@@ -305,12 +351,15 @@ class Deduplication:
         self._entries_since_snapshot = 0
         self._snapshot_at_s = self._clock.monotonic()
         producers_max = self._config.deduplication_producers_max
+        # A new mapping, never a changed one: the cursor compares it with what it has written.
         self.cursor.position_properties = {
             **self.numbers.snapshot(producers_max),
             **self._positions.snapshot(),
         }
         # Properties before position: the cursor writes both together.
         self.cursor.acknowledged.acknowledge_upto(position)
+        # Nothing waits for this write. Until it is durable the log keeps the entries
+        # (``Cursor.needless_upto``), so a crash costs only a longer replay.
         self.cursor.changed()
 
     def sweep(self, snapshot_interval_s: int) -> None:
@@ -319,6 +368,7 @@ class Deduplication:
         if not self.is_enabled:
             return
         now_s = self._clock.monotonic()
+        # Without new entries the stored snapshot is still right.
         is_due = 0 < snapshot_interval_s <= now_s - self._snapshot_at_s
         if is_due and self._entries_since_snapshot:
             self._take_snapshot(self._log.chain.last_confirmed)

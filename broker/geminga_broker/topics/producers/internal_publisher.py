@@ -17,6 +17,7 @@ from geminga_broker.managed_ledger.writing.append_request import AppendRequest, 
 from geminga_broker.topics.part import OwningTopic
 
 # Messages that may be pending: while bookies do not answer, they must not fill the broker's memory.
+# The health check sends one message at a time, so that this is only reached when nothing is stored.
 PENDING_MAX = 1000
 
 
@@ -49,18 +50,23 @@ class InternalPublisher:
         """
         if len(self._pending) >= PENDING_MAX:
             raise StorageUnavailable(f"{PENDING_MAX} messages before it are not stored yet")
-        # Its own numbers, by which ``confirm`` finds the caller; the log does not compare them.
+        # Its own numbers, by which ``confirm`` finds the caller; the log does not compare them. It
+        # travels in the place of the sequence id. From here to ``append`` nothing is awaited.
         number = next(self._numbers)
         stored: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
         self._pending[number] = stored, len(payload)
         try:
             # A topic that closes has failed its pending requests: it would never answer this one.
             self.topic.check_open()
+            # May confirm at once: a topic without a log counts messages as durable when they are
+            # taken.
             self.append([(payload, messages, self, number, 0)])
         except BaseException:
             # The log did not take it, and so will never confirm it.
             del self._pending[number]
             raise
+        # A caller that is cancelled here leaves its entry; ``confirm`` removes it and finds the
+        # future done.
         return await stored
 
     def confirm(
@@ -68,6 +74,8 @@ class InternalPublisher:
     ) -> tuple[int, int]:
         """Return the positions of these messages to the callers that wait for them."""
         messages = size_bytes = 0
+        # Also for messages whose callers were told of an error by ``fail_all``: they are durable
+        # all the same, and count.
         for (entry_id, _, _), (_, count_of, _, number, _) in zip(entries, requests, strict=True):
             stored, payload_bytes = self._pending.pop(number, (None, 0))
             # The caller may have been cancelled, or told that the topic closes.

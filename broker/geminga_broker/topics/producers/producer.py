@@ -49,6 +49,15 @@ class ProducerRequest:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
+# The counters of a producer's entries, and what each step adds to them:
+#
+#     SEND taken        messages_in, bytes_in, entries_taken           (the session, once for a run)
+#     durable           bytes_confirmed, _entries_answered              (``confirm``)
+#     repeat            bytes_confirmed, _entries_answered              (``confirm_repeat``)
+#     refused           messages_in and bytes_in are taken back, _entries_answered        (``fail``)
+#
+# ``bytes_in - bytes_confirmed`` is pending, and exactly what the session's back-pressure counts for
+# this producer. ``entries_taken - _entries_answered`` entries wait for an answer.
 class Producer:
     """A connected producer, or one that ``is_waiting`` to be the exclusive one.
 
@@ -77,11 +86,14 @@ class Producer:
         self.connected_at_ms = connected_at_ms
         self.on_closed = on_closed
         self.on_settled = on_settled
+        # Set by ``Producers.add``, and ended by ``settle``: while it is set, a SEND ends the
+        # connection.
         self.is_waiting = False
         # The client did not answer a ping: a producer of the same name may take its place.
         self.is_client_gone = False
         self.is_encrypting = request.is_encrypting
-        # First as the client brought it, then as the topic gave it.
+        # First as the client brought it, then as the topic gave it. Signed here; unsigned in the
+        # protocol.
         self.topic_epoch = request.topic_epoch
         self._receipt = ReceiptEncoder(request.producer_id).receipt
         # What the client is told of its schema's version; empty without a schema.
@@ -107,7 +119,8 @@ class Producer:
         self.entries_taken = 0
         self._entries_answered = 0
         # Answers to messages that were not appended (repeats, refusals), each with the number of
-        # entries to be answered before it.
+        # entries to be answered before it. Numbers grow from left to right, as answers are put in
+        # the order of taking. So only the first one is ever looked at.
         self._answers: deque[tuple[int, bytes]] = deque()
         self._drained: asyncio.Future[None] | None = None
 
@@ -130,6 +143,8 @@ class Producer:
     ) -> tuple[int, int]:
         """Send the receipts of a durable run; return its messages and bytes as the client sent
         them."""
+        # HOT: once for each run. The order of ``requests`` is that of appending, which is that of
+        # sending.
         receipt = self._receipt
         receipts: list[bytes] = []
         messages = size_bytes = 0
@@ -143,8 +158,9 @@ class Producer:
             receipts.append(receipt(sequence_id, highest, ledger_id, entry_id))
             messages += count or 1
             size_bytes += len(payload)
-        # A producer that left while its messages were pending gets no receipts, but the topic
-        # still counts them.
+        # A producer that left while its messages were pending gets no receipts, but the topic still
+        # counts them. They were counted off from the back-pressure when it left
+        # (``Producers._take_out``).
         if self.is_closed:
             return messages, size_bytes
         if self._answers:
@@ -154,6 +170,8 @@ class Producer:
             for each in own:
                 receipts.append(each)
                 self._entries_answered += 1
+                # Several refusals in a row all wait for the same receipt: each counts as answered,
+                # which lets the next one go.
                 while answers and answers[0][0] <= self._entries_answered:
                     receipts.append(answers.popleft()[1])
                     self._entries_answered += 1
@@ -179,6 +197,7 @@ class Producer:
     def fail(self, request: AppendRequest, error: BrokerError) -> None:
         """Refuse a message, which was the last one taken and counted as pending."""
         payload, messages, _, sequence_id, highest = request
+        # Counted when it was taken, with its whole run. A refused message was never published.
         self.messages_in -= messages or 1
         self.bytes_in -= len(payload)
         self.session.confirmed(len(payload))
@@ -193,6 +212,8 @@ class Producer:
         )
 
     def _answer(self, answer: bytes, *, in_order: bool = True) -> None:
+        # The present entry is the last one taken (``one_by_one`` sees to that), so these are all
+        # before it.
         entries_before = self.entries_taken - 1
         if in_order and entries_before > self._entries_answered:
             self._answers.append((entries_before, answer))
@@ -203,12 +224,16 @@ class Producer:
 
     def settle(self, refusal: BrokerError | None) -> None:
         """End the wait for exclusive access: the producer is let in, or refused."""
+        # A promoted producer, a refused one, or one whose topic closes: each ends the wait exactly
+        # once.
         assert self.on_settled is not None, "a producer that may wait has on_settled"
         self.is_waiting = False
         self.on_settled(self, refusal)
 
     async def drained(self) -> None:
         """Return when every message taken has its receipt, or when the topic closed this."""
+        # Again after each wake: the session takes nothing more from it, but several runs may be
+        # pending.
         while not self.is_closed and self.bytes_confirmed < self.bytes_in:
             self._drained = asyncio.get_running_loop().create_future()
             await self._drained

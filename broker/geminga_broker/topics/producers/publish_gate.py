@@ -51,6 +51,8 @@ class PublishGate:
 
     def apply(self, policies: PublishPolicies, delay_max_ms: int = 0) -> None:
         """Follow ``policies``, and this limit on delays, from now on."""
+        # Only noted. ``PublishPath.apply`` gives the producers their new steps afterwards, in the
+        # same turn.
         self.policies = policies
         self.delay_max_ms = delay_max_ms
         # A rate whose limits are the same goes on: a new one would begin with all its tokens.
@@ -66,10 +68,13 @@ class PublishGate:
 
     def check(self, producer: Producer) -> None:
         """Raise ``InvalidRequest`` or ``ProducerBusy`` if ``producer`` may not be let in."""
+        # The order of the checks is upstream's: encryption before the limits, the topic's limit
+        # before that of the host.
         policies = self.policies
         if policies.requires_encryption and not producer.is_encrypting:
             raise InvalidRequest(f"Encryption is required in {self.name}")
-        # A producer that reconnects does not count twice.
+        # A producer that reconnects does not count twice. Its place is free again, as
+        # ``Producers.add`` removes ``present``.
         present = self.producers.by_name.get(producer.name)
         if present is not None and producer.replaces(present):
             return
@@ -97,6 +102,8 @@ class PublishGate:
 
     def step_before(self, following: Step) -> Step:
         """The gate's first step that is on; the last of them hands on to ``following``."""
+        #     counting ─▶ encryption ─▶ delay ─▶ ``following``      each only while its rule is on
+        #
         # Composed from the end: counting comes before the others, so that refused messages count.
         first = following
         if self.delay_max_ms:
@@ -116,16 +123,21 @@ class PublishGate:
 
     def _take_counted(self, producer: Producer, requests: Sequence[AppendRequest]) -> None:
         """Count what is published, and pause reading from the connection while that is too much."""
-        # Messages that have arrived are always taken: the limit works on the next ones.
+        # Messages that have arrived are always taken: the limit works on the next ones. If the log
+        # refuses the run, that is raised here, and nothing is counted.
         self._behind_rate(producer, requests)
+        # 0 stands for a count that is not known, which is one message at least (``AppendRequest``).
         messages = sum(count or 1 for count in map(messages_of, requests))
         size_bytes = sum(map(len, map(payload_of, requests)))
         now_s = self.clock.monotonic()
         # Each rate that is exceeded pauses the session, which goes on when all of them allow it.
         for rate in self._rates:
+            # May go below zero. The debt decides how long the connection is not read.
             rate.buckets.take(messages, size_bytes, now_s)
             if rate.wait_s(now_s) > 0:
                 self.pauses += 1
+                # The session asks ``wait_s`` again when the time is over: by then other connections
+                # may have added to the debt. Many pauses for one rate are one entry there.
                 producer.session.throttle(rate.wait_s)
 
 
@@ -151,7 +163,9 @@ def _take_allowed(
     The first refusal of a replicator's entry closes its producer. Then no request behind it is
     taken: if one were stored, the refused entry would be taken for a repeat when it comes again.
     """
-    # The usual run has no refusals, and goes on as one.
+    # The usual run has no refusals, and goes on as one. Judged completely before anything is handed
+    # on: once a part of the run was taken, ``NotAllowed`` could not be raised for the whole any
+    # more.
     refusals = [why_refused(payload_of(request)) for request in requests]
     if not any(refusals):
         following(producer, requests)
@@ -164,6 +178,7 @@ def _take_allowed(
             except NotAllowed as error:
                 # It must not be raised: the caller would repeat the run, of which part was taken.
                 reason = error
+        # In its turn: the entries before it were handed on, so their receipts come first.
         if reason is not None:
             producer.fail(request, reason)
         if producer.is_closed:

@@ -33,6 +33,12 @@ from geminga_broker.topics.producers.replicator_producer import ReplicatorProduc
 from geminga_broker.topics.producers.topic_epoch import EPOCH_PROPERTY, TopicEpoch
 
 
+# The way of a message. Steps in brackets are there only while a policy wants them; a replicator's
+# run first gets source positions for its sequence ids.
+#
+#     session ─▶ Producer.append_all ─▶ [counting ─▶ encryption ─▶ delay] ─▶ [deduplication]
+#                                               ``PublishGate``                    │
+#     session ◀─ Producer.confirm ◀─ run_appended ◀─ bookies ◀─ log ◀─ append ◀────┘
 class PublishPath(TopicPart):
     """The producers of a topic, and counters of what was published since the topic was loaded."""
 
@@ -58,6 +64,8 @@ class PublishPath(TopicPart):
         name = str(topic.name)
         self.producers = Producers(name, self)
         # Durable messages and their bytes, and when the last ones became durable (Unix time).
+        # Counted when they are durable: a message that is refused, or that was stored before, is
+        # not in it.
         self.messages_in = 0
         self.bytes_in = 0
         self.last_publish_ms = 0
@@ -67,7 +75,8 @@ class PublishPath(TopicPart):
         self.gate = PublishGate(name, self.producers, services.clock, services.broker_rate)
         # Set by ``TopicDeduplication`` while deduplication is on, or is being turned on or off.
         self.deduplication: Deduplication | None = None
-        # None for a topic that keeps no messages.
+        # None for a topic that keeps no messages. Not ``managed_ledger`` of the topic, which
+        # raises: this is asked with every run.
         self._log = topic.managed_ledger if topic.name.is_persistent else None
         self.epoch = TopicEpoch(self.producers, self._log)
         self._clock = services.clock
@@ -81,7 +90,9 @@ class PublishPath(TopicPart):
     async def opened(self) -> None:
         """Continue with the epoch that an earlier owner has stored."""
         if self._log is not None:
-            # Without a usable number, no producer was exclusive yet.
+            # Without a usable number, no producer was exclusive yet. Read before any client
+            # connects, so that ``TopicEpoch.check`` refuses producers that were fenced while an
+            # earlier owner had the topic.
             try:
                 self.epoch.current = int(self._log.recorded.store.properties[EPOCH_PROPERTY])
             except (KeyError, ValueError):
@@ -95,6 +106,8 @@ class PublishPath(TopicPart):
         # Topics without a log delay no message, and refuse none for its delay.
         is_limited = delayed.enabled and self._log is not None
         self.gate.apply(policies.publishing, delayed.delay_max_ms if is_limited else 0)
+        # First the steps, then the disconnecting: whatever still arrives of a producer that is not
+        # allowed any more meets the new steps.
         self.rearrange()
         self.gate.disconnect_disallowed()
 
@@ -120,7 +133,9 @@ class PublishPath(TopicPart):
             producer.append_all = partial(take_positions, first, producer)
             return
         # Steps take runs of one producer. Without steps, all producers have the same
-        # ``append_all``, so that sessions may append messages of several producers as one run.
+        # ``append_all``, so that sessions may append messages of several producers as one run. A
+        # client with many producers on one topic without steps has all messages of a read appended
+        # with one call.
         is_straight = first == self._append
         producer.append_all = self.append if is_straight else partial(first, producer)
 
@@ -137,7 +152,8 @@ class PublishPath(TopicPart):
             entries = [(NOWHERE.entry_id, payload, count) for payload, count, _, _, _ in requests]
             self._topic.run_appended(NOWHERE.ledger_id, entries, requests)
             return
-        # The log may refuse the run: only what it took is measured.
+        # The log may refuse the run: only what it took is measured. What is appended is confirmed
+        # in this order, which the queue of times relies on.
         self._log.append_all(requests)
         if self.write_latency is None:
             self.write_latency = WriteLatency(self._durations)
@@ -147,6 +163,7 @@ class PublishPath(TopicPart):
         self, ledger_id: int, entries: Sequence[Entry], batch: Sequence[AppendRequest]
     ) -> None:
         """Confirm the run to its publishers, and count it."""
+        # Receipts before everything else: they are what the clients wait for.
         first = publisher_of(batch[0])
         for _, _, publisher, _, _ in batch:
             if publisher is not first:
@@ -160,6 +177,7 @@ class PublishPath(TopicPart):
         if self.write_latency is not None:
             self.write_latency.confirmed(len(entries), self._clock.monotonic())
         if self.deduplication is not None:
+            # Last, because it may take a snapshot, whose position is the end of this run.
             self.deduplication.stored(Position(ledger_id, entries[-1][0]), batch)
 
     def _confirm_mixed(
@@ -168,7 +186,8 @@ class PublishPath(TopicPart):
         """Confirm a run of several publishers, to each its own entries in their order."""
         runs: defaultdict[Publisher, tuple[list[Entry], list[AppendRequest]]]
         runs = defaultdict(lambda: ([], []))
-        # Publishers are few and entries many: one pass, then one call for each publisher.
+        # Publishers are few and entries many: one pass, then one call for each publisher. Each
+        # publisher's entries stay in order. Receipts of different publishers need no order.
         for entry, request in zip(entries, batch, strict=True):
             of_entries, of_requests = runs[publisher_of(request)]
             of_entries.append(entry)
@@ -191,7 +210,9 @@ class PublishPath(TopicPart):
 
         Raises ``BrokerError``: ``ProducerBusy``, ``ProducerFenced``, ``TopicFenced`` and others.
         """
-        # The ping first, because it may take seconds.
+        # The stages: whatever has to be awaited; the checks, and entering the table, in one turn;
+        # then the epoch, with the producer in its place. The ping first, because it may take
+        # seconds.
         await self.producers.ask_namesake(producer)
         for part in self._topic.parts:
             await part.check_producer(producer)
@@ -201,8 +222,11 @@ class PublishPath(TopicPart):
             raise TopicTerminated
         self.gate.check(producer)
         self.epoch.check(producer)
+        # From here on ``disconnect`` of the topic finds it. Receipts cannot come before the client
+        # is answered, as it sends nothing before that.
         self.producers.add(producer)
-        # Asked when the client is answered, which is after pending messages have settled.
+        # Asked when the client is answered, which is after pending messages have settled. A
+        # function, for the number of this moment would be too old then.
         producer.last_sequence_id = partial(self._last_sequence_id, producer.name)
         if not producer.is_waiting:
             self._welcome(producer)
@@ -213,6 +237,8 @@ class PublishPath(TopicPart):
         # In the background: its pending messages may have to be awaited, and an epoch be stored.
         self._welcome(producer)
         promoting = self.epoch.promote(producer, self.settle)
+        # The next in the queue is let in by the one that leaves, in whose task no time may be
+        # spent.
         self._topic.spawn(promoting, name=f"let in {producer.name}")
 
     def _welcome(self, producer: Producer) -> None:
@@ -236,7 +262,8 @@ class PublishPath(TopicPart):
 
     def producer_left(self, producer: Producer) -> None:
         """``producer``, which could publish, has left the topic."""
-        # Its own counter goes with it.
+        # Its own counter goes with it. Called by ``Producers`` for each that was in ``by_name``,
+        # before another may be promoted.
         self._had_chunks = self._had_chunks or producer.chunks_in > 0
         self._topic.last_used_s = self._clock.monotonic()
         # Its numbers are kept for a while, in case it reconnects.
@@ -256,10 +283,12 @@ class PublishPath(TopicPart):
 
     def refuse_all(self, reason: BrokerError) -> None:
         """Disconnect all producers; those that wait to be exclusive are refused for ``reason``."""
-        # Callers inside the broker wait for their messages as clients do.
+        # Callers inside the broker wait for their messages as clients do. They are told at once;
+        # messages of theirs that are pending may still be stored.
         if self._internal is not None:
             self._internal.fail_all(reason)
-        # Without a connected producer none waits either.
+        # Without a connected producer none waits either. Most topics that are closed have none: a
+        # broker may hand on 100,000 of them.
         if self.producers.by_name:
             self.producers.remove_all(reason)
 
@@ -286,6 +315,7 @@ class PublishPath(TopicPart):
     def release(self) -> None:
         """Drop the gate's steps and the internal publisher, which refer to this part, and the
         deduplication, whose cursor refers to the topic."""
+        # With a rate limit on, the gate, its step and this part refer to each other in a cycle.
         self.gate.release()
         self._internal = None
         self.deduplication = None

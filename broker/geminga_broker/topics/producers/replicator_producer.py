@@ -38,6 +38,7 @@ class ReplicatorProducer(Producer):
     def fail(self, request: AppendRequest, error: BrokerError) -> None:
         """Tell the replicator, and take no more from it until it reconnects."""
         super().fail(request, error)
+        # Several entries of one run may be refused; the first one closes.
         if not self.is_closed:
             self.disconnect()
             self.on_closed(self)
@@ -49,14 +50,19 @@ def take_positions(following: Step, producer: Producer, requests: Sequence[Appen
     Entries up to the first one without a position are handed on; that one is refused.
     """
     numbered: list[AppendRequest] = []
+    # The position is one of the message's properties, so that the metadata of each entry is parsed
+    # here. Clients' messages do not come this way.
     for payload, messages, publisher, _, _ in requests:
         try:
             position = source_position(parse_metadata(payload))
         except WireError:
             position = None
+        # What is behind it must not be stored either: the source would take the receipt of a later
+        # position for that of this one.
         if position is None:
             break
         numbered.append((payload, messages, publisher, *position))
+    # First, so that the refusal is answered behind the entries that were sent before it.
     _take(following, producer, numbered)
     if len(numbered) < len(requests) and not producer.is_closed:
         producer.fail(requests[len(numbered)], StorageUnavailable(NO_POSITION))
@@ -68,6 +74,7 @@ def _take(following: Step, producer: Producer, numbered: Sequence[AppendRequest]
     try:
         following(producer, numbered)
     except NotAllowed as error:
+        # The one entry is the culprit. Its refusal closes the producer.
         if len(numbered) == 1:
             producer.fail(numbered[0], error)
             return

@@ -46,7 +46,8 @@ class TopicDeduplication(TopicPart):
         """Continue from the cursor's snapshot, or delete the cursor if deduplication is off."""
         found, self._found = self._found, None
         # Deduplication may have been turned off while the topic was not loaded: its cursor would
-        # keep the log from being trimmed.
+        # keep the log from being trimmed. An error here ends the loading of the topic: served
+        # without deduplication it would store repeats, against its policy.
         if self._is_wanted:
             await self._begin(found)
         elif found is not None:
@@ -61,6 +62,8 @@ class TopicDeduplication(TopicPart):
     def is_behind(self) -> bool:
         """Whether deduplication is off though the policies want it on, or the reverse."""
         present = self._topic.part(PublishPath).deduplication
+        # Also true while a change is under way; a second task then finds the lock of
+        # ``Deduplication`` taken, and waits.
         return self._is_wanted is not (present is not None and present.is_enabled)
 
     def apply(self, policies: EffectivePolicies) -> None:
@@ -77,9 +80,11 @@ class TopicDeduplication(TopicPart):
             while self.is_behind:
                 present = publishing.deduplication
                 if self._is_wanted:
+                    # An attempt before this one may have created the cursor.
                     await self._begin(None if present is None else present.cursor)
                 elif present is not None:
-                    # First the producers: from now on they append past this step.
+                    # First the producers: from now on they append past this step. ``_lead_in`` asks
+                    # the policies, which do not want the step any more.
                     publishing.rearrange()
                     await present.disable()
                     publishing.deduplication = None
@@ -93,7 +98,8 @@ class TopicDeduplication(TopicPart):
         topic, services = self._topic, self._services
         publishing = topic.part(PublishPath)
         deduplication = publishing.deduplication
-        # One that failed to be turned on is kept: its cursor is open, and is used again.
+        # One that failed to be turned on is kept: its cursor is open, and is used again. Set before
+        # ``enable``, so that ``cursors`` names its cursor to the trimmer as soon as it is open.
         if deduplication is None:
             deduplication = publishing.deduplication = Deduplication(
                 topic.managed_ledger,
@@ -104,7 +110,8 @@ class TopicDeduplication(TopicPart):
                 enter=topic.enter_cursor,
             )
         await deduplication.enable(cursor)
-        # Producers that connected before: their numbers must not be forgotten as idle.
+        # Producers that connected before: their numbers must not be forgotten as idle. No await
+        # from here: a producer that connects later is noted by ``PublishPath._welcome``.
         for producer in publishing.producers.by_name.values():
             deduplication.connected(producer)
         # Last: from now on the producers' messages pass this step.
@@ -125,7 +132,8 @@ class TopicDeduplication(TopicPart):
     async def maintain(self) -> None:
         """Take a snapshot that is due, forget producers that are long gone, and retry a failed
         change."""
-        # ``apply`` changes something only if an earlier attempt has failed.
+        # ``apply`` changes something only if an earlier attempt has failed. Snapshots and
+        # forgetting first: they do not depend on whether a change is needed.
         policies = self._topic.policies
         deduplication = self._topic.part(PublishPath).deduplication
         if deduplication is not None:

@@ -42,7 +42,8 @@ class TopicEpoch:
 
     def check(self, producer: Producer) -> None:
         """Raise ``ProducerFenced`` if another was the exclusive producer since ``producer`` was."""
-        # A producer without an epoch is a new one, which no other can have fenced.
+        # A producer without an epoch is a new one, which no other can have fenced. -1 is below all
+        # epochs: a topic that never had an exclusive producer fences none.
         held = producer.topic_epoch
         current = NO_EPOCH if self.current is None else self.current
         if producer.access_mode is not AccessMode.SHARED and held is not None and held < current:
@@ -57,6 +58,8 @@ class TopicEpoch:
         """
         # Also if the client's request is cancelled: a producer without an epoch must not stay.
         try:
+            # It was added before, so that it holds its place while this waits: a second exclusive
+            # client is refused meanwhile.
             await self._claim(producer, settle)
         except BaseException:
             self._producers.remove(producer)
@@ -66,6 +69,8 @@ class TopicEpoch:
         """Give ``producer``, which waited and whose turn has come, its epoch, and settle it."""
         refusal: BrokerError | None = None
         try:
+            # This runs in a task of the topic, not of the client's session: it goes on if the
+            # client has left, and finds the producer closed at its end.
             await self._claim(producer, settle)
         except BrokerError as error:
             refusal = error
@@ -76,20 +81,27 @@ class TopicEpoch:
     async def _claim(self, producer: Producer, settle: Settle) -> None:
         """Wait for pending messages of its name, and give ``producer`` its epoch. Raises
         ``ProducerFenced``, also if it was closed meanwhile."""
+        # First, for shared producers too: the client is told the last sequence id of its name, and
+        # continues behind it. That must be the number of a message that cannot be lost any more.
         await settle(producer.name)
         epoch = self.current
         if producer.access_mode is not AccessMode.SHARED:
             if self._storing is None:
                 self._storing = asyncio.Lock()
+            # Of two producers that come in a short time, the later one gets the higher epoch.
             async with self._storing:
                 # Again: the epoch may have moved on while this waited.
                 self.check(producer)
                 held = producer.topic_epoch
                 current = NO_EPOCH if self.current is None else self.current
+                # One that reconnects keeps its epoch. It is above the topic's own if that keeps no
+                # log and was loaded anew: then the topic follows.
                 epoch = current + 1 if held is None else held
                 if epoch != self.current:
                     # Durable before it is given: a later owner must never give it once more.
                     if self._managed_ledger is not None:
+                        # If this fails, or the broker crashes, no client has the epoch. A number
+                        # that is skipped does no harm: epochs are only compared.
                         await set_property(self._managed_ledger, EPOCH_PROPERTY, str(epoch))
                     self.current = epoch
         # A producer that takes the topic by force may have come during one of the waits above.

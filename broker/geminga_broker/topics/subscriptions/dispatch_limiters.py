@@ -23,6 +23,7 @@ class DispatchLimiters:
     _clock: Clock
     # Shared by all topics of the broker; None without such a limit.
     _broker_limiter: RateLimiter | None
+    # One for all subscriptions of the topic, which queue for its tokens.
     _topic_limiter: RateLimiter | None = field(default=None, init=False)
     # One for each subscription, if subscriptions are limited.
     _own: dict[Subscription, RateLimiter] = field(
@@ -33,6 +34,7 @@ class DispatchLimiters:
 
     def follow(self, policies: DispatchPolicies, subscriptions: list[Subscription]) -> None:
         """Apply ``policies`` to ``subscriptions``, which are all of the topic."""
+        # By value: each change of any policy of the namespace comes here.
         if policies == self._policies:
             return
         # A new topic limiter must reach all subscriptions, also those whose own limit is the same.
@@ -48,7 +50,8 @@ class DispatchLimiters:
         )
         if own is not None:
             self._own[subscription] = own
-        # The widest first: a dispatcher waits at the first that has no tokens left.
+        # The widest first: a dispatcher waits at the first that has no tokens left. The dispatcher
+        # takes tokens of all of them for what it sends.
         limiters = [
             each for each in (self._broker_limiter, self._topic_limiter, own) if each is not None
         ]
@@ -57,7 +60,8 @@ class DispatchLimiters:
     def forget(self, subscription: Subscription) -> None:
         """Drop the rate limiter of a subscription that ends, and let it leave the other queues."""
         # Closing calls its dispatcher in the next turn of the event loop, when that passes through
-        # no limiter any more.
+        # no limiter any more. Both: a dispatcher that stays in the queue of a limiter would be
+        # called, and kept in memory, after its subscription has ended.
         own = self._own.pop(subscription, None)
         if own is not None:
             own.close()
@@ -70,6 +74,8 @@ class DispatchLimiters:
         begins with all its tokens. Dispatchers that wait at the old one are called."""
         if limiter is not None and limiter.limit == limit:
             return limiter
+        # The old one is closed although its tokens are not used up. A new limit is a decision of an
+        # operator, who expects it to hold at once.
         if limiter is not None:
             limiter.close()
         if limit.is_unlimited:

@@ -34,6 +34,8 @@ class NonPersistentSubscriptions(SubscriptionRegistry[NonPersistentSubscription]
         Nothing is awaited, so that no check must be repeated. Raises ``BrokerError``.
         """
         request.check()
+        # The same checks in the same order as for persistent topics, as far as they have a meaning
+        # here.
         self._topic.check_open()
         if request.reads_compacted:
             raise NotAllowed("readCompacted only valid on persistent topics")
@@ -42,7 +44,8 @@ class NonPersistentSubscriptions(SubscriptionRegistry[NonPersistentSubscription]
         subscription = self.subscriptions.get(request.subscription)
         if subscription is None:
             self._admission.check_subscriptions(len(self.subscriptions))
-            # It is added below, when no check can fail any more.
+            # It is added below, when no check can fail any more. A subscription without a consumer
+            # would stay for ever: what ends it is that its last one leaves.
             name = self._topic.name
             subscription = NonPersistentSubscription(
                 request.subscription, str(name), name.partition_index, self._deserted

@@ -27,7 +27,9 @@ class SubscriptionRegistry(TopicPart, Generic[SubscriptionT]):
 
     def __init__(self, topic: OwningTopic, services: TopicServices) -> None:
         super().__init__(topic, services)
-        # Those that can be found: one that is being created or deleted is not among them.
+        # Those that can be found: one that is being created or deleted is not among them. Callers
+        # that wait while they use one look here again afterwards, by identity: it may have been
+        # deleted, and another one created under its name.
         self.subscriptions: dict[str, SubscriptionT] = {}
         self._clock: Clock = services.clock
         # Without limits until ``apply`` has brought policies.

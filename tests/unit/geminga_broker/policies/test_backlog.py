@@ -50,13 +50,13 @@ def test_the_policies_are_those_a_broker_may_be_told() -> None:
 @pytest.mark.parametrize(
     ("limit", "quota"), [(-2, None), (-1, None), (0, Quota(0, HOLD)), (1, Quota(1, HOLD))]
 )
-def test_a_size_below_nothing_is_no_limit(limit: int, quota: Quota | None) -> None:
+def test_a_size_below_0_is_no_limit(limit: int, quota: Quota | None) -> None:
     config = BacklogConfig(backlog_quota_bytes=limit, backlog_quota_policy="producer_request_hold")
     assert quotas_of({}, config).size == quota
 
 
 @pytest.mark.parametrize(("limit", "quota"), [(-1, None), (0, None), (1, Quota(1, EVICT))])
-def test_an_age_of_nothing_is_no_limit(limit: int, quota: Quota | None) -> None:
+def test_an_age_of_0_and_below_is_no_limit(limit: int, quota: Quota | None) -> None:
     config = BacklogConfig(
         backlog_quota_age_s=limit, backlog_quota_policy="consumer_backlog_eviction"
     )
@@ -64,7 +64,7 @@ def test_an_age_of_nothing_is_no_limit(limit: int, quota: Quota | None) -> None:
 
 
 @pytest.mark.parametrize("policy", [None, "", "of another version"])
-def test_a_policy_that_nobody_knows_loses_nothing(policy: str | None) -> None:
+def test_an_unknown_policy_holds_producers(policy: str | None) -> None:
     stored = {"destination_storage": BacklogQuota(limit=1, policy=policy)}
     assert quotas_of(stored, BacklogConfig()).size == Quota(1, HOLD)
 

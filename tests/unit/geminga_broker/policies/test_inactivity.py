@@ -66,7 +66,7 @@ def test_a_namespace_may_have_a_policy_of_its_own() -> None:
 @pytest.mark.parametrize(
     "odd", [replace(POLICY, delete_mode=None), replace(POLICY, inactive_s_max=0)]
 )
-def test_a_policy_that_nobody_checked_counts_for_nothing(odd: InactiveTopics) -> None:
+def test_an_impossible_policy_counts_as_not_set(odd: InactiveTopics) -> None:
     assert held(Policies(inactive_topics=odd)) == DEFAULT
 
 

@@ -45,7 +45,7 @@ def held(policies: Policies) -> SubscribePolicies:
     return subscribe_policies(CONFIG, Levels(namespace=policies, cluster=CLUSTER))
 
 
-def test_without_settings_everybody_may_subscribe() -> None:
+def test_without_settings_every_consumer_may_subscribe() -> None:
     assert subscribe_policies(SubscribeConfig(), Levels()) == SUBSCRIBE_FREELY
     assert SUBSCRIBE_FREELY.types == ALL_TYPES
     assert [each.label for each in SubscriptionType] == list(LABELS)

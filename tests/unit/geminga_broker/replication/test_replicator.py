@@ -85,7 +85,7 @@ def replicator_of(
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 3])
-async def test_one_that_is_stopped_while_receipts_are_missing_leaves_the_remote_broker(
+async def test_a_replicator_that_is_stopped_while_receipts_are_missing_leaves_the_remote_broker(
     far: FakeBroker, remotes: RemoteClusters, turns: int
 ) -> None:
     far.on(BaseCommand.SEND)
@@ -106,7 +106,7 @@ async def test_one_that_is_stopped_while_receipts_are_missing_leaves_the_remote_
     assert replicator.cursor.mark_delete == replicator.cursor.chain.before_first
 
 
-async def test_one_ends_soon_though_the_remote_broker_answers_nothing(
+async def test_a_replicator_ends_soon_though_the_remote_broker_answers_nothing(
     far: FakeBroker, remotes: RemoteClusters
 ) -> None:
     far.on(BaseCommand.SEND)
@@ -165,7 +165,7 @@ async def test_a_topic_that_has_other_partitions_in_the_remote_cluster_waits_and
         await until(lambda: len(far.of_type(BaseCommand.SEND)) == 3)
 
 
-async def test_its_producer_may_send_what_is_encrypted(
+async def test_the_producer_of_a_replicator_may_send_encrypted_messages(
     far: FakeBroker, remotes: RemoteClusters
 ) -> None:
     async with replicator_of(MemoryLog((1, 1)), remotes):
@@ -205,7 +205,7 @@ async def test_after_a_refusal_nothing_is_sent_behind_an_entry_before_it_is_stor
     assert stored == [0, 2, 3, 1, 2, 3]
 
 
-async def test_one_that_has_no_room_for_the_next_entry_waits_for_receipts(
+async def test_a_replicator_without_room_for_the_next_entry_waits_for_receipts(
     far: FakeBroker, remotes: RemoteClusters
 ) -> None:
     far.on(BaseCommand.SEND)
@@ -220,7 +220,7 @@ async def test_one_that_has_no_room_for_the_next_entry_waits_for_receipts(
         assert replicator.pending == 12
 
 
-async def test_one_that_gets_no_receipts_says_so_and_begins_anew(
+async def test_a_replicator_that_gets_no_receipts_says_so_and_begins_anew(
     far: FakeBroker, remotes: RemoteClusters
 ) -> None:
     far.on(BaseCommand.SEND)
@@ -236,7 +236,7 @@ async def test_one_that_gets_no_receipts_says_so_and_begins_anew(
         assert len(far.of_type(BaseCommand.CLOSE_PRODUCER)) == 1
 
 
-async def test_one_that_has_sent_all_that_it_may_says_that_it_waits(
+async def test_a_replicator_that_has_sent_all_that_it_may_says_that_it_waits(
     far: FakeBroker, remotes: RemoteClusters
 ) -> None:
     far.on(BaseCommand.SEND)
@@ -247,7 +247,7 @@ async def test_one_that_has_sent_all_that_it_may_says_that_it_waits(
         await until(lambda: replicator.reason == "the connection to west is lost")
 
 
-async def test_one_sends_no_faster_than_its_dispatch_rate(
+async def test_a_replicator_sends_no_faster_than_its_dispatch_rate(
     far: FakeBroker, remotes: RemoteClusters
 ) -> None:
     far.on(BaseCommand.SEND)

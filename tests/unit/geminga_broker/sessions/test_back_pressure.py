@@ -98,7 +98,7 @@ async def test_commands_without_end_stop_the_reading_until_some_are_done(
     assert client.is_read()
 
 
-async def test_all_who_wait_for_the_common_buffer_are_read_again_when_half_of_it_is_free(
+async def test_all_clients_that_wait_for_the_common_buffer_are_read_again_when_half_of_it_is_free(
     connect: Connect, context: SessionContext
 ) -> None:
     context.config = replace(context.config, publish_buffer_bytes_max=100)

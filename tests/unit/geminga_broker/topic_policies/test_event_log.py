@@ -84,7 +84,7 @@ async def test_the_last_event_of_each_topic_counts(watched: Watched, topic: Even
     assert topic.readers == 1
 
 
-async def test_one_whose_reader_fails_says_so_and_goes_on_trying(
+async def test_a_log_whose_reader_fails_says_so_and_goes_on_trying(
     watched: Watched, topic: EventTopic
 ) -> None:
     topic.may_open = False
@@ -176,7 +176,7 @@ async def test_events_that_were_compacted_away_before_they_were_read_are_not_wai
     assert asyncio.get_running_loop().time() - began_s == STALL_S
 
 
-async def test_who_asks_while_the_reader_is_closed_waits_for_the_next_one(
+async def test_a_caller_that_asks_while_the_reader_is_closed_waits_for_the_next_one(
     watched: Watched, topic: EventTopic
 ) -> None:
     await watched.log.read()

@@ -1,4 +1,4 @@
-"""Proves for which namespaces what topics say is read, and who is told of it."""
+"""Proves for which namespaces the policies of topics are read, and which followers hear of them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_a_key_that_names_no_topic_keeps_nothing_from_being_told(
     assert store.known(A.partition(2)).message_ttl_s == 1
 
 
-async def test_a_log_that_nobody_uses_is_left_and_read_again_when_it_is_asked_for(
+async def test_an_unused_log_is_left_and_read_again_when_it_is_asked_for(
     store: Store, topic: EventTopic, coordination: Coordination
 ) -> None:
     await coordination.create(PATH, make_parents=True)

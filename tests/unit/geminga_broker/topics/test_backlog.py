@@ -237,7 +237,7 @@ async def full_consumer(topic: Topic) -> NotedSession:
     return session
 
 
-async def test_who_held_what_was_evicted_is_sent_what_was_left_at_once(
+async def test_a_consumer_that_held_evicted_messages_is_sent_those_left_at_once(
     topic: Topic,
 ) -> None:
     session = await full_consumer(topic)
@@ -246,7 +246,7 @@ async def test_who_held_what_was_evicted_is_sent_what_was_left_at_once(
     assert [entry_id for _, entry_id in session.positions()[5:]] == list(range(11, 16))
 
 
-async def test_who_held_what_was_deleted_is_sent_what_comes(topic: Topic) -> None:
+async def test_a_consumer_that_held_deleted_messages_is_sent_new_ones(topic: Topic) -> None:
     session = await full_consumer(topic)
     await topic.truncate()
     await publish(topic, 1, 1)

@@ -76,7 +76,7 @@ async def opened(topics: TopicDirectory) -> Topic:
     return await topics.get(NAME, create=True)
 
 
-async def test_all_who_ask_at_once_get_the_same_topic(topics: TopicDirectory) -> None:
+async def test_requests_that_come_at_once_get_the_same_topic(topics: TopicDirectory) -> None:
     first, second = await asyncio.gather(
         topics.get(NAME, create=True), topics.get(NAME, create=True)
     )
@@ -92,7 +92,7 @@ async def test_a_topic_that_is_not_there_is_made_on_demand_only(topics: TopicDir
         await topics.create(NAME, {})
 
 
-async def test_who_may_create_is_not_refused_for_joining_one_who_may_not(
+async def test_a_request_that_may_create_does_not_fail_with_one_that_may_not(
     topics: TopicDirectory,
 ) -> None:
     asking = asyncio.ensure_future(topics.get(NAME, create=False))
@@ -286,7 +286,7 @@ async def test_a_producer_whose_client_is_gone_makes_room(topics: TopicDirectory
         await topic.publishing.connect(producer_of(NotedSession()))
 
 
-async def test_nobody_joins_a_topic_that_was_closed_while_they_waited(
+async def test_clients_that_waited_while_the_topic_was_closed_are_refused(
     topics: TopicDirectory, settle: Settle
 ) -> None:
     topic = await opened(topics)
@@ -310,7 +310,7 @@ async def test_nobody_joins_a_topic_that_was_closed_while_they_waited(
             await joining
 
 
-async def test_who_subscribes_during_a_seek_waits_for_its_end(
+async def test_a_client_that_subscribes_during_a_seek_waits_for_its_end(
     topics: TopicDirectory, ledgers: MemoryLedgers, settle: Settle
 ) -> None:
     topic = await opened(topics)

@@ -59,7 +59,7 @@ async def test_a_namespaces_topics_are_settled_when_they_are_loaded_or_gone(
         await deleting
 
 
-async def test_a_topic_of_a_namespace_that_nobody_finds_any_more_can_still_be_deleted(
+async def test_a_topic_whose_namespace_look_ups_do_not_find_can_still_be_deleted(
     coordination: Coordination, ledgers: MemoryLedgers
 ) -> None:
     bundles = [NAME.namespace]

@@ -1,6 +1,4 @@
-"""Proves what is done for all topics again and again: rates, and the deletion of those that nobody
-uses.
-"""
+"""Proves the periodic work on all topics: rates, and the deletion of those that are not used."""
 
 from __future__ import annotations
 
@@ -98,7 +96,7 @@ async def later(topics: TopicDirectory, seconds: float) -> list[TopicName]:
     return [each.name for each in topics.loaded.values()]
 
 
-async def test_topics_that_nobody_uses_are_deleted_and_leave_nothing(
+async def test_topics_that_no_client_uses_are_deleted_and_leave_nothing(
     coordination: Coordination, ledgers: MemoryLedgers
 ) -> None:
     volatile = TopicName.parse("non-persistent://t/n/volatile")
@@ -112,7 +110,7 @@ async def test_topics_that_nobody_uses_are_deleted_and_leave_nothing(
         await topics.create(NAME, {})
 
 
-async def test_who_uses_a_topic_keeps_it_and_the_minute_begins_when_he_goes(
+async def test_a_client_keeps_its_topic_and_the_minute_begins_when_it_leaves(
     coordination: Coordination, ledgers: MemoryLedgers
 ) -> None:
     async with forgetful(coordination, ledgers, AFTER_A_MINUTE, Policies()) as topics:
@@ -154,7 +152,7 @@ async def test_what_is_retained_keeps_its_topic(
         assert await later(topics, 30) == []
 
 
-async def test_no_topic_goes_where_nobody_wants_that(
+async def test_no_topic_is_deleted_where_its_use_would_not_create_it(
     coordination: Coordination, ledgers: MemoryLedgers
 ) -> None:
     by_hand = Policies(auto_topic_creation_override=AutoTopicCreation(allowed=False))

@@ -105,7 +105,7 @@ async def test_a_durable_subscription_is_kept_and_a_readers_ends_with_it(
     assert list(again.subscribing.subscriptions) == ["sub"]
 
 
-async def test_a_fenced_topic_lets_everybody_go_and_takes_nobody(
+async def test_a_fenced_topic_closes_its_consumers_and_refuses_new_ones(
     topic: Topic, topics: TopicDirectory, ledgers: MemoryLedgers
 ) -> None:
     subscription = await topic.subscribing.subscribe(EXCLUSIVE)
@@ -204,7 +204,7 @@ async def test_a_consumer_that_asks_for_no_keys_leaves_no_subscription(
     assert topic.subscribing.subscriptions == {}
 
 
-async def test_who_unsubscribes_while_another_comes_is_refused_and_stays(
+async def test_a_consumer_that_unsubscribes_while_another_comes_is_refused_and_stays(
     topic: Topic,
 ) -> None:
     shared = SubscribeRequest("sub", SubscriptionType.SHARED)
@@ -226,7 +226,7 @@ async def test_who_unsubscribes_while_another_comes_is_refused_and_stays(
     assert topic.part(PersistentSubscriptions).named("sub").consumers == [first, second]
 
 
-async def test_who_comes_while_another_unsubscribes_gets_a_new_subscription(
+async def test_a_consumer_that_comes_while_another_unsubscribes_gets_a_new_subscription(
     topic: Topic,
 ) -> None:
     shared = SubscribeRequest("sub", SubscriptionType.SHARED)

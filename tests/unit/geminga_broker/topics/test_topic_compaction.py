@@ -1,4 +1,4 @@
-"""Proves compaction on a whole topic: who reads compacted sees the newest value of every key, in
+"""Proves compaction on a whole topic: a reader of it sees the newest value of every key, in
 order, then all that is newer; what was compacted outlives its log, and ends with the topic."""
 
 from __future__ import annotations

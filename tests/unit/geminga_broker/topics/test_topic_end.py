@@ -68,7 +68,7 @@ class Reading:
 
 
 @pytest.mark.parametrize("kind", SubscriptionType)
-async def test_what_came_last_was_for_nobody(kind: SubscriptionType) -> None:
+async def test_a_marker_at_the_end_does_not_delay_the_end_of_topic(kind: SubscriptionType) -> None:
     rig = Rig()
     async with rig.directory() as topics:
         topic = await loaded(topics)
@@ -83,7 +83,9 @@ async def test_what_came_last_was_for_nobody(kind: SubscriptionType) -> None:
 
 
 @pytest.mark.parametrize("kind", SubscriptionType)
-async def test_nobody_is_told_while_something_is_left(kind: SubscriptionType) -> None:
+async def test_the_end_of_topic_is_told_when_the_last_message_is_acknowledged(
+    kind: SubscriptionType,
+) -> None:
     rig = Rig()
     async with rig.directory() as topics:
         topic = await loaded(topics)
@@ -101,7 +103,9 @@ async def test_nobody_is_told_while_something_is_left(kind: SubscriptionType) ->
 
 
 @pytest.mark.parametrize("request_", [READER, DURABLE])
-async def test_what_came_last_was_compacted_away(request_: SubscribeRequest) -> None:
+async def test_the_end_is_told_though_the_last_message_was_compacted_away(
+    request_: SubscribeRequest,
+) -> None:
     rig = Rig()
     async with rig.directory() as topics:
         topic = await loaded(topics)
@@ -116,7 +120,9 @@ async def test_what_came_last_was_compacted_away(request_: SubscribeRequest) -> 
 
 
 @pytest.mark.parametrize("request_", [READER, DURABLE])
-async def test_everything_was_compacted_away(request_: SubscribeRequest) -> None:
+async def test_the_end_is_told_though_everything_was_compacted_away(
+    request_: SubscribeRequest,
+) -> None:
     rig = Rig()
     async with rig.directory() as topics:
         topic = await loaded(topics)

@@ -122,7 +122,7 @@ async def test_a_replicator_comes_and_goes_with_the_policies(
     assert await coordination.exists(CURSOR) is None
 
 
-async def test_one_that_is_being_started_when_the_topic_closes_never_runs(
+async def test_a_replicator_that_is_being_started_when_the_topic_closes_never_runs(
     topics: TopicDirectory, topic: Topic, far: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
@@ -266,7 +266,7 @@ async def test_a_replicated_topic_is_deleted_by_force_only(
     assert not await topics.exists(NAME)
 
 
-async def test_a_topic_stays_where_its_namespace_is_not_to_be_any_more(
+async def test_a_topic_stays_in_a_cluster_that_its_namespace_does_not_name_any_more(
     topics: TopicDirectory, topic: Topic, far: FakeBroker
 ) -> None:
     """As upstream's #24351: a list without the local cluster may be a mistake."""

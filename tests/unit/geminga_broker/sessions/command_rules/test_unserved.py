@@ -202,7 +202,7 @@ def frame(command: bytes) -> bytes:
 
 @pytest.mark.parametrize("number", [1, 69, max(PART_NAMES) + 1, 1 << 28])
 @pytest.mark.parametrize("has_part", [False, True])
-async def test_a_type_that_nobody_knows_is_refused_and_the_connection_lives(
+async def test_an_unknown_type_is_refused_and_the_connection_lives(
     connect: Connect, settle: Settle, number: int, *, has_part: bool
 ) -> None:
     client = await using(connect, settle)
@@ -261,7 +261,7 @@ async def test_a_consumer_that_is_not_there_is_named(
     "name",
     ["FLOW", "REDELIVER_UNACKNOWLEDGED_MESSAGES", "CLOSE_CONSUMER", "CLOSE_PRODUCER"],
 )
-async def test_what_is_over_for_somebody_who_is_not_there_changes_nothing(
+async def test_a_command_for_an_unknown_producer_or_consumer_changes_nothing(
     connect: Connect, settle: Settle, name: str
 ) -> None:
     client = await using(connect, settle)

@@ -103,7 +103,9 @@ async def test_acknowledgements_of_foreign_messages_are_answered_and_change_noth
     assert not client.transport.is_closing()
 
 
-async def test_an_acknowledgement_by_nobody_is_refused(connect: Connect, settle: Settle) -> None:
+async def test_an_acknowledgement_of_an_unknown_consumer_is_refused(
+    connect: Connect, settle: Settle
+) -> None:
     client = connect()
     client.ask("ack", consumer_id=5, ack_type=api.CommandAck.Individual, message_id=[entry(0, 0)])
     await settle()
@@ -270,7 +272,7 @@ async def test_an_acknowledgement_in_a_transaction_is_refused_and_changes_nothin
 @pytest.mark.parametrize(
     ("version", "is_told"), [("Pulsar-Java-v4.0.6", True), ("Pulsar-CPP-v3.13.0", False)]
 )
-async def test_who_acknowledged_all_of_a_terminated_topic_is_told_once(
+async def test_a_consumer_that_acknowledged_all_of_a_terminated_topic_is_told_once(
     connect: Connect, settle: Settle, topics: TopicDirectory, version: str, *, is_told: bool
 ) -> None:
     client = await consuming(connect, settle, b"a")
@@ -372,7 +374,7 @@ ALL_BITS = -1
 @pytest.mark.parametrize(
     "ack_set", [[ALL_BITS] * 20_000, [ALL_BITS] * 16_000, [1 << 62], [0, 0, 1], [ALL_BITS]]
 )
-async def test_ack_sets_that_fit_no_batch_cost_nobody_more_than_the_message(
+async def test_ack_sets_that_fit_no_batch_concern_that_message_alone(
     connect: Connect, settle: Settle, topics: TopicDirectory, kind: int, ack_set: list[int]
 ) -> None:
     client = connect()
@@ -399,7 +401,7 @@ async def test_ack_sets_that_fit_no_batch_cost_nobody_more_than_the_message(
 
 
 @pytest.mark.parametrize("kind", [api.CommandSubscribe.Exclusive, SHARED])
-async def test_what_is_given_back_by_who_never_had_it_changes_nothing(
+async def test_asking_again_for_entries_that_were_never_sent_changes_nothing(
     connect: Connect, settle: Settle, topics: TopicDirectory, kind: int
 ) -> None:
     client = connect()
@@ -418,7 +420,7 @@ async def test_what_is_given_back_by_who_never_had_it_changes_nothing(
     await check_unharmed(connect, settle, topics, backlog=2)
 
 
-async def test_nobody_acknowledges_or_moves_another_s_consumer(
+async def test_no_connection_acknowledges_for_the_consumer_of_another_or_moves_it(
     connect: Connect, settle: Settle, topics: TopicDirectory
 ) -> None:
     mine, thief = await consuming(connect, settle, b"a", b"b"), connect()

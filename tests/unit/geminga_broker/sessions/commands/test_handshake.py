@@ -44,7 +44,7 @@ async def test_the_lower_of_both_versions_is_spoken(
     assert not answer.feature_flags.supports_scalable_topics
 
 
-async def test_whoever_comes_is_anonymous_whatever_credentials_it_has(
+async def test_every_client_is_anonymous_whatever_credentials_it_has(
     context: SessionContext, settle: Settle
 ) -> None:
     client = FrameClient(Connection(context))
@@ -78,7 +78,7 @@ async def test_connections_are_counted_by_how_they_went(
         (21, True, False, False),
     ],
 )
-async def test_who_knows_broker_entries_gets_them_where_the_broker_shows_them(
+async def test_clients_that_know_broker_entries_get_them_where_the_broker_exposes_them(
     context: SessionContext, version: int, *, is_known: bool, is_exposed: bool, expected: bool
 ) -> None:
     context.config = SessionConfig(exposing_broker_entry_metadata_to_client_enabled=is_exposed)
@@ -240,7 +240,7 @@ async def test_a_client_that_does_not_even_say_connect_is_closed(
     assert not context.sessions
 
 
-async def test_a_method_that_takes_too_long_lets_nobody_in(context: SessionContext) -> None:
+async def test_a_method_that_takes_too_long_refuses_the_client(context: SessionContext) -> None:
     spelling(context, "ann")
     client = coming(context, "stuck")
     await asyncio.sleep(context.operation_timeout_s + 1)

@@ -1,4 +1,4 @@
-"""Proves what producers, consumers and those who ask are told of schemas."""
+"""Proves what producers, consumers and other clients are told of schemas."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ async def test_a_topic_takes_its_schema_with_it_and_a_partition_does_not(
 
 
 @pytest.mark.parametrize(("kind", "version"), [("None", b""), ("String", FIRST)])
-async def test_who_asks_for_a_version_gets_the_schema_registered_but_for_bytes(
+async def test_asking_for_a_version_registers_the_schema_unless_it_is_bytes(
     connect: Connect, settle: Settle, kind: str, version: bytes
 ) -> None:
     client = connect()
@@ -220,7 +220,7 @@ async def test_who_asks_for_a_version_gets_the_schema_registered_but_for_bytes(
     assert (told.HasField("schema_version"), told.schema_version) == (True, version)
 
 
-async def test_who_asks_with_a_schema_that_may_not_follow_is_told_so(
+async def test_asking_with_a_schema_that_may_not_follow_is_refused(
     connect: Connect, settle: Settle
 ) -> None:
     await open_producer(connect, settle, avro("a"))

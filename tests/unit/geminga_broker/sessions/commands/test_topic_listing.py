@@ -95,7 +95,7 @@ async def test_topics_are_filtered_by_the_clients_pattern_and_summed_up(
     assert answer.topics_hash == topics_hash(names)
 
 
-async def test_who_knows_the_list_is_not_told_it_again(
+async def test_a_client_that_knows_the_list_is_not_sent_it_again(
     connect: Connect, settle: Settle, some_topics: None
 ) -> None:
     del some_topics
@@ -240,7 +240,7 @@ async def test_a_pattern_that_is_not_matched_here_is_not_watched(
     assert text in answer.message
 
 
-async def test_where_patterns_are_not_matched_nobody_watches(
+async def test_where_patterns_are_not_matched_watchers_are_refused(
     connect: Connect, settle: Settle, context: SessionContext
 ) -> None:
     context.config = replace(context.config, matches_patterns=False)

@@ -1,4 +1,4 @@
-"""Proves who is let in and what the others are told, in upstream's words."""
+"""Proves which consumers are let in, and what the others are told, in upstream's words."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_only_types_that_are_enabled() -> None:
     assert str(refused.value) == f"Topic[{{{TOPIC}}}] doesn't support Key_Shared sub type!"
 
 
-def test_only_so_often() -> None:
+def test_a_consumer_subscribes_only_so_often() -> None:
     seldom = admission(rate=SubscribeLimit(1, 30))
     request = SubscribeRequest("s", SHARED, consumer=WHO)
     seldom.check(request, 100)
@@ -82,7 +82,7 @@ def test_only_so_often() -> None:
     seldom.check(request, 130)
 
 
-def test_a_limit_that_comes_and_goes() -> None:
+def test_attempts_still_count_when_a_limit_comes_back() -> None:
     door = admission()
     request = SubscribeRequest("s", SHARED, consumer=WHO)
     limited = SubscribePolicies(rate=SubscribeLimit(1, 30))
@@ -95,7 +95,7 @@ def test_a_limit_that_comes_and_goes() -> None:
         door.check(request, 100)
 
 
-def test_only_so_many_subscriptions() -> None:
+def test_a_topic_has_only_so_many_subscriptions() -> None:
     few = admission(subscriptions_max=2)
     few.check_subscriptions(1)
     with pytest.raises(NotAllowed) as refused:
@@ -112,7 +112,9 @@ def test_only_so_many_subscriptions() -> None:
         (3, 2, "Topic reached max consumers limit"),
     ],
 )
-def test_only_so_many_consumers(of_topic: int, of_subscription: int, reason: str) -> None:
+def test_a_topic_and_a_subscription_have_only_so_many_consumers(
+    of_topic: int, of_subscription: int, reason: str
+) -> None:
     few = admission(consumers_max=3, consumers_per_subscription_max=2)
     few.check_consumers(WHO.host, connected(2), 1)
     with pytest.raises(ConsumerBusy) as refused:
@@ -120,7 +122,7 @@ def test_only_so_many_consumers(of_topic: int, of_subscription: int, reason: str
     assert str(refused.value) == reason
 
 
-def test_only_so_many_consumers_of_one_host() -> None:
+def test_a_topic_has_only_so_many_consumers_of_one_host() -> None:
     few = admission(consumers_per_host_max=2)
     present = connected(9, host="/10.0.0.2") + connected(1)
     few.check_consumers(WHO.host, present, 9)
@@ -129,7 +131,7 @@ def test_only_so_many_consumers_of_one_host() -> None:
     assert str(refused.value) == "Topic reached max same address consumers limit"
 
 
-def test_any_number_of_consumers_where_nothing_is_said() -> None:
+def test_without_limits_any_number_of_consumers_is_let_in() -> None:
     admission().check_consumers(WHO.host, connected(1000), 1000)
 
 
@@ -148,7 +150,7 @@ def test_subscribing_makes_a_subscription_unless_it_is_forbidden() -> None:
         ("pulsar.repl.there", "Subscription with reserved subscription name attempted"),
     ],
 )
-def test_names_that_nobody_may_use(name: str, reason: str) -> None:
+def test_names_that_no_subscription_may_have(name: str, reason: str) -> None:
     with pytest.raises(NameReserved, match=reason):
         check_name(name)
     check_name("pulsar")
@@ -181,7 +183,7 @@ ANNA = ConsumerIdentity("/10.0.0.1", "anna", 1)
 BERT = ANNA._replace(name="bert")
 
 
-def test_so_often_in_a_period() -> None:
+def test_a_rate_lets_so_many_attempts_through_in_a_period() -> None:
     rate = SubscribeRate(SubscribeLimit(2, 30))
     assert [rate.take(ANNA, at) for at in (100, 110, 120, 129.9)] == [True, True, False, False]
     assert rate.take(ANNA, 130)
@@ -200,7 +202,7 @@ def test_another_consumer_has_a_count_of_its_own(other: ConsumerIdentity) -> Non
     ]
 
 
-def test_nobody_is_limited_without_a_limit_nor_the_broker_with_one() -> None:
+def test_no_consumer_is_limited_without_a_limit_nor_the_broker_with_one() -> None:
     assert all(SubscribeRate(SubscribeLimit(0)).take(ANNA, 100) for _ in range(10))
     limited = SubscribeRate(SubscribeLimit(1))
     assert all(limited.take(THE_BROKER, 100) for _ in range(10))
@@ -215,7 +217,7 @@ def test_a_new_limit_holds_at_once() -> None:
     assert rate.take(ANNA, 100), "the period is shorter now: a new one begins"
 
 
-def test_those_counted_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_consumer_beyond_the_bound_is_not_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumer_admission, "CONSUMERS_MAX", 1)
     rate = SubscribeRate(SubscribeLimit(1))
     assert [rate.take(each, 100) for each in (ANNA, BERT, BERT, ANNA)] == [True, True, True, False]

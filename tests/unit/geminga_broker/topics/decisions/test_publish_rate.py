@@ -1,4 +1,4 @@
-"""Proves how long who publishes too fast must wait."""
+"""Proves how long a client that publishes too fast is not read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_messages_and_bytes_are_counted_each_for_itself() -> None:
     assert rate.wait_s(0) == 3
 
 
-def test_nobody_waits_for_a_limit_that_does_not_hold_any_more() -> None:
+def test_a_limit_that_is_over_holds_no_connection() -> None:
     rate = PublishRate(PublishLimits(bytes_per_s=1), now_s=0)
     rate.buckets.take(1, 1000, now_s=0)
     rate.is_over = True

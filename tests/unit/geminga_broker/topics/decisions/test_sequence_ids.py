@@ -32,7 +32,7 @@ def chunk(number: int, of: int, sequence_id: int = 7) -> bytes:
     return encode_payload(metadata, b"")
 
 
-def test_what_is_stored_is_known_and_what_is_under_way_is_not() -> None:
+def test_a_repeat_is_known_when_stored_and_undecided_while_pending() -> None:
     numbers = SequenceIds()
     assert numbers.judge("p", 0) is Verdict.NEW
     numbers.taken("p", 5)
@@ -97,7 +97,7 @@ def test_a_snapshot_fits_into_an_entry_however_long_the_names_are() -> None:
 
 
 @pytest.mark.parametrize("is_back", [True, False])
-def test_who_is_away_for_long_is_forgotten(*, is_back: bool) -> None:
+def test_a_producer_that_is_away_for_long_is_forgotten(*, is_back: bool) -> None:
     numbers = SequenceIds()
     numbers.restore({"p": 3}, now_s=10)
     assert not numbers.forget_idle(since_s=10)

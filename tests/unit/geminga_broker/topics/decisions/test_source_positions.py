@@ -44,7 +44,7 @@ def test_a_snapshot_has_them_under_upstreams_names_and_leaves_sequence_ids_alone
     assert found.judge(NAME, (3, 10)) is Verdict.NEW
 
 
-def test_they_are_found_again_in_the_stored_entries() -> None:
+def test_positions_are_found_again_in_the_stored_entries() -> None:
     positions = SourcePositions()
     assert positions.found_stored(stored("3:9"), "west")
     assert positions.found_stored(stored("3:8"), "west")  # a repeat that was stored does no harm
@@ -53,7 +53,7 @@ def test_they_are_found_again_in_the_stored_entries() -> None:
     assert positions.snapshot() == {f"{NAME}_LID": 3, f"{NAME}_EID": 9}
 
 
-def test_what_was_on_its_way_when_deduplication_began_is_a_repeat_and_holds_nothing_up() -> None:
+def test_an_entry_that_was_pending_when_deduplication_began_is_a_repeat_later() -> None:
     positions = SourcePositions()
     positions.stored(NAME, (1, 5))
     assert not positions.has_pending(NAME)

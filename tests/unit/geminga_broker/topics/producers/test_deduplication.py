@@ -132,7 +132,7 @@ async def test_a_repeats_receipt_waits_for_those_of_what_was_sent_before(
     assert [number for number, _ in answers(session)] == [1, 2, 1, 3]
 
 
-async def test_what_is_under_way_cannot_be_told_from_what_is_lost(
+async def test_a_repeat_of_a_pending_message_is_refused_as_undecided(
     topics: TopicDirectory, ledgers: MemoryLedgers
 ) -> None:
     topic = await loaded(topics)
@@ -146,7 +146,7 @@ async def test_what_is_under_way_cannot_be_told_from_what_is_lost(
     assert answers(session)[2:] == [(1, NOWHERE)]
 
 
-async def test_who_comes_back_hears_the_last_number_when_it_is_stored(
+async def test_a_producer_that_reconnects_is_told_its_last_number_when_it_is_stored(
     topics: TopicDirectory, ledgers: MemoryLedgers
 ) -> None:
     topic = await loaded(topics)
@@ -164,7 +164,7 @@ async def test_who_comes_back_hears_the_last_number_when_it_is_stored(
     assert successor.last_sequence_id() == 2
 
 
-async def test_who_comes_back_does_not_wait_for_a_topic_that_is_closed(
+async def test_a_producer_that_reconnects_does_not_wait_for_a_closed_topic(
     topics: TopicDirectory, ledgers: MemoryLedgers
 ) -> None:
     topic = await loaded(topics)
@@ -240,7 +240,7 @@ async def test_the_first_chunks_alone_do_not_make_the_message_known(
         assert again.last_sequence_id() == -1
 
 
-async def test_what_is_too_large_may_be_sent_again_smaller(
+async def test_a_message_that_was_too_large_may_be_sent_again_smaller(
     topics: TopicDirectory, ledgers: MemoryLedgers
 ) -> None:
     producer, session = await connected(await loaded(topics))
@@ -290,7 +290,7 @@ async def test_a_topic_that_no_longer_needs_it_is_loaded_without_what_it_kept(
         assert topic.publishing.deduplication is None
 
 
-async def test_a_snapshot_is_taken_by_time_too_and_who_is_gone_is_forgotten(
+async def test_a_snapshot_is_taken_by_time_too_and_absent_producers_are_forgotten(
     topics: TopicDirectory,
 ) -> None:
     topic = await loaded(topics)
@@ -343,7 +343,7 @@ async def test_its_cursor_is_seen_in_the_internal_stats_and_nowhere_else(
     assert topic.connected_count == 0
 
 
-async def test_nobody_may_subscribe_under_the_cursors_name(topics: TopicDirectory) -> None:
+async def test_no_subscription_may_have_the_name_of_the_cursor(topics: TopicDirectory) -> None:
     topic = await loaded(topics)
     with pytest.raises(NameReserved):
         await topic.subscribing.subscribe(SubscribeRequest(CURSOR_NAME, SubscriptionType.EXCLUSIVE))

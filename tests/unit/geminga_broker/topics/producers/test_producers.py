@@ -88,7 +88,7 @@ def test_modes_that_exclude_each_other_are_refused(
         producers.add(producer("second", mode=wanted))
 
 
-def test_fencing_closes_everybody_else() -> None:
+def test_a_producer_that_fences_closes_all_others() -> None:
     producers, closed = Producers("t", TOPIC), list[str]()
     for name in ("a", "b"):
         producers.add(producer(name, closed=closed))
@@ -112,7 +112,7 @@ WAIT = AccessMode.WAIT_FOR_EXCLUSIVE
 
 
 @pytest.mark.parametrize("first_mode", [AccessMode.SHARED, AccessMode.EXCLUSIVE, WAIT])
-def test_those_that_wait_are_let_in_one_after_the_other(first_mode: AccessMode) -> None:
+def test_waiting_producers_are_let_in_one_after_the_other(first_mode: AccessMode) -> None:
     producers, settled = Producers("t", TOPIC), list[tuple[str, BrokerError | None]]()
     first = producer("first", mode=first_mode)
     second, third = (producer(name, mode=WAIT, settled=settled) for name in ("second", "third"))
@@ -131,7 +131,7 @@ def test_those_that_wait_are_let_in_one_after_the_other(first_mode: AccessMode) 
     assert (len(producers.by_name), len(producers.waiting)) == (0, 0)
 
 
-def test_one_that_gives_up_waiting_is_passed_over() -> None:
+def test_a_producer_that_gives_up_waiting_is_passed_over() -> None:
     producers, settled = Producers("t", TOPIC), list[tuple[str, BrokerError | None]]()
     first = producer("first", mode=WAIT)
     second, third = (producer(name, mode=WAIT, settled=settled) for name in ("second", "third"))
@@ -146,7 +146,9 @@ def test_one_that_gives_up_waiting_is_passed_over() -> None:
     ("mode", "error"),
     [(AccessMode.SHARED, ProducerBusy), (AccessMode.EXCLUSIVE, ProducerFenced)],
 )
-def test_nobody_is_let_in_before_those_that_wait(mode: AccessMode, error: type[Exception]) -> None:
+def test_no_producer_is_let_in_before_those_that_wait(
+    mode: AccessMode, error: type[Exception]
+) -> None:
     producers = Producers("t", TOPIC)
     producers.add(producer("first"))
     producers.add(producer("second", mode=WAIT))
@@ -166,7 +168,7 @@ def test_a_reconnected_exclusive_producer_keeps_its_place() -> None:
     assert (list(producers.by_name.values()), settled) == ([again], [])
 
 
-def test_fencing_refuses_also_those_that_wait() -> None:
+def test_fencing_refuses_waiting_producers_too() -> None:
     producers, settled = Producers("t", TOPIC), list[tuple[str, BrokerError | None]]()
     producers.add(producer("first"))
     producers.add(producer("second", mode=WAIT, settled=settled))
@@ -178,7 +180,7 @@ def test_fencing_refuses_also_those_that_wait() -> None:
     assert list(producers.by_name.values()) == [mine]
 
 
-def test_where_all_must_go_those_that_wait_are_not_let_in() -> None:
+def test_when_all_producers_are_closed_waiting_ones_are_refused() -> None:
     producers, settled, closed = (
         Producers("t", TOPIC),
         list[tuple[str, BrokerError | None]](),

@@ -57,7 +57,7 @@ def take_nothing(producer: Producer, requests: Sequence[AppendRequest]) -> None:
     del producer, requests
 
 
-def test_what_is_off_stands_in_nobodys_way() -> None:
+def test_rules_that_are_off_add_no_step() -> None:
     gate, _ = gate_with()
     gate.apply(PublishPolicies())
     assert gate.step_before(take_nothing) is take_nothing
@@ -93,7 +93,7 @@ def test_one_producer_too_many_is_refused_and_one_that_comes_back_let_in() -> No
     assert len(producers.by_name) == 2
 
 
-def test_where_encryption_is_required_who_does_not_encrypt_has_to_go() -> None:
+def test_where_encryption_is_required_producers_that_do_not_encrypt_are_closed() -> None:
     gate, producers = gate_with("open")
     producers.add(publisher("closed", is_encrypting=True))
     gate.apply(ENCRYPTED)
@@ -136,7 +136,7 @@ def test_what_a_later_step_refuses_beside_a_refused_message_is_told_once() -> No
     assert len(session.commands()) == 2
 
 
-def test_who_publishes_too_fast_is_held_back_until_it_may_again_or_the_limit_is_lifted() -> None:
+def test_a_client_that_publishes_too_fast_is_held_back_until_it_may_or_the_limit_ends() -> None:
     broker_rate = PublishRate(PublishLimits(messages_per_s=1000), 0.0)
     gate, _ = gate_with(broker_rate=broker_rate)
     gate.apply(SLOW)

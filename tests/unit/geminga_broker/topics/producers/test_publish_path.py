@@ -113,7 +113,7 @@ async def test_where_encryption_is_required_nothing_else_is_taken(
 
 
 @pytest.mark.parametrize("name", [NAME, TopicName.parse("non-persistent://t/n/topic")])
-async def test_whoever_waited_is_held_to_what_was_decided_meanwhile(
+async def test_a_producer_that_waited_follows_the_policies_that_came_meanwhile(
     topics: TopicDirectory, name: TopicName
 ) -> None:
     topic = await topics.get(name, create=True)
@@ -129,7 +129,7 @@ async def test_whoever_waited_is_held_to_what_was_decided_meanwhile(
     assert command.send_error.message == "Messages must be encrypted"
 
 
-async def test_who_publishes_too_fast_is_not_read_until_the_limit_is_kept_or_lifted(
+async def test_a_client_that_publishes_too_fast_is_not_read_until_the_limit_is_kept_or_lifted(
     topics: TopicDirectory, topic: Topic
 ) -> None:
     client = Client("p")

@@ -1,4 +1,4 @@
-"""Proves that who was away while another had the topic stays fenced, over restarts as well."""
+"""Proves that a producer that was away while another had the topic stays fenced, over restarts."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_every_new_exclusive_producer_gets_the_next_epoch(
 
 @pytest.mark.parametrize("name", [PERSISTENT, VOLATILE])
 @pytest.mark.parametrize("mode", [EXCLUSIVE, FENCING, WAIT])
-async def test_who_comes_back_keeps_the_epoch_unless_there_was_another(
+async def test_a_producer_that_reconnects_keeps_its_epoch_unless_there_was_another(
     topics: TopicDirectory, name: TopicName, mode: AccessMode
 ) -> None:
     first = await connect(topics, name, mode)
@@ -83,7 +83,7 @@ async def test_who_comes_back_keeps_the_epoch_unless_there_was_another(
         await connect(topics, name, mode, first.topic_epoch)
 
 
-async def test_who_was_fenced_does_not_fence_its_successor(topics: TopicDirectory) -> None:
+async def test_a_fenced_producer_does_not_fence_its_successor(topics: TopicDirectory) -> None:
     first = await connect(topics, PERSISTENT, FENCING)
     first.disconnect()
     second = await connect(topics, PERSISTENT, EXCLUSIVE)
@@ -108,7 +108,7 @@ async def test_the_epoch_is_where_upstream_keeps_it_and_outlives_the_broker(
 
 
 @pytest.mark.parametrize("name", [PERSISTENT, VOLATILE])
-async def test_whoever_waited_gets_an_epoch_of_its_own(
+async def test_a_producer_that_waited_gets_an_epoch_of_its_own(
     topics: TopicDirectory, name: TopicName
 ) -> None:
     first, client = await connect(topics, name, EXCLUSIVE), Client()
@@ -122,7 +122,7 @@ async def test_whoever_waited_gets_an_epoch_of_its_own(
 
 
 @pytest.mark.parametrize("name", [PERSISTENT, VOLATILE])
-async def test_one_that_waited_with_an_old_epoch_is_passed_over(
+async def test_a_waiting_producer_with_an_old_epoch_is_passed_over(
     topics: TopicDirectory, name: TopicName
 ) -> None:
     old = await connect(topics, name, EXCLUSIVE)
@@ -144,7 +144,7 @@ async def test_one_that_waited_with_an_old_epoch_is_passed_over(
 
 
 @pytest.mark.parametrize("name", [PERSISTENT, VOLATILE])
-async def test_one_that_goes_when_its_turn_has_come_makes_room_for_the_next(
+async def test_a_waiting_producer_that_leaves_in_its_turn_makes_room_for_the_next(
     topics: TopicDirectory, name: TopicName, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = await connect(topics, name, EXCLUSIVE)
@@ -161,7 +161,7 @@ async def test_one_that_goes_when_its_turn_has_come_makes_room_for_the_next(
     assert not caplog.records
 
 
-async def test_one_that_is_fenced_while_its_epoch_is_stored_is_not_let_in(
+async def test_a_producer_that_is_fenced_while_its_epoch_is_stored_is_not_let_in(
     topics: TopicDirectory,
 ) -> None:
     topic = await topics.get(PERSISTENT, create=True)
@@ -175,7 +175,7 @@ async def test_one_that_is_fenced_while_its_epoch_is_stored_is_not_let_in(
     assert list(topic.publishing.producers.by_name.values()) == [winner]
 
 
-async def test_one_whose_client_goes_while_its_epoch_is_stored_leaves_the_topic(
+async def test_a_producer_whose_client_goes_while_its_epoch_is_stored_leaves_the_topic(
     topics: TopicDirectory,
 ) -> None:
     topic = await topics.get(PERSISTENT, create=True)

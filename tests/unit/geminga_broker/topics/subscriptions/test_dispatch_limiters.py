@@ -208,7 +208,9 @@ async def test_permits_and_rates_hold_both(topics: TopicDirectory, follow: Follo
 
 
 @pytest.mark.parametrize("config", [DispatchConfig(throttles_non_backlog=False)])
-async def test_who_keeps_up_may_be_let_through(topics: TopicDirectory, follow: Follow) -> None:
+async def test_subscriptions_without_a_backlog_may_be_left_unlimited(
+    topics: TopicDirectory, follow: Follow
+) -> None:
     topic = await opened(topics)
     follow(of_subscription(DispatchRate(messages=RATE)))
     await publish(topic, *[1] * 1200)

@@ -59,7 +59,7 @@ def publish(producer: Producer, count: int) -> None:
     producer.append_all([(b"payload", 1, producer, number, 0) for number in range(count)])
 
 
-async def test_whoever_has_permits_gets_it_and_what_is_too_much_is_counted(
+async def test_a_consumer_gets_as_many_messages_as_it_has_permits_and_the_others_are_counted(
     topic: Topic,
 ) -> None:
     producing = NotedSession()
@@ -123,7 +123,7 @@ async def test_a_producer_whose_client_is_gone_makes_room(topic: Topic) -> None:
         await connected(topic, NotedSession())
 
 
-async def test_a_deleted_topic_lets_everybody_go_and_takes_nobody(
+async def test_a_deleted_topic_closes_its_clients_and_refuses_new_ones(
     topic: Topic,
 ) -> None:
     told = Told()

@@ -1,5 +1,5 @@
-"""Proves that subscriptions come to be, or not, as the policies of their topic say, and that nobody
-who was refused leaves one behind.
+"""Proves that subscriptions are created, or not, as the policies of their topic say, and that a
+client that was refused leaves none behind.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ async def test_a_name_is_durable_or_it_is_not(topic: Topic) -> None:
         await join(topic, is_durable=False)
 
 
-async def test_who_comes_back_takes_the_place_of_its_connection_that_is_gone(
+async def test_a_client_that_reconnects_takes_the_place_of_its_dead_connection(
     topic: Topic, follow: Callable[[Policies], None]
 ) -> None:
     follow(Policies(consumers_per_subscription_max=1))
