@@ -35,6 +35,8 @@ def load_component(loader: Loader, spec: SourceSpec | SinkSpec, method: str) -> 
             raise FunctionNotLoaded(f"{spec.builtin!r} is not built in; these are: {known}")
         made: Any = BUILTIN[spec.builtin]()
     else:
+        # The class takes no arguments: its settings come with ``open``, as with upstream's
+        # connectors.
         made = instantiate(loader.find(spec.className))
     if not callable(getattr(made, method, None)):
         raise FunctionNotLoaded(f"{spec.builtin or spec.className} has no method {method!r}")
@@ -71,6 +73,7 @@ class Component:
     async def close(self) -> None:
         """Call its ``close``, if it has one."""
         if hasattr(self.made, "close"):
+            # An error of it is raised while the instance closes, and is what the worker is told.
             await self.invoke(self.made.close)
 
     async def invoke(self, method: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
@@ -115,7 +118,8 @@ class SourceSender:
     serialize: Callable[[Any], bytes] | None
     counters: Counters
     fail: Callable[[Exception], None]
-    # The ``on_stored`` of records that are stored, in the order of their receipts.
+    # The ``on_stored`` of records that are stored, in the order of their receipts. ``stored`` adds
+    # to it on the loop, ``report_stored`` takes out.
     _stored: asyncio.Queue[Callable[[], object]] = field(default_factory=asyncio.Queue, init=False)
 
     async def send(self, record: Record) -> None:

@@ -247,7 +247,8 @@ class Context:
         return self.changes.get(key)
 
 
-# The names that options of a message have in the official client, and in Geminga's client.
+# The names that options of a message have in the official client, and in Geminga's client. Where
+# the official client's ``Producer.send`` has other names than Geminga's.
 OPTIONS = {
     "properties": "properties",
     "partition_key": "key",

@@ -20,6 +20,7 @@ class KeyFiles:
     """A key reader with one public and one private key, PEM files, for keys of any name."""
 
     def __init__(self, public_key_path: str, private_key_path: str) -> None:
+        # Read once, when the instance starts: a missing file then fails the start, not a message.
         self._public = Path(public_key_path).read_bytes()
         self._private = Path(private_key_path).read_bytes()
 

@@ -70,6 +70,7 @@ def inputs_of(loader: Loader, details: FunctionDetails, name: InstanceName) -> l
     serdes = details.source.topicsToSerDeClassName  # pyright: ignore[reportDeprecated]  # see above
     for topic, class_name in serdes.items():
         specs.setdefault(topic, ConsumerSpec(serdeClassName=class_name))
+    # ``setdefault``, as above: where both name a topic, the newer field says how it is consumed.
     pattern = details.source.topicsPattern  # pyright: ignore[reportDeprecated]  # see above
     if pattern:
         specs.setdefault(pattern, ConsumerSpec(isRegexPattern=True))
@@ -101,6 +102,7 @@ def consumer_options(
         "type": subscription_type(details),
         "initial_position": "earliest" if Position.EARLIEST in positions else "latest",
         "properties": properties_of(name),
+        # Zero is protobuf's default, so it means that none was chosen.
         "nack_delay_s": source.negativeAckRedeliveryDelayMs / 1000 or NACK_DELAY_S,
         # Each message of a batch is acknowledged once its results are stored. Brokers that record
         # acknowledgements within batches do not deliver it again after a restart.
@@ -122,6 +124,8 @@ def consumer_options(
 
 def subscription_type(details: FunctionDetails) -> geminga.SubscriptionTypeName:
     """The type of the subscription, as upstream chooses it: Failover keeps a partition's order."""
+    # Before the type that the user chose: EFFECTIVELY_ONCE relies on one active consumer for each
+    # partition.
     if details.retainOrdering or details.processingGuarantees == EFFECTIVELY_ONCE:
         return "failover"
     if details.retainKeyOrdering or details.source.subscriptionType == Type.KEY_SHARED:

@@ -35,6 +35,7 @@ class JsonRecords:
 
     def decode(self, payload: bytes, /) -> Any:  # noqa: ANN401 - a record
         """Decode a record. Raises ``ValueError`` for another payload."""
+        # The record's constructor makes records of nested dicts, and enums of names.
         return self._record(**self._inner.decode(payload))
 
 
