@@ -26,6 +26,7 @@ class WorkerInfo:
     @classmethod
     def parse(cls, consumer_name: str) -> WorkerInfo | None:
         """The worker with that consumer; None if the consumer is no worker's."""
+        # From both ends: an IPv6 address in the middle has colons, too.
         worker_id, _, rest = consumer_name.partition(":")
         hostname, _, port = rest.rpartition(":")
         if not worker_id or not hostname or not port.isascii() or not port.isdecimal():

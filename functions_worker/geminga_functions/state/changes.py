@@ -71,6 +71,7 @@ class Changes:
         change = self.counters.get(key)
         if change is None:
             return self._base.sum_of(key)
+        # What the base has counts no more.
         if change.is_removed:
             return change.added
         return (self._base.sum_of(key) or 0) + (change.added or 0)
@@ -101,6 +102,8 @@ class Changes:
             if later.is_removed:
                 # The removal undoes what these changes have added before.
                 self.counters[key] = CounterChange(is_removed=True, added=later.added)
+            # On top of a removal, too, if these changes have one: ``increment`` keeps
+            # ``is_removed``.
             elif later.added is not None:
                 self.increment(key, later.added)
 

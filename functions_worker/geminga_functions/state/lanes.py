@@ -59,7 +59,8 @@ class LaneWriter:
 
     # To be closed by the user of the writer; the lane stays as it is.
     producer: geminga.EntryProducer
-    # Of the next record: the topic deduplicates by it.
+    # Of the next record: the topic deduplicates by it. It only grows, and starts behind what the
+    # topic knows of this producer's name.
     sequence_id: int
     # Held from reading what the lane has until records that depend on it are stored.
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
