@@ -90,6 +90,7 @@ class Instances(Service):
         self.starts, self.stops = Durations(), Durations()
         # Set while instances may run: until ``lease_until_s`` of the monotonic clock.
         self.lease = asyncio.Event()
+        # It never goes back.
         self.lease_until_s = 0.0
         self._lease_timer: asyncio.TimerHandle | None = None
         # Of the instances that are assigned, and of those that still end.
@@ -110,6 +111,8 @@ class Instances(Service):
             return
         for name, keeper in self._keepers.items():
             if name not in assigned:
+                # The keeper stays among ``_keepers`` until its instance has ended: a name that is
+                # assigned again meanwhile goes to the same keeper, and never runs beside itself.
                 keeper.want(None)
         for name, metadata in assigned.items():
             if name in self._keepers:
@@ -158,6 +161,7 @@ class Instances(Service):
         # The instances are stopped in order before the tasks are cancelled: a task that is
         # cancelled a second time has no time to stop its instance.
         self.assign({})
+        # After the last ``assign``, which it would make do nothing.
         self._is_ending = True
         with suppress(TimeoutError):
             async with asyncio.timeout(self.config.stop_timeout_s + KILL_TIMEOUT_S):

@@ -53,6 +53,7 @@ class ThreadRunner(Service):
             )
         # The same channel as that of a process, so that an instance is the same in both.
         ours, theirs = socket.socketpair()
+        # The thread starts here, and waits for ``Start`` with its loop blocked.
         instance = ThreadInstance(order.name, self._serve, theirs)
         self.spawn(instance.follow(), name=f"thread of {order.name}")
         try:
@@ -103,6 +104,7 @@ class ThreadInstance(RunningInstance):
             with suppress(TimeoutError):
                 async with asyncio.timeout(LAST_WORDS_S):
                     await self._is_lost.wait()
+            # As in ``ProcessInstance``: the instance's own words first.
             if self._failed is not None:
                 ending = self._failed
             elif self._is_stopping:
