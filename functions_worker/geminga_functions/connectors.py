@@ -94,6 +94,7 @@ class FileSource(Source):
             record = next(self._records, None)
             if record is not None:
                 return record
+            # Not on the loop: a directory on a network may take long to answer.
             path = await asyncio.to_thread(self._next_file)
             if path is None:
                 await asyncio.sleep(self._pause_s)
@@ -102,6 +103,7 @@ class FileSource(Source):
                 self._records = self._lines(path)
 
     def _next_file(self) -> Path | None:
+        # The first by name: files with a date in their names are read in that order.
         found = (path for path in self._directory.iterdir() if not path.name.startswith("."))
         return min(
             (path for path in found if path.is_file() and path not in self._begun), default=None
@@ -111,6 +113,7 @@ class FileSource(Source):
         # A file may be large, so it is read line by line; one line ahead, to know the last one.
         with path.open(encoding="utf-8", errors="replace") as file:
             line, number = file.readline(), 1
+            # An empty file has no record whose receipt could remove it.
             if not line:
                 self._done(path)
             while line:

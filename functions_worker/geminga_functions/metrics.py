@@ -55,7 +55,8 @@ class WorkerNumbers(Service):
         super().__init__()
         self._worker = worker
         self._start_up_ms = start_up_ms
-        # The last status that each instance of this worker has sent.
+        # The last status that each instance of this worker has sent. Replaced as a whole by each
+        # round of requests; an instance that has left the worker is in it no more.
         self._statuses: dict[InstanceName, InstanceStatus] = {}
 
     async def _open(self, stack: AsyncExitStack) -> None:  # noqa: ARG002 - nothing stays open

@@ -85,4 +85,6 @@ def slug_of(path: str) -> str:
 
 def digest_of(path: str) -> str:
     """A word that is unique to ``path``: 64 bits of its SHA-256, in hexadecimal digits."""
+    # Topics on disk are found by it: another length or algorithm would lose the packages and states
+    # that there are.
     return hashlib.sha256(path.encode()).hexdigest()[:16]

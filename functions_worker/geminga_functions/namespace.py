@@ -32,6 +32,7 @@ async def keep_for_ever(calls: RestCalls, web_url: str, namespace: str) -> None:
     found = await _answer(calls, RestCall("GET", f"{url}/retention"))
     # A worker may be the first to use a namespace of its own in this cluster.
     if found.status == 404:
+        # Another worker may create it first; its answer, a 409, is as good.
         await _answer(calls, RestCall("PUT", url, headers))
         found = await _answer(calls, RestCall("GET", f"{url}/retention"))
     # None is set. A retention that an operator has chosen is respected, even a short one.

@@ -165,6 +165,8 @@ class ClusterTopics(TestedTopics):
                 options["event_time"] = each.event_time_ms
             async with self._client.producer(each.topic + self._suffix) as producer:
                 stored = await producer.send(serialize(each.value), **options)
+            # Not batched with others: each ``send`` is awaited, so that every input has a position
+            # of its own.
             self._places[stored.position] = place
 
     @asynccontextmanager

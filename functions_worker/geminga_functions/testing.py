@@ -50,6 +50,7 @@ from geminga_simulation.event_loop.loop import SimulatedLoop
 __all__ = ["Input", "Run", "Stored", "run"]
 
 ResultT = TypeVar("ResultT")
+# Names that ``_Loader`` knows, in the place of classes in a package.
 TESTED, SERDE = "tested.function", "tested.serde"
 SERVICE_URL_VARIABLE = "GEMINGA_FUNCTIONS_TEST_SERVICE_URL"
 # How long a function may take for all messages on a cluster.
@@ -195,6 +196,7 @@ class _Loader(Loader):
     """Finds the function under test and its serde by made-up names, and imports everything else."""
 
     def __init__(self, tested: Callable[..., Any], serde: SerDe | None) -> None:
+        # Not alone: the module under test is the test's own, and is imported already.
         super().__init__((), is_alone=False)
         self.serde = serde or IdentitySerDe()
         # A serde is loaded as a class, which is called: so the object stands behind a function.

@@ -34,6 +34,8 @@ ROUTERS = (
     workers.router,
 )
 
+# Errors that handlers do not catch, and the status of each; a subclass goes by its own entry before
+# that of its base.
 answer_error = answer_errors(
     {
         InvalidName: 400,

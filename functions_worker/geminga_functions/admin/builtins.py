@@ -45,6 +45,7 @@ async def get_definitions(request: Request) -> Response:
     for name, connector in sorted(BUILTIN.items()):
         if not issubclass(connector, kinds):
             continue
+        # The first line of the class's docstring, which is written for users.
         about = (inspect.getdoc(connector) or "").partition("\n")[0]
         member = "sourceClass" if issubclass(connector, Source) else "sinkClass"
         found.append({"name": name, "description": about, member: connector.__name__})

@@ -131,6 +131,8 @@ async def create(request: Request, facade: FacadeArg, kind: KindArg, name: NameA
     await _check_namespace(facade, name)
     if facade.find(name) is not None:
         raise RestError(400, f"{kind.word} {name.name} already exists")
+    # From here on a package may be stored, which an error, or a client that goes away, must not
+    # leave behind.
     upload = Upload()
     try:
         await upload.take(request, facade, kind, name)
@@ -158,6 +160,8 @@ async def update(request: Request, facade: FacadeArg, kind: KindArg, name: NameA
         await upload.take(request, facade, kind, name)
         metadata = _changed(kind, name, upload, existing)
         await _check_deduplication(facade, metadata)
+        # After this the instances go over to the new version; the old package is removed only
+        # below.
         await facade.change(name, metadata)
     except BaseException:
         await _discard_unused(facade, name, upload)
@@ -223,8 +227,8 @@ def _changed(
 def _next_version(existing: FunctionMetaData) -> FunctionMetaData:
     metadata = FunctionMetaData()
     metadata.CopyFrom(existing)
-    # The leader refuses a version that is not higher than what it has: of two changes at the same
-    # time, one is refused.
+    # The leader refuses a version that is not higher than the one that it has read: of two changes
+    # of the same version the later one is refused, once the leader has read the first.
     metadata.version = existing.version + 1
     return metadata
 
@@ -312,6 +316,7 @@ async def _check_deduplication(facade: Facade, metadata: FunctionMetaData) -> No
 async def delete(facade: FacadeArg, name: NameArg, existing: FoundArg) -> Response:
     """Delete a component with its package; its instances end."""
     await facade.change(name, _next_version(existing), is_removal=True)
+    # Last: a package without a function takes space, a function without its package cannot start.
     await facade.discard(existing.packageLocation.packagePath)
     return no_content()
 

@@ -71,6 +71,8 @@ class Facade:
             timeout_s=LEADER_TIMEOUT_S,
         )
         answer = await self.worker.calls.call(call)
+        # The leader's refusal is passed on as it is: a 400 for a change that is out of date, a 503
+        # while the lead changes.
         if not answer.is_success:
             raise RestError(answer.status, answer.reason)
         # The next answer of this worker must know of the change: wait until it has read it.
@@ -80,6 +82,8 @@ class Facade:
                     found = self.find(name)
                     if is_removal and found is None:
                         return
+                    # A higher version will do, too: a later change has replaced this one, which was
+                    # stored before it.
                     if not is_removal and found is not None and found.version >= metadata.version:
                         return
                     await asyncio.sleep(POLL_S)
@@ -133,6 +137,7 @@ class Facade:
                     if assigned is not None and assigned.metadata.version >= version:
                         break
                     await asyncio.sleep(POLL_S)
+                # Within the same time-out, so that both waits together take no longer.
                 return await self.seen(instance, version, SETTLE_TIMEOUT_S)
         except TimeoutError:
             return None
@@ -202,6 +207,7 @@ class Facade:
 
         Raises ``ClusterUnknown``, ``ServerUnreachable``.
         """
+        # Asked each time: a worker that was started again may have another port.
         worker = (await self.worker.membership.members()).find(worker_id)
         if worker is None:
             raise ClusterUnknown(f"{worker_id} is gone")
@@ -219,6 +225,7 @@ class Facade:
 
 def _form(metadata: bytes, *, is_removal: bool) -> tuple[str, bytes]:
     """The content type and the body of the form that sends a change to the leader."""
+    # Random: the metadata, which are binary, cannot contain it but by chance.
     boundary = uuid4().hex
     opening = f"--{boundary}\r\nContent-Disposition: form-data; name="
     body = (

@@ -114,4 +114,6 @@ async def _content(facade: Facade, path: str) -> Response:
         async for chunk in chunks:
             yield chunk
 
+    # An error after the first part cuts the answer short: the client sees a chunked body without an
+    # end.
     return StreamingResponse(content(), media_type="application/octet-stream")

@@ -64,6 +64,7 @@ class Seen:
         fields: Document = dict(value)
         status = fields["status"]
         if status is not None:
+            # ``asdict`` has made dicts of the nested values, too.
             fields["status"] = InstanceStatus.of(status)
         return cls(**fields)
 

@@ -79,7 +79,8 @@ async def _result_of(client: geminga.Client, topic: str, output: str, data: byte
         client.reader(output, geminga.LATEST) as results,
         client.producer(topic, batching=None) as producer,
     ):
-        # The topic may get results of other messages at the same time.
+        # The topic may get results of other messages at the same time. Its id is what the instance
+        # puts into the result.
         sent = await producer.send(data)
         async for result in results:
             if _is_of(result, sent):

@@ -91,6 +91,7 @@ CLASS_NAME = re.compile(r"\w+(\.\w+)*")
 def function_details(name: FunctionName, given: Config) -> FunctionDetails:
     """The details of a new function with this config. Raises ``InvalidDefinition``."""
     config = checked(given, FUNCTION)
+    # From here on every member has its type, and the checks below compare values alone.
     _check(config)
     details = FunctionDetails(
         # The name comes from the path of the request: members of the config that name it are

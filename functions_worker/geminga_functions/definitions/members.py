@@ -85,6 +85,7 @@ def is_allowed(value: object, allowed: Allowed) -> bool:
 
 GUARANTEES = tuple(ProcessingGuarantees.keys())
 
+# CryptoConfig of upstream.
 CRYPTO: Members = {
     "cryptoKeyReaderClassName": MemberType.TEXT,
     "cryptoKeyReaderConfig": MemberType.MAPPING,
@@ -92,6 +93,7 @@ CRYPTO: Members = {
     "producerCryptoFailureAction": ("FAIL", "SEND"),
     "consumerCryptoFailureAction": ("FAIL", "DISCARD", "CONSUME"),
 }
+# ConsumerConfig of upstream, for one input.
 CONSUMER: Members = {
     "schemaType": MemberType.TEXT,
     "serdeClassName": MemberType.TEXT,
@@ -102,6 +104,8 @@ CONSUMER: Members = {
     "cryptoConfig": MemberType.MAPPING,
     "poolMessages": MemberType.TRUTH,
 }
+# ProducerConfig of upstream. Of these, instances use compression, batching, encryption and the
+# number of pending messages; the others are kept for REST.
 PRODUCER: Members = {
     "maxPendingMessages": MemberType.INTEGER,
     "maxPendingMessagesAcrossPartitions": MemberType.INTEGER,
@@ -110,6 +114,7 @@ PRODUCER: Members = {
     "batchBuilder": MemberType.TEXT,
     "compressionType": tuple(CompressionType.keys()),
 }
+# Resources of upstream.
 RESOURCES: Members = {
     "cpu": MemberType.NUMBER,
     "ram": MemberType.LONG,
@@ -121,6 +126,7 @@ def parse(content: bytes | str) -> Config:
     """Parse the JSON of a config. Raises ``InvalidDefinition``."""
     try:
         value = json.loads(content)
+    # Deeply nested brackets reach the interpreter's limit: this is the user's mistake, and no 500.
     except (ValueError, RecursionError) as error:
         raise InvalidDefinition(f"The config is no JSON: {error}") from None
     if not isinstance(value, dict):
@@ -134,6 +140,7 @@ def checked(config: Config, members: Members, within: str = "") -> Config:
     Raises ``InvalidDefinition`` for a value of the wrong type; ``within`` begins its text.
     """
     kept: Config = {}
+    # By the table, not by the config: what the table does not have is left out.
     for name, allowed in members.items():
         value = config.get(name)
         if value is None:

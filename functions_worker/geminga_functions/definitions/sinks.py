@@ -203,6 +203,7 @@ def updated_sink(existing: Config, given: Config) -> Config:
     # However the update names inputs, they are merged into ``inputSpecs``, where all of them are.
     if any(change.get(member) for member in INPUTS):
         specs = {topic: consumer_config(spec) for topic, spec in inputs_of(change).items()}
+        # In ``existing`` the member ``inputs`` has the same topics, which an update cannot alter.
         change = {name: value for name, value in change.items() if name not in INPUTS}
         change["inputSpecs"] = changed_inputs(existing["inputSpecs"], specs)
     return merged(existing, change, FIXED)

@@ -213,10 +213,12 @@ def merged(existing: Config, change: Config, fixed: dict[str, str]) -> Config:
     """
     # Clients send an empty text for a member that they do not set.
     said = {name: value for name, value in change.items() if value != ""}
+    # The same value again is no change: clients send whole configs.
     for name, reason in fixed.items():
         if name in said and said[name] != existing.get(name):
             raise InvalidDefinition(reason)
     # Of resources, only those that the update mentions are replaced.
     if "resources" in said:
         said["resources"] = existing.get("resources", {}) | said["resources"]
+    # As a whole: nested members, except resources, are replaced and not merged.
     return existing | said

@@ -67,6 +67,8 @@ class PackageStore:
 
         Raises ``PackageTooLarge``, ``ClientError``, ``ServerUnreachable``; nothing is stored then.
         """
+        # First: the parts of an earlier package, or of an upload that did not end, would come
+        # before those of this one.
         await self.remove(path)
         topic = self.topic(path)
         try:
@@ -87,12 +89,15 @@ class PackageStore:
         async with self.client.producer(
             topic,
             initial_subscription=SUBSCRIPTION,
+            # A part nearly fills a message; waiting for others would only delay it.
             batching=None,
             pending_messages_max=PARTS_AHEAD,
         ) as producer:
             async for part in _parts(chunks):
                 size_bytes += len(part)
                 parts += 1
+                # While it arrives, not by what the client says of its size: ``store`` then deletes
+                # the topic.
                 if size_bytes > self.bytes_max:
                     raise PackageTooLarge(file_name, size_bytes, self.bytes_max)
                 digest.update(part)
@@ -120,6 +125,7 @@ class PackageStore:
         async with self.client.reader(topic, receiver_queue_size=PARTS_AHEAD) as reader:
             while await reader.has_message_available():
                 message = await reader.read()
+                # Only the last message has it.
                 if "sha256" not in message.properties:
                     part = message.value
                     digest.update(part)

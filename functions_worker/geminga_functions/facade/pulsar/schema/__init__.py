@@ -94,6 +94,7 @@ class Record:
             for name, value in vars(cls).items()
             if (made := _field_of(value)) is not None
         }
+        # A new mapping for each class: a subclass must not add fields to its base.
         cls._fields = {**cls._fields, **declared}
 
     def __init__(self, **values: Any) -> None:  # noqa: ANN401 - of the fields' types
