@@ -93,12 +93,14 @@ class Access:
 
     def for_admin(self) -> Access:
         """The access to the REST side, with the client's options where it has none of its own."""
+        # Both have had their prefixes taken away, so that equal names meet.
         options = {**dict(self.client_options), **dict(self.admin_options)}
         return Access(self.service_url, self.admin_url, tuple(sorted(options.items())))
 
     def connect(self) -> geminga.Opening[geminga.Client]:
         """A client of the cluster. Raises ``InvalidOption`` for options that contradict others."""
         given = dict(self.client_options)
+        # The URL decides, as in Java's client: TLS options alone do not turn it on.
         is_secure = self.service_url.startswith(("pulsar+ssl:", "https:"))
         options: dict[str, Any] = {}
         # Absent ones keep the defaults of the client library.
@@ -256,6 +258,7 @@ def _token(text: str) -> str | Callable[[], str]:
 def _oauth2(parameters: Mapping[str, str]) -> geminga.OAuth2:
     secrets = dict(parameters)
     key_file = parameters.get("privateKey", "")
+    # Read on each machine that connects: the file must be on the executors, too.
     if key_file:  # as Java has it: a JSON file with client_id and client_secret
         with open(unquote(urlsplit(key_file).path), encoding="utf-8") as file:  # noqa: PTH123
             secrets |= {name: str(value) for name, value in json.load(file).items()}

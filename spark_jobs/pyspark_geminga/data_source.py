@@ -39,6 +39,8 @@ class DefaultSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """A streaming read. Raises ``InvalidOption``."""
+        # All options are checked here, in the process that plans: an error reaches the user before
+        # any task runs.
         options = SourceOptions.of(self.options, is_streaming=True)
         return StreamReader(options, RowSchema.of_user(schema, options))
 

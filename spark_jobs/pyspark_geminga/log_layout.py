@@ -49,6 +49,7 @@ class LogLayout:
     takes the topic over.
     """
 
+    # In ascending order of their ids, as brokers create them.
     ledgers: tuple[Ledger, ...]
     end: LogPosition
     entries_added: int = 0
@@ -128,6 +129,8 @@ class LogLayout:
         A ledger that is missing between others had no entries: logs are only deleted from the
         front.
         """
+        # The start of the log names no ledger, so that nothing of it can be missing; and without
+        # known ledgers ``BrokerView.begin`` finds out.
         if start.ledger_id < 0 or not self.ledgers:
             return False
         first = self.first

@@ -93,6 +93,7 @@ def lines(series: Sequence[tuple[str, Sequence[Point]]], x_name: str) -> str:
 
     drawn = _scale(high)
     for number, (name, each) in enumerate(series):
+        # A tenth of a unit is finer than a pixel, and keeps the page small.
         path = " ".join("{:.1f},{:.1f}".format(*place(point)) for point in each)
         drawn.append(f'<polyline class="line s{number}" points="{path}"/>')
         for point in each:

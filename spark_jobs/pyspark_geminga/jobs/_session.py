@@ -147,6 +147,7 @@ def cluster_options(arguments: argparse.Namespace) -> dict[str, str]:
     options = {"service.url": arguments.service_url}
     if arguments.admin_url:
         options["admin.url"] = arguments.admin_url
+    # What the user says by ``--option`` comes last, and wins.
     return options | dict(arguments.option)
 
 
@@ -267,6 +268,7 @@ def run_streams(
     try:
         is_over = False
         while not is_over:
+            # A second for each query: the loop also has to look at the progress of those that run.
             ended = [
                 query.awaitTermination(1) for query in queries
             ]  # each raises if its query failed

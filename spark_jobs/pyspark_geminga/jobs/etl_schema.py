@@ -55,6 +55,7 @@ def main(arguments: Sequence[str]) -> int:
         if parsed.once:
             # Rows come straight from the source, which gives them in the same order each time.
             sink |= {"semantics": "dedup", "orderWithinTask": "none"}
+        # One folder below it for each query: Spark refuses two queries with one checkpoint.
         place = parsed.checkpoint.rstrip("/")
         # Results get the schema of their columns, which the sink registers; dead letters none, as
         # their bytes are of any kind.

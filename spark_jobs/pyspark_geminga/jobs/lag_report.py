@@ -59,6 +59,7 @@ def main(arguments: Sequence[str]) -> int:
         _session.say(f"lag_report: {error}")
         return UNKNOWN
     print("\n".join(FORMATS[parsed.format](lags)))
+    # Said on standard error, whatever the format: standard output is for programs.
     late = [lag for lag in lags if lag.is_lost or lag.entries > parsed.max_entries]
     for lag in late:
         what = "lost entries" if lag.is_lost else f"is {lag.entries:,} entries behind"

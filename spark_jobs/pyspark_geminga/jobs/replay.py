@@ -22,6 +22,8 @@ from geminga_runtime.clock import SystemClock
 from pyspark_geminga.jobs import _session
 from pyspark_geminga.jobs.compact import places
 
+# A fixed number, not that of cores: a repeat under ``--once``, perhaps on another machine, must
+# divide the rows alike.
 TASKS = 8
 # How often a task with a limit lets rows go.
 PACES_A_SECOND = 10

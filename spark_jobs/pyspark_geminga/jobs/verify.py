@@ -198,6 +198,8 @@ def _numbered(rows: DataFrame, same_by: Sequence[str] | None) -> DataFrame:
         f.col("__topic").alias("topic"),
         place.alias("place"),
     )
+    # The n-th of equal messages on one side is paired with the n-th on the other: which of them is
+    # which cannot be told, and need not be.
     equal = Window.partitionBy("identity").orderBy("topic", "place")
     return told.withColumn("occurrence", f.row_number().over(equal))
 

@@ -59,6 +59,8 @@ HASHES: Mapping[str, HashName] = {
 class Cut:
     """How large entries get. Time plays no part: a task that runs again cuts at the same rows."""
 
+    # As Java's producers batch by default (``batchingMaxMessages``, and ``batchingMaxBytes``
+    # below).
     rows_max: int = 1000
     bytes_max: int = 128 * 1024  # a larger row is alone in its entry
 
@@ -87,6 +89,7 @@ class SinkOptions:
     @classmethod
     def of(cls, options: Mapping[str, str], *, is_streaming: bool) -> SinkOptions:
         """Read the options that a user gave. Raises ``InvalidOption``."""
+        # First of all: a misspelt option would otherwise look like one that is missing.
         check_names(options, (*ACCESS_OPTIONS, *SINK_OPTIONS, *SPARK_OPTIONS))
         given = {name.lower(): value for name, value in options.items()}
         access = Access.of(options)

@@ -51,6 +51,7 @@ class RawEncoder:
         """The bytes of each row."""
         column = batch.column(0)
         if not pa.types.is_binary(column.type):
+            # Text as UTF-8, and the large types, whose offsets have 64 bits, as the plain one.
             column = column.cast(pa.binary())
         return column.to_pylist()  # type: ignore[no-any-return]  # pyarrow has no types
 
@@ -163,6 +164,8 @@ class RowLayout:
 
     def rows(self, batch: pa.RecordBatch, encoder: ValueEncoder) -> Rows:
         """What is stored of a record batch. Raises ``InvalidRow``, or what the encoder raises."""
+        # Column by column from here on: nothing below loops over rows in Python unless a column
+        # needs it.
         payloads = encoder.payloads(batch.select(list(self.value)))
         are_null: list[bool] | None = None
         # Arrow knows at once whether a column has nulls; to look for them takes 50 ns a row.
@@ -170,6 +173,7 @@ class RowLayout:
             are_null = [payload is None for payload in payloads]
             # The null flag is in the attributes: a message that is null and an empty one differ.
             payloads = [payload or b"" for payload in payloads]
+        # Columns without any value are left out, as if the query did not have them.
         keys: list[str | bytes | None] | None = None
         if self.key and batch.column(KEY).null_count < len(batch):
             keys = batch.column(KEY).to_pylist()
@@ -244,6 +248,7 @@ def _times_ms(column: pa.Array) -> list[int | None] | None:
     if column.null_count == len(column):
         return None
     if pa.types.is_timestamp(column.type):
+        # ``safe`` would raise for times that are no whole milliseconds.
         column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
     times: list[int | None] = column.to_pylist()
     # The field is unsigned on the wire.

@@ -65,16 +65,20 @@ class WritePlan:
     def of(cls, options: Mapping[str, str], schema: StructType, *, is_streaming: bool) -> WritePlan:
         """Check everything that can be known before there are rows: options, columns, and that the
         topic accepts such messages. Raises ``ConnectorError`` or ``ClientError``."""
+        # A first plan, to learn the columns and the schema; the one that is returned has the
+        # partitions, too.
         plan = cls(SinkOptions.of(options, is_streaming=is_streaming), schema, is_streaming)
         plan.layout()
         schema_info = plan.encoder().schema_info
         chosen, topic = plan.options, plan.options.topic
+        # Each row names its topic: none is known before the tasks have rows.
         if topic is None:
             return plan
         clients = task_client(chosen.access)
 
         async def prepare() -> int:
             partitions = await clients.client.partitions(topic)
+            # One partition stands for all: they share the schema and the policies of the topic.
             name = f"{topic}-partition-0" if partitions else topic
             # Opening a producer creates a missing topic, and registers the schema.
             producer = await open_patiently(clients.client, name, schema_info, chosen, Identity(0))
@@ -138,6 +142,8 @@ class WritePlan:
         if not self.options.deduplicates:
             return Identity(task)
         if not self.is_streaming:
+            # The epoch is 0: a batch write under one key is one epoch, however often it is
+            # repeated.
             return Identity(task, f"spark-{self.options.dedup_key}-{task}")
         # The query's id is in its checkpoint and stays the same over restarts, unlike the id of its
         # run. Micro-batches are numbered without gaps, and a repeated one has the same number.

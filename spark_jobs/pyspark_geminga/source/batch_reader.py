@@ -82,6 +82,7 @@ async def plan_batch(
         layout = snapshot.layouts[topic]
         start = await view.resolve(options.starting, "earliest", topic, layout)
         end = await view.resolve(options.ending, "latest", topic, layout)
+        # First what the options ask for is compared with what is left of the log.
         if layout.ledgers:
             if layout.is_lost(start):
                 if options.fails_on_data_loss:
@@ -112,6 +113,7 @@ async def plan_batch(
     return [
         Part.of(topic, first, behind, snapshot.layouts[topic], has_come=first_entries.get(topic))
         for topic, (start, end) in ranges.items()
+        # A part without entries, between cuts behind the last one of a ledger, needs no task.
         for first, behind in parts_of(start, end, cuts.get(topic, ()))
         if snapshot.layouts[topic].may_hold(first, behind)
     ]
@@ -129,6 +131,7 @@ async def _record_cuts(
         start, end = ranges[topic]
         cutting = RecordCuts(rules)
         async with slots:
+            # Piece by piece: a range may have more entries than memory has room for.
             while counted := await view.counted(topic, start, end, COUNTED_ENTRIES_MAX):
                 for entry in counted:
                     cutting.add(entry.rows, entry.behind)

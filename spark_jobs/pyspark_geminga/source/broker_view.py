@@ -109,6 +109,7 @@ class BrokerView:
 
     async def snapshot(self) -> Snapshot:
         """The logs now. Raises ``ConnectorError``, ``ClientError`` or ``OSError``."""
+        # Before the first request: what is published while the brokers answer may be missing.
         asked_s = self._monotonic_s()
         if self._refresh_at_s is None or asked_s >= self._refresh_at_s:
             await self._find_topics()
@@ -254,6 +255,7 @@ class BrokerView:
                 return await self._client.partitions(topic)
 
         counts = await asyncio.gather(*[count(name) for name in names])
+        # Replaced as a whole: a topic that was deleted since is in it no more.
         self._partitions = dict(zip(names, counts, strict=True))
 
     async def _listed(self, namespace: str) -> tuple[set[str], list[str]]:
@@ -272,6 +274,8 @@ class BrokerView:
                 known = {each: layout for each, layout in layouts.items() if layout is not None}
                 ends = await asyncio.gather(*[self._end(each) for each in known])
                 for (each, layout), end in zip(known.items(), ends, strict=True):
+                    # The layout was asked first: an end of the log that came later may lie behind
+                    # it, and is no limit.
                     if end is not None and end < layout.end:
                         layouts[each] = replace(layout, end=end)
             return layouts
@@ -321,6 +325,7 @@ async def patiently(ask: Callable[[], Awaitable[AnswerT]], timeout_s: float) -> 
                 # The consumer of this query's earlier run, on a machine that is gone, may still
                 # hold the subscription: the broker notices that after a while.
                 may_pass = isinstance(error, (OSError, ConsumerBusy)) or error.retry
+            # The last error is raised at once where the next attempt would come too late.
             if not may_pass or loop.time() + pause_s > give_up_s:
                 raise
             log.info("planning waits for the cluster", extra={"error": str(error)})

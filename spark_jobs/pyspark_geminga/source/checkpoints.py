@@ -78,11 +78,13 @@ def committed_offsets(checkpoint: Path) -> list[SourceOffset] | None:
     that was planned: a version, a line about the query, then a line for each source.
     """
     commits = checkpoint / "commits"
+    # Spark writes checksums (``.7.crc``) and temporary files beside them.
     done = (int(each.name) for each in commits.glob("*") if each.name.isdigit())
     last = max(done, default=None)
     if last is None:
         return None
     found: list[SourceOffset] = []
+    # ``offsets`` may have a later file: of a batch that was planned and has not been processed.
     lines = (checkpoint / "offsets" / str(last)).read_text(encoding="utf-8").splitlines()
     # A source of another kind may have an offset that is no JSON at all ("-" for none).
     for line in lines[2:]:

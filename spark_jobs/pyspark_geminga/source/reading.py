@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 class Part(InputPartition):
     """What one task reads of a topic: from ``start`` up to but not at ``end``."""
 
+    # Picklable, and small: Spark sends one to each task.
     topic: str
     start: LogPosition
     end: LogPosition
@@ -105,6 +106,8 @@ def read_part(
                 batch = batch.filter(has_key)  # noqa: PLW2901  # fewer rows of it
                 if not batch.num_rows:
                     continue
+            # Spark writes it into its pipe before it asks for the next one: one batch is in memory
+            # at a time, besides what the reader has read ahead.
             yield batch if is_same else batch.cast(wanted)
         # With known ledgers the part ends at an entry, so that reading must arrive there. The start
         # is checked again here for a part of which nothing came.
@@ -146,6 +149,7 @@ def _check(
             layout = loop.run(patiently(ask, options.poll_timeout_s))[part.topic]
         finally:
             admin.close()
+        # Both ends are still within the log: what was missing were entries that readers do not get.
         if layout is not None and not layout.is_lost(part.start) and part.end <= layout.end:
             return
         available = None if layout is None else tuple(layout.first)

@@ -99,6 +99,7 @@ def _topics_schema(options: SourceOptions) -> SchemaInfo | None:
         return list(zip(names, found, strict=True))
 
     found = loop.run(patiently(ask, options.poll_timeout_s))
+    # A pattern may match nothing yet: the rows are bytes until the query is started again.
     if not found:
         return None
 

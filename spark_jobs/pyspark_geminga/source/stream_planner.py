@@ -99,6 +99,12 @@ class StreamPlanner:
     _: KW_ONLY
     monotonic_s: Callable[[], float]
     pause: Callable[[float], None]
+    # What Spark calls, over and over; after a restart it begins with ``parts``:
+    #
+    #   initial_offset -> latest_offset -> [Spark writes the offset] -> parts -> [tasks] -> commit
+    #                         ^                                                           |
+    #                         +-----------------------------------------------------------+
+    #
     _snapshot: Snapshot | None = None  # the newest one
     _ask_at_s: float = 0.0  # no snapshot is taken earlier, by ``monotonic_s``
     # Spark asks for the initial offset twice, and again after a restart.

@@ -45,6 +45,7 @@ AnswerT = TypeVar("AnswerT")
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """What Spark calls; its offsets are the JSON objects of ``SourceOffset``."""
 
+    # The two fields are what Spark pickles; the planner, once it is made, stays in its process.
     options: SourceOptions
     rows: RowSchema
 
@@ -135,6 +136,7 @@ class Cluster:
         self, topic: str, start: LogPosition, end: LogPosition, rows_ahead: int
     ) -> Generator[CountedEntry]:
         """Yield the entries of a range in order; the next piece is counted in the background."""
+        # One piece is counted and one is taken at any time, so that no more than two are in memory.
         counting = self._loop.begin(self._view.counted(topic, start, end, rows_ahead))
         try:
             while counted := counting.result():
@@ -143,6 +145,7 @@ class Cluster:
                 counting = self._loop.begin(self._view.counted(topic, behind, end, rows_ahead))
                 yield from counted
         finally:
+            # The generator is closed or has ended: what was counted ahead is of no use.
             counting.cancel()
 
     def follow(self, topics: Sequence[str]) -> None:

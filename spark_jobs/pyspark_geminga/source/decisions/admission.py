@@ -62,6 +62,8 @@ def water_fill(backlogs: Mapping[str, Backlog], limit: int) -> None:
         level = (left + sum(taken[topic] for topic in waiting)) // len(waiting)
         left_before = left
         for topic in waiting:
+            # ``min``: topics above the level keep what they have, so that there may be less left
+            # than the others lack.
             left -= _raise(backlogs[topic], taken, topic, min(left, level - taken[topic]))
             if left <= 0:
                 return
@@ -104,6 +106,8 @@ class ByteBacklog:
             segment = self._segments[self._number]
             entries = min(
                 segment.entries - self._taken_entries,
+                # Never zero bytes an entry: ``entry_bytes`` is 1 at least, so that the division is
+                # safe.
                 (amount - taken_bytes) // segment.entry_bytes,
             )
             if is_first and not taken_bytes:

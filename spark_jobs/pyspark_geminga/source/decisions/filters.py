@@ -67,6 +67,7 @@ class Pruning:
                 return self._of_keys(frozenset((None,)))
             case EqualTo((column,), value) | EqualNullSafe((column,), value) if column == TOPIC:
                 return self._within(frozenset((value,)))
+            # A topic that does not exist is no error here: nothing matches.
             case In((column,), values) if column == TOPIC:
                 return self._within(frozenset(values))
             case EqualTo((column,), datetime() as time) | EqualNullSafe(
@@ -96,6 +97,7 @@ class Pruning:
         return self.topics is None or topic in self.topics
 
     def _within(self, topics: frozenset[str]) -> Pruning:
+        # All filters hold together, so that each one only narrows.
         return replace(self, topics=topics if self.topics is None else self.topics & topics)
 
     def _of_keys(self, keys: frozenset[bytes | None]) -> Pruning:

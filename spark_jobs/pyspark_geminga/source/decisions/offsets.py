@@ -25,6 +25,7 @@ from geminga import ClientError, LogPosition, MessageId
 from pyspark_geminga.errors import InvalidOffset
 
 VERSION = 1
+# Java's MessageId.latest has it in both numbers.
 INT64_MAX = 2**63 - 1
 
 ValueT = TypeVar("ValueT")
@@ -167,6 +168,7 @@ def _cuts(value: object) -> tuple[LogPosition, ...]:
 
 
 def _numbers(value: object) -> list[int]:
+    # ``type``, not ``isinstance``: JSON's true is an int to Python.
     if isinstance(value, list) and all(type(each) is int for each in value):
         return value
     raise InvalidOffset(f"{value!r} is no list of whole numbers")

@@ -227,6 +227,7 @@ def _topics(given: _Given) -> Topics:
             _ = topics.namespace
             return topics
         names = text.split(",") if chosen[0] == "topics" else [text]
+        # A name that is given twice is read once.
         return Topics(tuple(dict.fromkeys(_whole_name(name) for name in names)))
     except (InvalidTopicName, re.error) as error:
         raise InvalidOption(chosen[0], str(error)) from error
@@ -305,6 +306,7 @@ def _payload(given: _Given) -> Payload:
     elif text is not None and text.strip().lower() != "all":
         columns = tuple(name.strip() for name in text.split(",") if name.strip())
     bad_record = given.choice("badRecord", ("fail", "permissive", "drop"))
+    # Names of files, not the keys: options end up in plans and logs of Spark's.
     private_keys = _json("privateKeys", given.text("privateKeys") or "{}")
     return Payload(
         is_raw=given.choice("valueMode", ("schema", "raw")) == "raw",

@@ -106,6 +106,8 @@ def plan_cuts(
     largest = [(-sizes[name], name) for name in pieces if entries[name] > 1]
     heapq.heapify(largest)
     while largest and total < rules.splits_max:
+        # Each step splits the piece whose parts are the largest at this moment: the result is as
+        # even as whole entries allow, after at most ``splits_max`` steps.
         negative_size, name = largest[0]
         if -negative_size <= rules.target_bytes and total >= rules.splits_min:
             break  # the largest part is small enough, so all are
@@ -148,6 +150,7 @@ def _cuts(segments: Sequence[Segment], parts: int) -> tuple[LogPosition, ...]:
     cuts: list[LogPosition] = []
     cut_before = 0
     for part in range(1, parts):
+        # Of the whole, not from the cut before: rounding does not add up.
         wanted = sizes[-1] * part // parts  # bytes before this cut
         number = min(bisect_left(sizes, wanted), len(segments) - 1)
         segment = segments[number]
@@ -166,6 +169,7 @@ def parts_of(
     start: LogPosition, end: LogPosition, cuts: Sequence[LogPosition]
 ) -> list[tuple[LogPosition, LogPosition]]:
     """The parts from ``start`` to ``end``, half-open; none where there is nothing between."""
+    # Cuts come from the checkpoint, and the start may have moved behind some of them since.
     inside = [cut for cut in cuts if start < cut < end]
     edges = [start, *inside, end]
     return [(first, behind) for first, behind in pairwise(edges) if first < behind]
