@@ -33,13 +33,16 @@ _METHODS = {
 # Below pulsar.client. (and pulsar.admin., which may repeat them); Spark makes all names lower case.
 # Of upstream's ClientConfigurationData those that this client has, too.
 CLIENT_OPTIONS = (
+    # Who connects.
     "authPluginClassName",
     "authParams",
+    # How the connection is secured, and how the client knows the broker.
     "tlsTrustCertsFilePath",
     "tlsCertificateFilePath",
     "tlsKeyFilePath",
     "tlsAllowInsecureConnection",
     "tlsHostnameVerificationEnable",
+    # How long it waits, and which of a broker's addresses it takes.
     "operationTimeoutMs",
     "connectionTimeoutMs",
     "listenerName",
@@ -57,6 +60,8 @@ class Access:
     """Where the cluster is and who connects. Hashable: reads and writes with equal accesses share a
     client."""
 
+    # All fields are texts, or tuples of them: a dict could not be hashed, and this is the key of
+    # clients.
     service_url: str
     admin_url: str | None
     # Names in lower case without ``pulsar.client.``, and values, sorted.
@@ -150,6 +155,7 @@ class Access:
         """Who connects, by ``authPluginClassName`` and ``authParams``."""
         given = dict(self.client_options)
         name = given.get("authpluginclassname")
+        # Without a method nothing is authenticated, whatever ``authParams`` say.
         if not name:
             return None
         # The last part of a class name; our own words have no dots.
@@ -276,6 +282,7 @@ def _oauth2(parameters: Mapping[str, str]) -> geminga.OAuth2:
 
 def pems_of(files: Iterable[tuple[str, str]]) -> dict[str, bytes]:
     """Read keys, by their names, from files on this machine. Raises ``OSError``."""
+    # Called by each task, not by the planner: keys must not be in what Spark sends around.
     pems: dict[str, bytes] = {}
     for name, path in files:
         with open(path, "rb") as file:  # noqa: PTH123  # as short as it gets

@@ -34,6 +34,7 @@ class DefaultSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read. Raises ``InvalidOption``."""
         options = SourceOptions.of(self.options, is_streaming=False)
+        # The class decides whether Spark offers filters at all, see there.
         kind = FilteringBatchReader if options.pushes_filters else BatchReader
         return kind(options, RowSchema.of_user(schema, options))
 

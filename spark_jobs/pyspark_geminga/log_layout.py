@@ -51,6 +51,8 @@ class LogLayout:
 
     # In ascending order of their ids, as brokers create them.
     ledgers: tuple[Ledger, ...]
+    # Exclusive: the position of the entry that will be written next, in the last ledger that has
+    # one.
     end: LogPosition
     entries_added: int = 0
 

@@ -20,6 +20,7 @@ PLOT_HEIGHT = 240
 MARGIN_LEFT, MARGIN_BOTTOM, MARGIN_TOP = 64, 34, 16
 TICKS = 5  # parts of the vertical axis; ``_round_up`` makes them round
 
+# In the units of the series, not of the drawing: each chart scales them itself.
 Point = tuple[float, float]
 
 
@@ -84,6 +85,7 @@ def lines(series: Sequence[tuple[str, Sequence[Point]]], x_name: str) -> str:
     if not points:
         return _svg(PLOT_HEIGHT, [])
     last = max(x for x, _ in points) or 1.0
+    # Both axes begin at 0, and end at what the longest series needs.
     high = _round_up(max(y for _, y in points))
     room = WIDTH - MARGIN_LEFT - 10
 

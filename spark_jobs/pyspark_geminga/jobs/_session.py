@@ -193,6 +193,11 @@ def job_session(name: str, arguments: argparse.Namespace) -> Generator[SparkSess
         running.conf.set("spark.sql.session.timeZone", "UTC")
         yield running
         return
+    # The order in which settings count, each before those above it:
+    #
+    #   Spark's own defaults and spark-defaults.conf
+    #   what this function chooses
+    #   --master and --conf of the command line
     settings = {"spark.sql.session.timeZone": "UTC"}
     # spark-submit has chosen the Java, the Python and the addresses for the jobs that it starts.
     if GATEWAY_VARIABLE not in os.environ:
@@ -253,6 +258,7 @@ def run_streams(
 ) -> list[int]:
     """Run several queries concurrently, by their checkpoints, as ``run_stream`` does; if one fails,
     all are stopped. Returns the rows of each."""
+    # Everything that is stored when the query starts, in as many batches as the limits make of it.
     trigger: dict[str, Any] = {"availableNow": True}
     if arguments.continuous:
         # Spark parses the interval, and names it in its error: "1 minute", "30 seconds".

@@ -74,6 +74,8 @@ def last_of_keys(rows: DataFrame) -> DataFrame:
     columns = rows.columns
     payload = [name for name in columns if not name.startswith("__")]
     keyed = rows.where(f.col("__key").isNotNull())
+    # The whole row in one column, so that one aggregate keeps all of its values together: with one
+    # aggregate for each column they could come from different messages.
     whole = f.struct(*columns).alias("row")
     # PySpark takes the kind of function from its annotations, which its own types do not know.
     place = arrow_udf(places, "binary")(f.col("__messageId"))  # type: ignore[call-overload]

@@ -124,6 +124,8 @@ def problem_of(rules: Sequence[str]) -> Column:
 def selected(rows: DataFrame, columns: Sequence[str] | None) -> DataFrame:
     """The columns of the result, and those that it has from its message."""
     names = [f"`{name}`" for name in rows.columns if not name.startswith("__")]
+    # Key, event time and properties always come along: the result takes the place of its message,
+    # in its partition and its order.
     return rows.selectExpr(*(columns or names), *KEPT)
 
 
@@ -134,6 +136,7 @@ def dead_letters(rows: DataFrame) -> DataFrame:
     """
     # ``__corrupt`` is among the columns that are left out: it is the value itself then.
     columns = [name for name in rows.columns if not name.startswith("__") and name != "problem"]
+    # Without null columns, as ``to_json`` leaves these out.
     as_json = f.to_json(f.struct(*(f.col(f"`{name}`") for name in columns)))
     # PySpark takes the kind of function from its annotations, which its own types do not know.
     message_id = arrow_udf(readable_ids, "string")(f.col("__messageId"))  # type: ignore[call-overload]

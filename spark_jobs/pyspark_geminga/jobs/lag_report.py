@@ -110,6 +110,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 async def _lags(parsed: argparse.Namespace, admin: AdminClient) -> list[Lag]:
+    # One request after the other: the report must not load the brokers that it is about.
     found: list[Lag] = []
     for checkpoint in parsed.checkpoint:
         # A mistyped path must not look like a query without lag. One that has not committed a batch

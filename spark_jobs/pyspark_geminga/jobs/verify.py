@@ -82,6 +82,7 @@ def main(arguments: Sequence[str]) -> int:
             sequence = check_sequence(found, parsed.sequence, by=parsed.sequence_by)
             findings = replace(findings, sequence=sequence)
     told = asdict(findings)
+    # On standard output, and alone there: all other words go to standard error.
     print(json.dumps(told) if parsed.json else described(told))
     return 0 if findings.is_right else 1
 
@@ -282,6 +283,7 @@ def check_sequence(rows: DataFrame, sequence: str, *, by: str = "__key") -> Sequ
     # the same group.
     # ``lag`` gives null before the first number of a group: a comparison with it is not true.
     before = f.lag("number").over(Window.partitionBy("by", "topic").orderBy("place"))
+    # A number that is null (the expression does not apply to the message) is in none of the counts.
     groups = (
         told.withColumn("is_lower", f.col("number") < before)
         .groupBy("by")

@@ -125,6 +125,8 @@ class SinkOptions:
             in_flight_max=_number(given, "maxInFlight", 256),
             compression=_choice(given, _PRODUCER + "compressionType", COMPRESSIONS),
             hashing=_choice(given, _PRODUCER + "hashingScheme", HASHES),
+            # Longer than the 30 s of Java's producers: an attempt that waits for a broker costs
+            # less than one that begins anew.
             send_timeout_s=_number(given, _PRODUCER + "sendTimeoutMs", 120_000) / 1000,
         )
 

@@ -140,6 +140,8 @@ class RowLayout:
         Raises ``InvalidColumn``.
         """
         for field in schema:
+            # A type is checked when the query is planned: a task would fail only after rows were
+            # stored.
             if field.name in _WRITTEN:
                 is_right, wanted = _WRITTEN[field.name]
                 if not is_right(field.type):

@@ -96,6 +96,7 @@ class WritePlan:
     def encoder(self) -> ValueEncoder:
         """What makes payloads of the columns that are the value. Raises ``InvalidColumn``."""
         columns = self._columns()
+        # In the order of the query's columns, which becomes that of the record's fields.
         value = pa.schema([columns.field(name) for name in self.layout().value])
         if self.options.is_raw:
             return RawEncoder(value)
@@ -230,6 +231,7 @@ def _log_commit(
     messages: Sequence[WriterCommitMessage | None],
     batch_id: int | None = None,
 ) -> None:
+    # A task that failed, in an ``abort``, has None in its place.
     written = [message.written for message in messages if isinstance(message, TaskCommit)]
     log.info(
         event,

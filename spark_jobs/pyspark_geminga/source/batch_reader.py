@@ -47,6 +47,8 @@ class BatchReader(DataSourceReader):
         loop = task_client(self.options.access)
         view = BrokerView(loop.client, self.options)
         planning = partial(plan_batch, view, self.options, self.pruning)
+        # Planned as a whole again after a failure that may pass: half of a plan, of another moment
+        # than the rest, is of no use.
         return loop.run(patiently(planning, self.options.poll_timeout_s))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -63,6 +65,7 @@ class FilteringBatchReader(BatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
         """Note what can be left out; by returning all filters, have Spark apply each again."""
+        # Spark calls this before ``partitions``, in the process that plans.
         self.pruning = Pruning.of(filters)
         return filters
 

@@ -190,6 +190,7 @@ class BrokerView:
             timeout_s=timeout_s,
         )
         rows = 0
+        # Only the opening is tried again: once entries come, the reader reconnects by itself.
         async with await patiently(opening, timeout_s) as reader:
             while rows < rows_max and len(counted) < COUNTED_ENTRIES_MAX:
                 found = await reader.read(at_once)

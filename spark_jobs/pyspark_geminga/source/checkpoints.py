@@ -100,4 +100,6 @@ def last_before(end: LogPosition) -> MessageId:
 
     It is the entry before, whether that exists or not: -1 is before the first entry of the ledger.
     """
+    # Within a batch of messages the entry as a whole stays unacknowledged: a part of it is still to
+    # be read.
     return MessageId(end.ledger_id, end.entry_id - 1)

@@ -143,6 +143,7 @@ def _check(
         return
     available = None if first is None else tuple(first)
     if part.is_known and options.access.admin_url is not None:
+        # A client for this one question: it is asked only where something may be missing.
         admin = AdminClient(options.access)
         try:
             ask = partial(admin.layouts, part.topic, 0)

@@ -81,6 +81,7 @@ def _columns(info: SchemaInfo | None, options: SourceOptions, *, are_all: bool) 
         )
     fields += [METADATA_FIELDS[name] for name in chosen]
     if payload.bad_record == "permissive":
+        # Last, and only where it is used: a row has either it or the columns of the payload.
         fields.append(CORRUPT)
     return pa.schema(fields)
 
@@ -110,6 +111,7 @@ def _topics_schema(options: SourceOptions) -> SchemaInfo | None:
     first_topic, first = found[0]
     for topic, info in found[1:]:
         if meaning(info) != meaning(first):
+            # Bytes are what all of them have in common.
             if options.payload.allows_different_schemas:
                 return None
             raise ConnectorError(

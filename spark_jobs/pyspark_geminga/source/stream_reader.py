@@ -73,6 +73,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """How far the batch from ``start`` reads; ``start`` itself if there is nothing new."""
+        # Spark gives back what ``getDefaultReadLimit`` has returned, or, with a trigger that reads
+        # everything at once, ReadAllAvailable.
         if isinstance(limit, ReadMaxRows):
             wanted = Limit(rows=limit.max_rows)
         elif isinstance(limit, ReadMaxBytes):
@@ -97,6 +99,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part."""
+        # No keys: Spark offers filters to batch reads alone.
         return read_part(partition, self.options, self.rows)
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -159,6 +162,8 @@ class Cluster:
                 topic, subscription, initial_position="earliest", receiver_queue_size=1
             )
 
+        # One after the other: a query that starts has time, and a broker has many topics to look
+        # up.
         for topic in topics:
             self._subscriptions[topic] = self._patiently(partial(opened, topic))
 

@@ -48,6 +48,7 @@ def water_fill(backlogs: Mapping[str, Backlog], limit: int) -> None:
     soon as the limit is reached, no backlog is read any further.
     """
     assert limit > 0
+    # By topic, for those that had anything: what this batch takes of it so far.
     taken: dict[str, int] = {}
     # The first entry of each topic first: it may already exceed the topic's share.
     for topic, backlog in backlogs.items():
@@ -116,6 +117,7 @@ class ByteBacklog:
                 break
             taken_bytes += entries * segment.entry_bytes
             self._taken_entries += entries
+            # Always behind an entry, never inside: entries are read whole.
             self.position = segment.at(self._taken_entries)
             if self._taken_entries < segment.entries:
                 break  # the amount is used up within this ledger

@@ -79,6 +79,8 @@ class Pruning:
             case GreaterThan((column,), datetime() as time) | GreaterThanOrEqual(
                 (column,), datetime() as time
             ) if column == PUBLISH_TIME:
+                # Rounded down, the end below up: a message on the edge is read, and Spark decides
+                # about it.
                 time_ms = _milliseconds(time) - CLOCK_SKEW_MS
                 return replace(self, from_ms=max(time_ms, self.from_ms or 0))
             case LessThan((column,), datetime() as time) | LessThanOrEqual(
@@ -89,6 +91,8 @@ class Pruning:
                 return replace(
                     self, until_ms=time_ms if self.until_ms is None else min(time_ms, self.until_ms)
                 )
+            # Also a comparison of two columns, or of a part of one: reading too much is never
+            # wrong.
             case _:
                 return self
 

@@ -46,6 +46,8 @@ class SourceOffset:
     runs, so that a batch that is repeated after a restart reads the same ranges in the same splits.
     """
 
+    # Of all topics that the query knows, not only of those that the batch reads: Spark gives the
+    # next batch nothing but this offset.
     places: Mapping[str, Place]
     # Where the batch begins in topics that the offset before does not have, or has only from an
     # ``initialOffset``, which is computed again after a restart and may then lie elsewhere.

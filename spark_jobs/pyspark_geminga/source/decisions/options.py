@@ -62,6 +62,7 @@ SOURCE_OPTIONS = (
 class Topics:
     """What is read: topics by their whole names, or all whose whole names match ``pattern``."""
 
+    # Exactly one of the two fields is set.
     names: tuple[str, ...] = ()
     pattern: str | None = None
 
@@ -128,6 +129,8 @@ class SourceOptions:
         check_names({name: value for name, value in options.items() if name != "path"}, known)
         given = _Given({name.lower(): value for name, value in options.items()})
         access = Access.of(options)
+        # The defaults of the Java connector, and of Kafka's source: a stream begins with what
+        # comes, a batch read takes what there is.
         starting = _wanted(given, "starting", "latest" if is_streaming else "earliest")
         if is_streaming and given.has("endingOffsets", "endingTime"):
             raise InvalidOption("ending*", "a stream has no end: this is for spark.read")
@@ -294,6 +297,7 @@ def _time_ms(option: str, value: object) -> int:
         raise InvalidOption(
             option, f"{text!r} is neither milliseconds since 1970 nor a time of ISO 8601"
         ) from None
+    # Not the zone of the machine: a query means the same wherever its driver runs.
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return round(moment.timestamp() * 1000)
 

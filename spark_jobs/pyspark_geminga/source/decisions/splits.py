@@ -124,6 +124,7 @@ def plan_cuts(
 
 def _pieces(segments: Sequence[Segment], cuts: Sequence[LogPosition]) -> list[list[Segment]]:
     """What lies between the cuts, one more than these; bytes are shared by numbers of entries."""
+    # The last list is the piece that is being filled; a cut begins another one.
     pieces: list[list[Segment]] = [[]]
     left = deque(cuts)
     for segment in segments:
