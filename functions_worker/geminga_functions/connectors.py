@@ -48,6 +48,7 @@ class DataGenerator(Source):
 
     async def read(self) -> Record | None:
         """The next record, after a pause."""
+        # From 0 with each start: a source has no memory of what it has read.
         number = next(self._numbers)
         # None as the count: without end.
         if number == self._count:
@@ -149,10 +150,12 @@ class HttpSink(Sink):
     def open(self, config: Mapping[str, Any], context: Any) -> None:  # noqa: ANN401, ARG002
         """Read the settings. Raises ``KeyError`` without a URL, ``ValueError`` without HTTP."""
         self._url = str(config["url"])
+        # Nothing else: urllib also opens files, which are the worker's.
         if not self._url.startswith(("http://", "https://")):
             raise ValueError(f"the sink http posts to an http or https URL, and not to {self._url}")
         self._headers = {str(name): str(value) for name, value in config.get("headers", {}).items()}
 
+    # A plain method, for the thread of the user's code: urllib blocks.
     def write(self, record: Record) -> None:
         """Post one message. Raises ``OSError``."""
         value = record.value
@@ -160,7 +163,8 @@ class HttpSink(Sink):
         if isinstance(value, (dict, list)):
             headers["Content-Type"] = "application/json"
             value = json.dumps(value)
-        # The names are those of upstream's sink.
+        # The names are those of upstream's sink. After the configured headers, which cannot replace
+        # them.
         headers["PulsarTopic"] = record.topic or ""
         if record.key is not None:
             headers["PulsarKey"] = record.key

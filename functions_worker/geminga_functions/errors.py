@@ -83,6 +83,7 @@ class PackageDamaged(PackageError):
     Reading it again may help: while a package is being replaced, it is incomplete.
     """
 
+    # For other kinds a worker holds the function's author to blame (``Keeper``).
     retry: ClassVar[bool] = True
 
     def __init__(self, path: str, reason: str) -> None:
@@ -107,6 +108,7 @@ class NotLeader(GemingaError):
     """This worker is not the leader, or not any more: another one is, or will be soon."""
 
     code: ClassVar[str] = "ServiceNotReady"
+    # Another worker is elected within seconds, and every worker knows how to find it.
     retry: ClassVar[bool] = True
 
     def __init__(self) -> None:
@@ -117,6 +119,7 @@ class NoLease(GemingaError):
     """This worker has no lease: no instance may run on it at present."""
 
     code: ClassVar[str] = "ServiceNotReady"
+    # The next heartbeat that is stored begins a new session.
     retry: ClassVar[bool] = True
 
     def __init__(self) -> None:
@@ -174,6 +177,7 @@ class LocalCopyFailed(GemingaError):
     """
 
     code: ClassVar[str] = "LocalCopyFailed"
+    # The next run finds no copy: ``LocalCopy.close`` has removed a damaged one.
     retry: ClassVar[bool] = True
 
     def __init__(self, directory: Path, reason: str) -> None:
@@ -195,6 +199,7 @@ class StateChanged(GemingaError):
     """An instance that should have ended has changed the state, which must be read anew."""
 
     code: ClassVar[str] = "StateChanged"
+    # The writer before is fenced by now: the next run reads what it has stored.
     retry: ClassVar[bool] = True
 
     def __init__(self, topic: str) -> None:
@@ -208,6 +213,7 @@ class StateInDoubt(GemingaError):
     """
 
     code: ClassVar[str] = "StateInDoubt"
+    # Reading the lane tells which of the two it is.
     retry: ClassVar[bool] = True
 
     def __init__(self, topic: str) -> None:

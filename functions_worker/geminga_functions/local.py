@@ -101,8 +101,7 @@ async def _run(local: LocalRun) -> None:
         sys.stdin.buffer.read()
         loop.call_soon_threadsafe(stop.set_result, None)
 
-    # Before the code is loaded, which may take long: the end of the command is noticed all the
-    # same.
+    # Before the code is loaded: the end of the command must be noticed meanwhile, too.
     threading.Thread(target=follow, name="end of standard input", daemon=True).start()
     # The process is this function's alone, so its modules are imported like any others.
     loader = Loader([Path(path) for path in local.import_paths], is_alone=True)
@@ -145,7 +144,6 @@ async def _run(local: LocalRun) -> None:
             failures += [instance.failure, state.failure]
         inputs = ", ".join(sorted(details.source.inputSpecs)) or "a source"
         print(f"{details.name} runs: {inputs} -> {details.sink.topic or 'nowhere'}", flush=True)
-        # The instances may have been opened, and have failed, while others were still loading.
         await asyncio.wait([stop, *failures], return_when=asyncio.FIRST_COMPLETED)
         for failure in failures:
             if failure.done():

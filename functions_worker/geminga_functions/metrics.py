@@ -88,6 +88,7 @@ class WorkerNumbers(Service):
 
         async def ask(name: InstanceName) -> tuple[InstanceName, str | None]:
             async with room:
+                # None for an instance that does not answer: ``gather`` is not ended by it.
                 return name, await instances.status(name, ASK_TIMEOUT_S)
 
         found = await asyncio.gather(*[ask(report.name) for report in instances.reports()])
@@ -130,6 +131,7 @@ class WorkerNumbers(Service):
             yield metric(name, kind, samples, f"Pulsar's {name}.")
 
     def _instance_samples(self, cluster: Labels) -> Samples:
+        # By family, not by instance: the text format wants all samples of a family together.
         samples: Samples = defaultdict(list)
         for name, status in self._statuses.items():
             metadata = self._worker.functions.records.get(name.function)
@@ -174,6 +176,7 @@ def numbers_of(kind: int, status: InstanceStatus) -> dict[str, float]:
     match kind:
         case FunctionDetails.SOURCE:
             counted = {"written": status.written}
+        # A sink has written what its ``write`` has returned for; it has no results with receipts.
         case FunctionDetails.SINK:
             counted = {"written": total.processed}
         case _:

@@ -48,6 +48,8 @@ class FunctionName:
     @property
     def url_path(self) -> str:
         """The three names as parts of a path in a URL."""
+        # Each part by itself, with its slashes and percent signs escaped: the slashes between them
+        # separate.
         return "/".join(quote(part, safe="") for part in (self.tenant, self.namespace, self.name))
 
     def __str__(self) -> str:

@@ -75,6 +75,7 @@ async def serve(config: FunctionsWorkerConfig, stop: StopRequest) -> None:
         )
         # The id may be made of the port, which is known only now.
         config = replace(config, worker_id=me.worker_id)
+        # Made here, but opened below: the health of a worker that is not open is already asked for.
         worker = worker_of(config, me, client, clock)
         own = part_app(
             metrics, check_health=worker.check_health, resource=Resource("cluster", PART)
@@ -101,6 +102,7 @@ async def serve(config: FunctionsWorkerConfig, stop: StopRequest) -> None:
         app.rest = await asyncio.to_thread(rest_app, worker)
         start_up_ms = (clock.monotonic() - began_s) * 1000
         numbers = await stack.enter_async_context(WorkerNumbers(worker, start_up_ms))
+        # After ``numbers`` has opened: a scrape before that shows the part alone.
         metrics.collectors.append(numbers.families)
         addresses = addresses_of(config, me)
         log.info("functions worker serves", extra={"worker": str(me), **addresses})

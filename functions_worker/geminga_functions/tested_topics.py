@@ -177,6 +177,7 @@ class ClusterTopics(TestedTopics):
         **options: Any,  # noqa: ANN401
     ) -> AsyncGenerator[_WatchedConsumer]:
         """A consumer of the inputs, whose subscription is deleted at its end."""
+        # Without inputs the consumer needs a topic all the same, and gets no message.
         topics = sorted({each.topic + self._suffix for each in self._inputs} or {INPUT})
         async with self._client.consumer(topics, subscription, **options) as consumer:
             yield _WatchedConsumer(consumer, self._places, self)

@@ -174,6 +174,7 @@ async def _process(instance: Instance, topics: TestedTopics) -> None:
         done = asyncio.ensure_future(topics.done.wait())
         await asyncio.wait([done, instance.failure], return_when=asyncio.FIRST_COMPLETED)
         done.cancel()
+        # First the error of the instance: with it, not all messages are done.
         if instance.failure.done():
             await instance.failure
         # The messages are done, but receipts of what was published may be on their way.
@@ -210,5 +211,6 @@ class _Loader(Loader):
 class _Here(Threads):
     """No threads: the user's code is called in the thread of the test."""
 
+    # On the loop, which has nothing else to do: time stands still meanwhile.
     async def run(self, call: Callable[[], ResultT]) -> ResultT:
         return call()

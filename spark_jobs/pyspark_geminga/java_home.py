@@ -34,7 +34,7 @@ def use_java() -> Path:
 def java_home(environment: Mapping[str, str]) -> Path:
     """What ``JAVA_HOME`` must be for Spark to start. Raises ``JavaMissing``."""
     java = find_java(environment, "Spark", REMEDY)
-    # Without a list of modules (of an ordinary JDK whose file lacks it) the Java is taken as it is.
+    # Without a ``release`` file, which lists its modules, the Java is taken as it is.
     if not java.modules or VECTOR_MODULE in java.modules:
         return java.executable.parent.parent
     caches = environment.get("XDG_CACHE_HOME", "")

@@ -350,6 +350,7 @@ async def get_status(
     request: Request, facade: FacadeArg, kind: KindArg, instances: InstancesArg
 ) -> Response:
     """The status of a component, or of one instance: what they do, and their last errors."""
+    # At the same time: each may be a request to another worker, with a time-out of its own.
     seen = await asyncio.gather(*[facade.seen(each) for each in instances])
     if "instance" in request.path_params:
         return Json(kind.status_of(seen[0]))
@@ -427,5 +428,6 @@ async def change_as_leader(request: Request, facade: FacadeArg, name: NameArg) -
     details = metadata.functionDetails
     if FunctionName(details.tenant, details.namespace, details.name) != name:
         raise RestError(400, "Corrupt Function MetaData")
+    # Not ``change``: a worker that leads no more refuses, rather than send the request around.
     await facade.lead(name, metadata, is_removal=is_removal)
     return no_content()

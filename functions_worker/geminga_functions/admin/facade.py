@@ -58,6 +58,8 @@ class Facade:
         if self.worker.leadership.is_leader:
             await self.lead(name, metadata, is_removal=is_removal)
             return
+        # By the broker's word, which may be older than the truth: the worker that is asked checks
+        # itself whether it leads.
         leader = (await self.worker.membership.members()).leader
         # This worker's own consumer may be active before it has begun to lead.
         if leader is None or leader == self.worker.me:

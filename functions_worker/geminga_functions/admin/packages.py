@@ -102,6 +102,7 @@ async def download(
 
 
 async def _content(facade: Facade, path: str) -> Response:
+    # Nothing is read yet: a generator begins with its first ``anext``.
     chunks = facade.worker.runtime.packages.read(path)
     # The first part is read before the answer begins: an error can still have a status of its own.
     try:

@@ -82,6 +82,8 @@ async def _result_of(client: geminga.Client, topic: str, output: str, data: byte
         # The topic may get results of other messages at the same time. Its id is what the instance
         # puts into the result.
         sent = await producer.send(data)
+        # Results come in the order of the output topic, in which those of earlier messages may come
+        # first.
         async for result in results:
             if _is_of(result, sent):
                 return Response(result.data, media_type="application/json")

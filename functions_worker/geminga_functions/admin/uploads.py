@@ -68,6 +68,7 @@ class Upload:
                     if kind is FUNCTIONS
                     else config.additional_enabled_connector_url_patterns
                 )
+                # Before a request is sent: the URL may name a host that only this worker reaches.
                 check_url(url, allowed, kind.word)
                 chunks = fetched(url, allowed, kind.word)
                 await self._store(facade, name, base_name(unquote(urlsplit(url).path)), chunks)

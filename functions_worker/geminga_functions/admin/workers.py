@@ -79,6 +79,7 @@ async def get_assignments(facade: FacadeArg) -> Response:
 @router.put("/admin/v2/worker/rebalance", dependencies=CHANGES)
 async def rebalance(request: Request, facade: FacadeArg) -> Response:
     """Let the leader spread instances evenly over the workers, now."""
+    # A redirect, not a call on the client's behalf: the client learns where the leader is.
     await _at_leader(request, facade)
     await _several_members(facade)
     # Every decision balances, if the settings say so: there is nothing more to ask for.
@@ -143,6 +144,7 @@ async def get_drain(request: Request, facade: FacadeArg) -> Response:
     """The progress of draining a worker: upstream's ``LongRunningProcessStatus``."""
     await _at_leader(request, facade)
     worker_id = request.query_params.get("workerId", "")
+    # After a change of the leader it is false until the worker's next heartbeat.
     is_drained = worker_id in facade.worker.leadership.sessions.draining
     return _drain_status(facade, worker_id, is_drained=is_drained)
 

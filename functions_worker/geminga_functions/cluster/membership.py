@@ -73,6 +73,7 @@ class Membership:
         stats = answer.json()
         if not answer.is_success or not isinstance(stats, dict):
             raise ClusterUnknown(answer.reason)
+        # Without it no worker has subscribed yet: there are no members, and no leader.
         subscription = stats.get("subscriptions", {}).get(self.subscription, {})
         names = [each.get("consumerName", "") for each in subscription.get("consumers", [])]
         # A set: a worker that reconnects may have two consumers for a moment.

@@ -269,6 +269,7 @@ def function_config(details: FunctionDetails) -> Config:
         "namespace": details.namespace,
         "name": details.name,
         "className": details.className,
+        # Sorted, since the order of a map of protobuf is none: equal details give equal texts.
         "inputSpecs": {
             topic: consumer_config(spec) for topic, spec in sorted(source.inputSpecs.items())
         },
@@ -372,4 +373,5 @@ def changed_inputs(existing: Config, inputs: Config) -> Config:
         # The same text would name other topics.
         if spec["isRegexPattern"] != existing[topic]["isRegexPattern"]:
             raise InvalidDefinition(f"isRegexPattern for input topic {topic} cannot be altered")
+    # Each input of the update replaces its earlier spec as a whole; the others stay.
     return existing | inputs

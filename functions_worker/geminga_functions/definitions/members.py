@@ -258,6 +258,7 @@ def producer_of(config: Config) -> ProducerSpec:
 def producer_config(spec: ProducerSpec) -> Config:
     """The config of the producer; ``producer_of`` makes the same options of it."""
     config: Config = {}
+    # Zero is left out: it stands for the default of the client.
     if spec.maxPendingMessages:
         config["maxPendingMessages"] = spec.maxPendingMessages
     if spec.maxPendingMessagesAcrossPartitions:

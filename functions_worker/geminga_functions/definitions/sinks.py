@@ -101,6 +101,7 @@ def sink_details(name: FunctionName, given: Config) -> FunctionDetails:
         subscriptionPosition=EARLIEST
         if config.get("sourceSubscriptionPosition") == "Earliest"
         else LATEST,
+        # Two settings, where functions have one for both.
         timeoutMs=config.get("timeoutMs", 0),
         negativeAckRedeliveryDelayMs=config.get("negativeAckRedeliveryDelayMs", 0),
         cleanupSubscription=config.get("cleanupSubscription", True),
@@ -187,6 +188,7 @@ def sink_config(details: FunctionDetails) -> Config:
         config["negativeAckRedeliveryDelayMs"] = source.negativeAckRedeliveryDelayMs
     if details.HasField("retryDetails"):
         config["maxMessageRetries"] = details.retryDetails.maxMessageRetries
+        # Perhaps empty, and then left out below.
         config["deadLetterTopic"] = details.retryDetails.deadLetterTopic
     # An empty text is what protobuf has for a field that is not set.
     return {name: value for name, value in config.items() if value != ""}

@@ -125,6 +125,7 @@ def set_built_in(config: Config, member: str) -> None:
     # does.
     name = config.pop(member, None)
     if name:
+        # It wins over an ``archive`` that is given besides.
         config["archive"] = f"{BUILT_IN}{name}"
 
 
@@ -165,6 +166,7 @@ def connector_details(
             config.get("processingGuarantees", "ATLEAST_ONCE")
         ),
         secretsMap=json.dumps(config["secrets"]) if config.get("secrets") else "",
+        # Sources have no such member: they consume nothing, and it stays true.
         autoAck=config.get("autoAck", True),
         parallelism=config.get("parallelism", 1),
         resources=resources_of(config.get("resources", {})),

@@ -59,6 +59,7 @@ def _keys_of(loader: Loader, spec: CryptoSpec, method: str) -> Any:  # noqa: ANN
         keys = made_by(**json.loads(spec.cryptoKeyReaderConfig or "{}"))
     except Exception as error:
         raise FunctionNotLoaded(f"the key reader {name} cannot be made") from error
+    # At the start, not with the first message: a reader for consumers alone cannot encrypt.
     if not callable(getattr(keys, method, None)):
         raise FunctionNotLoaded(f"the key reader {name} has no method {method!r}")
     return keys

@@ -116,6 +116,7 @@ def consumer_options(
     # With the other types brokers do not count how often they have delivered a message.
     counts_deliveries = options["type"] in ("shared", "key_shared")
     if retry.maxMessageRetries > 0 and counts_deliveries:
+        # The topic's default name is the client library's: input, subscription, and ``-DLQ``.
         options["dead_letters"] = geminga.DeadLetterPolicy(
             retry.maxMessageRetries, retry.deadLetterTopic or None
         )

@@ -11,6 +11,8 @@ import geminga
 
 def is_record_class(found: object) -> bool:
     """Whether ``found`` is a record class, declared as in the official client."""
+    # By its attributes, not by its base: the class may come from the official client, or from the
+    # facade.
     return isinstance(found, type) and hasattr(found, "schema") and hasattr(found, "_fields")
 
 

@@ -159,6 +159,7 @@ class Publisher:
 
     def sync_client(self) -> geminga.sync.Client:
         """A client for the user's code, whose calls block."""
+        # Without a lock: the code of one instance runs in one thread, or on one loop.
         if self._sync is None:
             self._sync = geminga.sync.connect(self._spec.service_url, tls=self._spec.client_tls)
         return self._sync
@@ -207,4 +208,5 @@ class LogTopic(logging.Handler):
         """Publish one record."""
         options: geminga.MessageOptions = {"properties": {"loglevel": record.levelname}}
         payload = self.format(record).encode()
+        # The receipt is not waited for by a message: a log topic that is down holds up no input.
         self._publisher.publish(self._topic, payload, options, "none", None)

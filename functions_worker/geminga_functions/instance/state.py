@@ -17,6 +17,7 @@ class MemoryState:
     values: dict[str, bytes] = field(default_factory=dict[str, bytes])
     counters: dict[str, int] = field(default_factory=dict[str, int])
 
+    # For tests, which ask for a number, as ``Context.get_counter`` does.
     def counter(self, key: str) -> int:
         """The value of a counter, 0 if there is no such counter."""
         return self.counters.get(key, 0)

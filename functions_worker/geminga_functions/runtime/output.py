@@ -77,6 +77,7 @@ class OutputFile:
             finally:
                 os.close(file)
             if is_long:
+                # After the write, so that the file that is renamed ends with a whole chunk.
                 self.path.replace(self.path.with_name(self.path.name + ".old"))
         except OSError as error:
             if not self._is_lost:

@@ -93,6 +93,7 @@ class ThreadInstance(RunningInstance):
         except BaseException:  # noqa: BLE001 - SystemExit too: a function may raise it
             trace = traceback.format_exc()
         with suppress(RuntimeError):  # the worker's loop is closed: nothing waits for this
+            # The last thing that the thread does: ``ended`` must not be done while it runs.
             self._loop.call_soon_threadsafe(self._thread_ended.set_result, trace)
 
     async def follow(self) -> None:

@@ -74,6 +74,7 @@ class Changes:
         # What the base has counts no more.
         if change.is_removed:
             return change.added
+        # The base is asked each time, not once: it changes as other instances add.
         return (self._base.sum_of(key) or 0) + (change.added or 0)
 
     def put(self, key: str, value: bytes) -> None:
@@ -88,7 +89,8 @@ class Changes:
 
     def delete(self, key: str) -> None:
         """Remove the value and the counter of a key, whichever there is."""
-        # Only what exists: a record of a removal stays in the lane.
+        # Only what exists: a record of a removal stays in the lane. These reads count as a use,
+        # too: what was removed depends on what was there.
         if self.get(key) is not None:
             self.values[key] = None
         if self.sum_of(key) is not None:

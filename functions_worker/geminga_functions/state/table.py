@@ -98,7 +98,8 @@ class StateTable:
     _uncounted: Records = field(default_factory=Records, init=False)
     # By lane: the keys and the digest of the newest count that was read or written.
     _counts: dict[str, tuple[int, int]] = field(default_factory=dict, init=False)
-    # Lanes whose last entry has not been read to its end.
+    # Lanes whose last entry has not been read to its end. A lane is among them between two reads
+    # only, where ``read_many`` has returned a part of an entry.
     _unfinished: set[str] = field(default_factory=set, init=False)
 
     # --- reading

@@ -69,6 +69,8 @@ def _primitive(name: str, avro: str, *types: type) -> type[Field]:
     return made
 
 
+# The Python types are those that the official client accepts: a whole number is a float, too, where
+# Avro has a float.
 Null = _primitive("Null", "null", type(None))
 Boolean = _primitive("Boolean", "boolean", bool)
 Integer = _primitive("Integer", "int", int)
