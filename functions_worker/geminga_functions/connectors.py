@@ -61,6 +61,11 @@ class DataGenerator(Source):
         return Record(json.dumps(value), key=str(number))
 
 
+# What becomes of a file:
+#
+#   appears -> begun, its lines are read -> its last line is stored -> removed
+#                         ^                                              |
+#                         +--- a crash in between: all lines once more --+
 class FileSource(Source):
     """The lines of files that appear in a directory.
 

@@ -56,6 +56,13 @@ class WorkerRuntime(AbstractAsyncContextManager[object], Protocol):
     instances: Instances
 
 
+# The topics of a cluster of workers, all in one namespace, and which part uses them:
+#
+#   coordinate   heartbeats of all workers; its Failover subscription elects the leader
+#   metadata     functions: written by the leader alone, read by every worker
+#   assignments  which worker runs which instance, in which session: likewise
+#   package-...  the code of functions (``packages.store``)
+#   state-...    the lanes of their state (``state.lanes``)
 class Worker(Service):
     """One worker: it takes part in the cluster of workers while it is open.
 

@@ -46,6 +46,12 @@ def task_client(access: Access) -> ClientLoop:
     return client
 
 
+# The two kinds of loops:
+#
+#               ClientLoop                       PlannerLoop
+#   runs in     the caller's thread              a thread of its own
+#   runs when   the caller waits                 always
+#   used by     tasks, and short questions       the planner of a stream
 class ClientLoop:
     """A client on an event loop that runs while a caller waits for it."""
 

@@ -13,6 +13,12 @@ from typing import NamedTuple
 from geminga import LOG_START, LogPosition
 
 
+# A log, of which ledger 3 was deleted:
+#
+#              ledger 5            ledger 8
+#   (3: gone)  | 0 | 1 | 2 | 3 |   | 0 | 1 | 2 |
+#              ^ first = (5, 0)    ^           ^ end = (8, 3)
+#                                  (5, 4) and (8, 0) are the same place
 class Ledger(NamedTuple):
     """One ledger of the log. ``entries`` and ``size_bytes`` of the last one grow until it is
     closed."""

@@ -119,6 +119,13 @@ InstancesArg = Annotated[list[InstanceName], Depends(_instances)]
 # --- create, update, delete
 
 
+# What happens in which order, so that a refusal comes as early as it can:
+#
+#   1. names, and whether the component exists: before the body is read
+#   2. the form, whose package is stored as it arrives
+#   3. the config, which becomes details
+#   4. the leader stores the details: from here on the change counts
+#   5. the wait for the first instance, which tells the user what is wrong with the code
 @router.post(ONE, dependencies=CHANGES)
 async def create(request: Request, facade: FacadeArg, kind: KindArg, name: NameArg) -> Response:
     """Create a component from a form with its config and its package.

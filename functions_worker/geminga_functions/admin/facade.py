@@ -34,6 +34,11 @@ LEADER_PATH = "/admin/v3/functions/leader"
 NO_LEADER = "Leader not yet ready. Please retry again"
 
 
+# The way of a change:
+#
+#   client -> any worker -> leader -> topic of functions -> every worker
+#                ^                                              |
+#                +---- answers once it has read the change -----+
 @dataclass(frozen=True, slots=True, eq=False)
 class Facade:
     """The functions and instances of the whole cluster, as ``worker`` reaches them."""

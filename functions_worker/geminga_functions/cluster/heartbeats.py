@@ -33,6 +33,12 @@ LEAVE_TIMEOUT_S = 2.0
 OnLease = Callable[[str, float], None]
 
 
+#   beat 1    beat 2    beat 3    beat 4
+#   |---------|---------|---------|-------->    one each lease_s / BEATS_A_LEASE
+#   [=========== lease ===========)             from the moment when beat 1 was sent
+#             [=========== lease ===========)   the next one extends it, if it is stored in time
+#
+# If neither beat 2 nor beat 3 is stored in time, the session ends with the lease of beat 1.
 class Heartbeats(Service):
     """Publishes heartbeats as long as it is open.
 

@@ -42,6 +42,10 @@ MARK_KEY = "-/-/-:0"
 LEADERS_ACCESS = AccessMode.EXCLUSIVE_WITH_FENCING
 
 
+# The messages of one key, and what a reader makes of them:
+#
+#   record ... record' ... mark ("removed") ...... an hour or more ...... empty
+#   newest record counts   removed, and known to be                      forgotten
 class KeyedLog(Service, Generic[KeyT, RecordT]):
     """The records of ``topic``, kept up to date while it is open; opening it reads all of them.
 

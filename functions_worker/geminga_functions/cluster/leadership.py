@@ -63,6 +63,12 @@ class WorkerInstances:
 Ask = Callable[[str], Awaitable[WorkerInstances | None]]
 
 
+# How a worker comes to lead:
+#
+#   consumer active -> exclusive writers of both topics -> both read to their ends -> is_leader
+#      ^                                                     -> one period of heartbeats -> decides
+#      |                                                                                     |
+#      +--- refused as fenced, a time-out, or a consumer that is active no more -------------+
 class Leadership(Service):
     """This worker's part in the election, and its work as the leader while it leads.
 

@@ -42,6 +42,14 @@ from geminga_protocol.functions.functions_pb2 import (
     SubscriptionType,
 )
 
+# The two forms of a function, and the ways between them:
+#
+#   config (JSON) -- checked, function_details --> FunctionDetails, which workers store
+#        ^                                                |
+#        +--------------- function_config ---------------+
+#
+# An update is made in the left form: ``updated_config`` joins what is stored with what is given.
+#
 # The members of upstream's FunctionConfig.
 FUNCTION: Members = {
     "className": MemberType.TEXT,

@@ -31,6 +31,13 @@ from geminga_protocol.functions.functions_pb2 import (
     SourceSpec,
 )
 
+# Where the parts of a component stand in its FunctionDetails:
+#
+#              source                    sink
+#   function   inputs                    output topic
+#   source     the user's class          output topic
+#   sink       inputs                    the user's class
+#
 # The members of upstream's SourceConfig.
 SOURCE: Members = {
     "className": MemberType.TEXT,

@@ -60,6 +60,12 @@ log = logging.getLogger(__name__)
 COMMITTED_MESSAGES_MAX = 1000
 
 
+# The way of a message, and which module is at work:
+#
+#   consumer -> _pump -> Processor -> state.commit -> Settler -> producer -> acknowledgement
+#    inputs              outcome      state           settlement   outputs
+#
+# With EFFECTIVELY_ONCE ``Committer`` takes the place of ``state.commit``.
 class Instance(Service):
     """One instance of a function, source or sink.
 

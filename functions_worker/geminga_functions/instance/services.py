@@ -70,6 +70,9 @@ class FunctionMessageId:
 PublishCallback = Callable[[Result, FunctionMessageId | None], object]
 
 
+#   thread of the code                     loop of the instance
+#   publish -- run_coroutine_threadsafe -> _publish -> producer.send
+#   future  <------- receipt ------------- report
 class Publisher:
     """Publishes messages for the code of one instance, and acknowledges those it names.
 

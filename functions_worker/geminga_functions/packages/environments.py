@@ -28,6 +28,13 @@ from geminga_functions.packages.archives import Unpacked
 
 log = logging.getLogger(__name__)
 
+# An environment, below the folder that is named by the digest of all that it depends on:
+#
+#   bin/python                            the worker's interpreter, by a link
+#   lib/.../site-packages/                what pip has installed
+#   .../site-packages/geminga_worker.pth  the worker's own folders, behind them
+#   requirements.txt                      if the package has requirements
+#   finished                              written last
 FINISHED: Final = "finished"
 # The end of pip's output, where its errors are, is kept for the author of the function.
 OUTPUT_CHARACTERS_MAX: Final = 8 * 1024

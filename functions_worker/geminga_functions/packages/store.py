@@ -23,6 +23,13 @@ from geminga_server.http.rest_calls import RestCall, RestCalls
 
 log = logging.getLogger(__name__)
 
+# The messages of a package's topic:
+#
+#   +------------+------------+-----+----------+---------------------------+
+#   | PART_BYTES | PART_BYTES | ... | the rest | file, parts, size, sha256 |
+#   |           the payloads of the parts      | properties, empty payload |
+#   +------------+------------+-----+----------+---------------------------+
+#
 # Below the 5 MiB that brokers take as one message, and small enough for many uploads at once.
 PART_BYTES: Final = 1024 * 1024
 # Parts of one transfer that are in memory, on their way to the broker or from it.

@@ -26,6 +26,12 @@ from geminga_server.control.channel import Channel
 log = logging.getLogger(__name__)
 
 
+# The order of events; an instance may end at any point:
+#
+#   begin -> started -> a last message (Failed, Expired or Stopped) -> _is_lost -> ended
+#
+# ``_is_lost`` is the end of the channel, ``ended`` that of the process or thread. Which of the two
+# comes first is left to chance, so that subclasses wait for both.
 class RunningInstance:
     """An instance that was started, until nothing of it runs any more.
 

@@ -238,6 +238,17 @@ class Instances(Service):
         return True
 
 
+# The states that reports show, and what leads from one to the next:
+#
+#   PREPARING --- its turn, and a lease ---> STARTING --- Started ---> RUNNING
+#       ^                                        |                        |
+#       |                           it ended, or took too long     it ended by itself
+#       |                                        v                        v
+#       +------------ after a delay ---------- FAILED <-------------------+
+#
+# A package that cannot be used leads from PREPARING to FAILED, and the end of the lease back to
+# PREPARING. ``want`` and ``end_life`` lead from any of them to STOPPING, and then to the next life.
+# A life of an instance that a user has stopped is STOPPED all the time.
 @dataclass(slots=True, eq=False)
 class Keeper:
     """Runs one assigned instance, in the version that is wanted.

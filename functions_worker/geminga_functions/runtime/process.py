@@ -50,6 +50,12 @@ KILLED = (
 WORKERS_VARIABLES = "GEMINGA_"
 
 
+# What connects a worker with the process of an instance:
+#
+#   worker                                    process
+#   ours      <===== socket pair ======>      theirs, whose number is an argument
+#   read_end  <===== pipe =============       standard output and error
+#   lock      ------ inherited ------->       held open by all that the process starts
 class ProcessRunner(Service):
     """Starts instances as processes.
 

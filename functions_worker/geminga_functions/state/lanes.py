@@ -15,6 +15,12 @@ from geminga_functions.errors import StateTooLarge
 from geminga_functions.names import SLUG_CHARACTERS_MAX, FunctionName, digest_of, slug_of
 from geminga_functions.state.table import REST_LANE
 
+# The topics of the state of the function t/n/f:
+#
+#   persistent://public/functions/state-t-n-f-DIGEST-0          the lane of instance 0
+#   persistent://public/functions/state-t-n-f-DIGEST-in-DIGEST  that of an input partition
+#   persistent://public/functions/state-t-n-f-DIGEST-rest       REST's
+#
 # The lanes of input partitions.
 PARTITION_PREFIX = "in-"
 # The topics of all lanes: no other topic of the workers' begins like this.

@@ -26,6 +26,13 @@ DESCRIPTION = (
     "topic, or of a part of it. A message without payload deletes its key; messages without a key "
     "are left out."
 )
+# The place of a message in its topic:
+#
+#   +-----------+----------+-----------------+
+#   | ledger id | entry id | batch index + 1 |
+#   |   u64     |   u64    |   u32           |
+#   +-----------+----------+-----------------+
+#
 # Bytes that sort as the log does: ledger, entry, index in its batch plus 1, as -1 (no batch) comes
 # first. A text, since Spark pickles ``places`` with it where this module is the program.
 PLACE = ">QQI"

@@ -21,6 +21,11 @@ from pyspark.sql.window import Window
 from pyspark_geminga.jobs import _session
 from pyspark_geminga.jobs.compact import places
 
+# How messages are paired, by identity and by their number among equal ones:
+#
+#   expected   a1  a2  b1
+#   found      a1      b1  b2     a2 is missing, b2 is too much
+#
 PARQUET = "parquet:"
 # Columns that differ for the same message in another topic or in an archive.
 NOT_COMPARED = ("__topic", "__messageId", "__publishTime", "dt", "hour")

@@ -21,6 +21,14 @@ from pyspark_geminga.sink.errors import InvalidColumn, InvalidRow
 
 ValueT = TypeVar("ValueT")
 
+# What becomes of the columns of a row:
+#
+#   no "__"                value -> payload
+#   __key                  partition key, and the choice of a partition
+#   __topic                the topic, unless the option names one
+#   __eventTime            event time
+#   __messageProperties    properties
+#   other "__" names       refused, except those in NOT_WRITTEN
 KEY, TOPIC, EVENT_TIME, PROPERTIES = "__key", "__topic", "__eventTime", "__messageProperties"
 NOT_WRITTEN = ("__messageId", "__publishTime")
 

@@ -69,6 +69,10 @@ class Written:
     destinations: int  # topics and partitions
 
 
+# The way of a row:
+#
+#   add -> [sorted in finish] -> TopicRoute -> Destination.add -> cut_entries -> producer.send
+#   finish: the last entry of each destination -> flush, which waits for all receipts
 @dataclass(eq=False, slots=True)
 class TaskWriter:
     """Takes rows by ``add``; ``finish`` returns when all of them are stored. Always ``close`` it.

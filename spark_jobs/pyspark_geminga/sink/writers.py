@@ -50,6 +50,10 @@ class TaskCommit(WriterCommitMessage):
     written: Written
 
 
+# Where a plan is, in which process:
+#
+#   made by ``of``  -- pickled -->  ``write``, in tasks  -- TaskCommits -->  ``commit`` or ``abort``
+#   (planning)                      (executors)                              (a third process)
 @dataclass(frozen=True)
 class WritePlan:
     """What is decided once for all tasks of a query."""

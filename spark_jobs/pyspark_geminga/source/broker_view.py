@@ -56,6 +56,12 @@ SERVER_ERRORS = 500  # and above: of HTTP
 UNKNOWN = LogLayout((), LOG_START)
 
 
+# What the two kinds of access tell:
+#
+#                      with ``admin.url``               without
+#   what is stored     ledgers, entries and bytes       the end of the log
+#   how it is split    by bytes                         one part for each partition
+#   what was deleted   by the ledgers that are left     by the first entry that still comes
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """The logs by topic; ``asked_s`` is when the view began to ask, so that what was published

@@ -56,6 +56,12 @@ class Part(InputPartition):
         return cls(topic, start, end, bool(layout.ledgers), holds_start)
 
 
+# What a task checks, and when:
+#
+#   first batch -> was the entry at the start read? -> rows go out -> ... -> was the end reached?
+#
+# A suspicion asks the brokers (``_check``); only their answer, or an entry that the planner had
+# seen, makes a loss of it.
 def read_part(
     part: InputPartition,
     options: SourceOptions,

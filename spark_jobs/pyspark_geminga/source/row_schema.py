@@ -17,6 +17,11 @@ from pyspark_geminga.source.broker_view import BrokerView, patiently
 from pyspark_geminga.source.decisions.options import SourceOptions
 
 
+# Where the columns of a read come from:
+#
+#   schema of the topics -> payload_fields --+
+#   METADATA_FIELDS that are chosen ---------+--> columns --> Arrow, as Spark wants it
+#   __corrupt, with badRecord=permissive ----+
 @dataclass(frozen=True, slots=True)
 class RowSchema:
     """The columns of a read, and how payloads become columns."""

@@ -40,6 +40,11 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 
+# Who calls whom, in the process that plans and in the tasks:
+#
+#   Spark -> StreamReader -> StreamPlanner -> Cluster -> PlannerLoop (a thread) -> BrokerView
+#   Spark -> StreamReader -> read_part -> task_client
+#
 # Without a ``repr``: it would show how the client authenticates.
 @dataclass(eq=False, repr=False)
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

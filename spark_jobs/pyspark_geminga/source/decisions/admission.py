@@ -41,6 +41,11 @@ class Backlog(Protocol):
         ...
 
 
+# A limit of 12, and backlogs of 7, 2 and 12 entries of one row:
+#
+#   first entries     1   1    1
+#   round 1           4   2    4      up to the level 4; the second topic has no more
+#   round 2           5   2    5      what that one leaves lifts the others to 5
 def water_fill(backlogs: Mapping[str, Backlog], limit: int) -> None:
     """Take entries of all backlogs, in sum about ``limit`` rows or bytes, in fair shares.
 

@@ -33,6 +33,8 @@ assert {TOPIC, PUBLISH_TIME, KEY} <= set(METADATA_FIELDS)
 CLOCK_SKEW_MS = 60_000
 
 
+# What a filter spares, and where: the planner leaves topics and times out, so that they are not
+# read at all; tasks leave out rows by their keys, after decoding and before they go to Spark.
 @dataclass(frozen=True, slots=True)
 class Pruning:
     """Which messages may match; ``None`` in a field means that it excludes none."""

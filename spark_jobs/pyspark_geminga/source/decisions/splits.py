@@ -77,6 +77,9 @@ def _check_count(splits: int, splits_max: int) -> None:
         )
 
 
+# A range: first the cuts that records ask for (r), then those by size (s) in the pieces between:
+#
+#   start |-----s-----r---------s---------s---------r----| end
 def plan_cuts(
     ranges: Mapping[str, Sequence[Segment]],
     rules: SplitRules,
