@@ -56,6 +56,7 @@ def function(
             f"names for what stands in them, not {misplaced[0]!r}"
         )
     try:
+        # A text is a sequence, too: of its characters.
         topics = (inputs,) if isinstance(inputs, str) else tuple(inputs)
         ",".join(topics)  # raises a TypeError unless all of them are texts
     except TypeError as error:
@@ -194,6 +195,7 @@ class Record:
 
     value: Any
     key: str | None = None
+    # Of a message that a sink writes, or that is made of what a source reads.
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
     # In milliseconds since 1970.
     event_time_ms: int | None = None

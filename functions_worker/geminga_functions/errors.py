@@ -31,6 +31,7 @@ from typing import ClassVar
 from geminga_runtime.errors import GemingaError
 
 
+# What users did wrong: no attempt with the same words succeeds, and ``retry`` stays false.
 class InvalidName(GemingaError):
     """The name of a function or an instance is malformed."""
 
@@ -104,6 +105,7 @@ class EnvironmentNotBuilt(PackageError):
         self.output = output
 
 
+# What passes by itself, while the cluster of workers or its brokers change.
 class NotLeader(GemingaError):
     """This worker is not the leader, or not any more: another one is, or will be soon."""
 
@@ -136,6 +138,7 @@ class ClusterUnknown(GemingaError):
         super().__init__(f"the workers of this cluster are not known: {reason}")
 
 
+# What ends an instance. Its worker starts it again in any case, after a delay that grows.
 class FunctionNotLoaded(GemingaError):
     """The user's code cannot be loaded.
 

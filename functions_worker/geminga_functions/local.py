@@ -160,6 +160,7 @@ def details_of(local: LocalRun, loader: Loader) -> FunctionDetails:
     """
     config: Config = dict(local.config)
     if local.kind == "function":
+        # The code is imported for it, which is no loss: the process is about to run it.
         name = config.get("className") or _defined_in(loader, Path(local.package).stem)
         found = loader.find(name)
         definition = definition_of(
@@ -221,6 +222,7 @@ def _show(sign: str, value: object) -> None:
     text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
     # A message may contain control sequences, which must not reach the terminal.
     plain = "".join(each if each.isprintable() else " " for each in text[:SHOWN_CHARACTERS_MAX])
+    # At once: the terminal shows a message before the next one is processed.
     print(f"{sign} {plain}", flush=True)
 
 

@@ -188,6 +188,7 @@ def numbers_of(kind: int, status: InstanceStatus) -> dict[str, float]:
         f"{prefix}{exceptions}_1min_total": minute.user_exceptions,
         f"{prefix}system_exceptions_total": total.system_exceptions,
         f"{prefix}system_exceptions_1min_total": minute.system_exceptions,
+        # In milliseconds since 1970, as upstream has it, and not in seconds as Prometheus would.
         f"{prefix}last_invocation": status.last_invocation_ms,
     }
     # What a kind counts as its success has a name of its own.

@@ -56,6 +56,7 @@ class TestedTopics:
         if not count:
             self.done.set()
 
+    # On the loop of the instance alone, by whichever consumer has the message.
     def note(self, place: int, among: set[int]) -> None:
         """Record that a message is ``acknowledged``, or ``refused``."""
         among.add(place)

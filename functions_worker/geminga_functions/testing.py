@@ -110,6 +110,7 @@ def run(
     definition = definition_of(tested)
     details.sink.topic = (definition and definition.output) or OUTPUT
     details.source.inputSpecs[INPUT].serdeClassName = SERDE
+    # Bytes on the way, as on a cluster: a value that cannot be stored fails here, too.
     details.sink.serDeClassName = SERDE
     inputs = [each if isinstance(each, Input) else Input(each) for each in messages]
     loader, state = _Loader(tested, serde), state or MemoryState()

@@ -49,6 +49,7 @@ async def get_definitions(request: Request) -> Response:
         # The first line of the class's docstring, which is written for users.
         about = (inspect.getdoc(connector) or "").partition("\n")[0]
         member = "sourceClass" if issubclass(connector, Source) else "sinkClass"
+        # A class name without a module: the worker finds it by ``name`` alone.
         found.append({"name": name, "description": about, member: connector.__name__})
     return Json(found)
 

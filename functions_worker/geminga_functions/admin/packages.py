@@ -75,6 +75,7 @@ async def _spool(part: Part, file: IO[bytes], bytes_max: int) -> None:
 
 async def _chunks_of(file: IO[bytes]) -> AsyncIterator[bytes]:
     file.seek(0)
+    # Disks are read and written in threads: 256 KiB may take longer than the loop may wait.
     while chunk := await asyncio.to_thread(file.read, READ_BYTES):
         yield chunk
 

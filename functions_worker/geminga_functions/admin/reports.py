@@ -18,7 +18,8 @@ Document = dict[str, Any]
 class Seen:
     """An instance as its worker sees it, or why nothing is known of it."""
 
-    # Empty where the instance is on no worker yet.
+    # Empty where the instance is on no worker yet. Either ``error`` is set, or the other fields are
+    # those of a report.
     worker_id: str = ""
     state: str = ""
     restarts: int = 0
@@ -123,6 +124,7 @@ def component_status(instances: Sequence[Seen], status_of: Callable[[Seen], Docu
         "numRunning": sum(each.is_running for each in instances),
         "instances": [
             {"instanceId": number, "status": status_of(each)}
+            # Callers give all instances, in the order of their numbers.
             for number, each in enumerate(instances)
         ],
     }

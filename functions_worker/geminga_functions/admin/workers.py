@@ -82,7 +82,8 @@ async def rebalance(request: Request, facade: FacadeArg) -> Response:
     # A redirect, not a call on the client's behalf: the client learns where the leader is.
     await _at_leader(request, facade)
     await _several_members(facade)
-    # Every decision balances, if the settings say so: there is nothing more to ask for.
+    # Every decision balances, if the settings say so: there is nothing more to ask for. The leader
+    # looks once more, and finds nothing to do where it is balanced: the answer is the same.
     facade.worker.leadership.changed.set()
     return no_content()
 
@@ -232,6 +233,7 @@ async def get_instance(request: Request, facade: FacadeArg, name: NameArg) -> Re
         seen = await facade.seen_here(instance, version, wait_s)
     except TimeoutError:
         raise RestError(408, f"{instance} has not settled in {wait_s:g} s") from None
+    # ``Seen.from_json`` reads it at the worker that asked.
     return Json(asdict(seen))
 
 

@@ -22,6 +22,7 @@ class Assigned:
 
     instance: InstanceName
     worker: str
+    # A random name, see ``Worker``: two periods of one worker never have the same.
     session: str
     # The function's metadata, with the state of this instance alone: the leader marks an instance
     # as stopped there before it moves or removes the instance.
@@ -41,6 +42,7 @@ class Assigned:
         metadata = FunctionMetaData()
         metadata.CopyFrom(self.metadata)
         metadata.instanceStates[self.instance.instance] = STOPPED
+        # Without a position: it is that of the record which is about to be published.
         return Assigned(self.instance, self.worker, self.session, metadata)
 
     def encode(self) -> bytes:

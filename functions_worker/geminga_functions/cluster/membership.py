@@ -58,6 +58,7 @@ class Members:
 class Membership:
     """Reads the members from the stats of the topic that all workers consume."""
 
+    # Nothing is remembered: each question is a request to a broker.
     calls: RestCalls
     # Where a broker answers with the stats of the topic.
     url: str

@@ -32,7 +32,7 @@ Config = dict[str, Any]
 CPU_DEFAULT = 1.0
 RAM_BYTES_DEFAULT = 1024**3
 DISK_BYTES_DEFAULT = 10 * 1024**3
-# Java's int and long.
+# Java's int and long. protobuf's fields have these sizes, too, and raise a ValueError for more.
 INTEGER_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
 
 
@@ -282,6 +282,7 @@ def crypto_of(config: Config) -> CryptoSpec:
         cryptoKeyReaderConfig=json.dumps(given.get("cryptoKeyReaderConfig", {})),
         producerEncryptionKeyName=given.get("encryptionKeys", []),
     )
+    # Unset, each has the first value of its enum, FAIL.
     if "producerCryptoFailureAction" in given:
         action = CryptoSpec.FailureAction.Value(given["producerCryptoFailureAction"])
         spec.producerCryptoFailureAction = action
@@ -336,6 +337,8 @@ def set_retries(details: FunctionDetails, config: Config) -> None:
         # A message that gives up on its retries would be missing between its neighbours.
         if config.get("processingGuarantees") == "EFFECTIVELY_ONCE":
             raise InvalidDefinition("MaxMessageRetries and Effectively once don't gel well")
+        # Also for 0, which is stored, and shown by ``function_config``, unlike retries that are not
+        # set.
         details.retryDetails.maxMessageRetries = retries
         details.retryDetails.deadLetterTopic = config.get("deadLetterTopic", "")
     # No message would ever get there.

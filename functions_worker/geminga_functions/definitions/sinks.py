@@ -207,5 +207,7 @@ def updated_sink(existing: Config, given: Config) -> Config:
         specs = {topic: consumer_config(spec) for topic, spec in inputs_of(change).items()}
         # In ``existing`` the member ``inputs`` has the same topics, which an update cannot alter.
         change = {name: value for name, value in change.items() if name not in INPUTS}
+        # The whole map, with the inputs that the update does not mention: ``merged`` replaces it as
+        # one member.
         change["inputSpecs"] = changed_inputs(existing["inputSpecs"], specs)
     return merged(existing, change, FIXED)

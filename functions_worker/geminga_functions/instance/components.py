@@ -81,6 +81,8 @@ class Component:
         # It must not block: all that the instance does waits for the loop.
         if inspect.iscoroutinefunction(method):
             return await method(*arguments)
+        # In the one thread, in which ``open`` was called, too: clients of databases are often bound
+        # to it.
         return await self.call(lambda: method(*arguments))
 
     async def read(self) -> Record | None:
@@ -135,6 +137,7 @@ class SourceSender:
         def stored(_: geminga.MessageId | None, error: Exception | None) -> None:
             if error is not None:
                 self.counters.system_exception(error)
+                # Once is enough: ``Instance._fail`` keeps the first error, and the pump ends by it.
                 self.fail(InstanceFailed(f"a record could not be stored: {error}"))
                 return
             self.counters.written += 1

@@ -47,6 +47,8 @@ class Context:
     ) -> None:
         details = spec.details
         self._spec = spec
+        # Everything but the message, its changes and its publishes is shared by all copies of the
+        # context.
         self._publisher = publisher
         self._loader = loader
         self._counters = counters
@@ -56,6 +58,7 @@ class Context:
         self._message: geminga.Message[Any] | None = None
         # By the names of their classes; copies of the context share them.
         self._serdes: dict[str, SerDe] = {}
+        # One object for all messages: what the code changes in it stays until the instance ends.
         self._user_config: dict[str, Any] = json.loads(details.userConfig or "{}")
         # By the name of a secret: its path or value, which only the provider of secrets reads.
         self._secrets_map: dict[str, Any] = json.loads(details.secretsMap or "{}")
@@ -224,6 +227,7 @@ class Context:
 
     def ack(self, msgid: FunctionMessageId | geminga.MessageId, topic: str) -> None:
         """Acknowledge a message, for functions that do that themselves (MANUAL)."""
+        # The official client's id, or Geminga's: code for either client may call this.
         message_id = msgid.id if isinstance(msgid, FunctionMessageId) else msgid
         self._publisher.acknowledge(message_id, topic)
 

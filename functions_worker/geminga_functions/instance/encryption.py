@@ -43,6 +43,7 @@ def encryption_of(loader: Loader, spec: CryptoSpec) -> geminga.Encryption:
 
 def decryption_of(loader: Loader, spec: CryptoSpec) -> geminga.ConsumerOptions:
     """The options of a consumer of encrypted messages. Raises ``FunctionNotLoaded``."""
+    # FAIL, DISCARD or CONSUME; SEND is for producers, and refused with the config.
     action = CryptoSpec.FailureAction.Name(spec.consumerCryptoFailureAction).lower()
     return {
         "decryption": _keys_of(loader, spec, "private_key"),

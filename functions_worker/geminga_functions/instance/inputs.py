@@ -108,6 +108,7 @@ def consumer_options(
         # acknowledgements within batches do not deliver it again after a restart.
         "batch_index_acks": True,
     }
+    # Unset, messages wait for an acknowledgement without a limit, as with upstream's functions.
     if source.timeoutMs:
         options["ack_timeout_s"] = source.timeoutMs / 1000
     if spec.HasField("receiverQueueSize") and spec.receiverQueueSize.value > 0:

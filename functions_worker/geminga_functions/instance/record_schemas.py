@@ -24,6 +24,7 @@ class JsonRecords:
 
     def __init__(self, record: Any) -> None:  # noqa: ANN401 - a class of the user's
         self._record = record
+        # The schema that brokers see is the record's own, as the official client would register it.
         self._inner: Any = self.of_dicts(dict, definition=record.schema())
         self.schema_info: geminga.SchemaInfo = self._inner.schema_info
 

@@ -24,6 +24,7 @@ class MemoryState:
 
     def sum_of(self, key: str) -> int | None:
         """As ``StateView.sum_of``."""
+        # None and 0 differ, as in ``StateView.sum_of``.
         return self.counters.get(key)
 
     def get(self, key: str) -> bytes | None:

@@ -57,6 +57,8 @@ class Changes:
         # None: the value was removed.
         self.values: dict[str, bytes | None] = {}
         self.counters: dict[str, CounterChange] = {}
+        # Changes may stand on changes: with EFFECTIVELY_ONCE those of a message on those of its
+        # slice, and these on the state.
         self._base = base
 
     def increment(self, key: str, amount: int) -> None:
@@ -99,6 +101,7 @@ class Changes:
     def apply(self, changes: Changes) -> None:
         """Take over changes that were made on top of these."""
         self.is_used |= changes.is_used
+        # In the order of the messages: a later value, or removal, replaces an earlier one.
         self.values |= changes.values
         for key, later in changes.counters.items():
             if later.is_removed:

@@ -104,6 +104,7 @@ class Record:
             setattr(self, name, values.get(name, field.default))
 
     def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401 - of the field's type
+        # A misspelt field would otherwise be lost without a word when the record is encoded.
         if name not in self._fields:
             raise AttributeError(f"{type(self).__name__} has no field {name!r}")
         # At once, not when it is encoded: the traceback shows who has set it.
@@ -182,6 +183,7 @@ class CustomEnum(Field):
         return {
             "type": "enum",
             "name": self._enum.__name__,
+            # Names, not values: Avro has symbols alone.
             "symbols": [e.name for e in self._enum],
         }
 
