@@ -68,6 +68,8 @@ class LogLayout:
         if not self.ledgers:
             return LOG_START
         for ledger in self.ledgers:
+            # An empty ledger is passed over: its start would be named as the beginning, and be lost
+            # when the broker drops it.
             if ledger.entries or ledger is self.ledgers[-1]:
                 return LogPosition(ledger.ledger_id, 0)
         raise AssertionError("the last ledger was returned")

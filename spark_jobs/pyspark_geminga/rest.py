@@ -59,6 +59,8 @@ class AdminClient:
         if not partitions:
             return {topic: await self._layout(name)}
         # One request returns the partitions that a broker knows; one more each gets the others.
+        # None where the topic was deleted meanwhile: each partition is then asked for by itself,
+        # and is gone.
         document = await self.get(name, "partitioned-internalStats")
         known = cast(dict[str, Any], document.get("partitions", {})) if document else {}
         names = [name.partition(index) for index in range(partitions)]

@@ -50,6 +50,7 @@ def histogram(
     """A column for each value that was counted; ``marks`` are named lines at values."""
     if not counts:
         return _svg(PLOT_HEIGHT, [])
+    # The query has sorted them.
     first, last = counts[0][0], counts[-1][0]
     # Columns are as wide as the smallest distance of two values: absent values leave gaps.
     step = min((b[0] - a[0] for a, b in itertools.pairwise(counts)), default=1)

@@ -351,6 +351,8 @@ def _pair(text: str) -> Sequence[str]:
 
 
 def _positive(text: str) -> int:
+    # A text that is no number raises ``ValueError``, which argparse reports as a wrong command
+    # line, too.
     number = int(text)
     if number <= 0:
         raise argparse.ArgumentTypeError(f"{text} is not above 0")

@@ -57,6 +57,7 @@ def main(arguments: Sequence[str]) -> int:
             lags = asyncio.run(_lags(parsed, admin))
     except (GemingaError, OSError) as error:
         _session.say(f"lag_report: {error}")
+        # No traceback: programs look at the exit code, and the line above is for people.
         return UNKNOWN
     print("\n".join(FORMATS[parsed.format](lags)))
     # Said on standard error, whatever the format: standard output is for programs.
@@ -139,6 +140,7 @@ async def _lags(parsed: argparse.Namespace, admin: AdminClient) -> list[Lag]:
 def lag_of(reader: str, topic: str, place: Place, layout: LogLayout | None) -> Lag:
     """The lag of a query that goes on at ``place``; ``layout`` is ``None`` for a deleted topic."""
     if layout is None:
+        # How much was lost cannot be told any more.
         return Lag(reader, topic, 0, 0, is_lost=True)
     # Without reading: entries and bytes come from the statistics of the topic's ledgers, so that
     # the bytes are a ledger's mean where a query is inside it.

@@ -141,6 +141,7 @@ def as_messages(rows: DataFrame, *, namespace: str | None, has_text_keys: bool) 
     if has_text_keys:
         messages = with_text_keys(messages)
     if namespace is None:
+        # All go to the topic of the option ``topic``, which the sink has.
         return messages.drop("__topic")
     name = f.element_at(f.split(_without_partition(f.col("__topic")), "/"), -1)
     return messages.withColumn("__topic", f.concat(f.lit(f"persistent://{namespace}/"), name))
@@ -169,6 +170,7 @@ def limited(rows: DataFrame, rows_a_second: float) -> DataFrame:
     def pace(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return paced(batches, rows_a_second, SystemClock().monotonic, threading.Event().wait)
 
+    # Arrow batches as they are: no row becomes an object of Python's.
     return rows.mapInArrow(pace, rows.schema)
 
 

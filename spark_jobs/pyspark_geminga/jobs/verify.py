@@ -52,6 +52,7 @@ class SequenceFindings:
 class Findings:
     """How many messages there are, and what is wrong with them; ``None`` if not checked."""
 
+    # Of the side that is checked; ``expected_rows`` are those of the other.
     rows: int
     repeated: int  # equal to a message before
     expected_rows: int | None = None
@@ -78,6 +79,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the job; returns the exit code."""
     parsed = _parse(arguments)
     with _session.job_session("verify", parsed) as spark, _session.told_progress(spark, "verify"):
+        # Lazy: nothing is read before ``compare`` counts.
         found = _side(spark, parsed, parsed.found, parsed.found_option)
         expected = None
         if parsed.expected:

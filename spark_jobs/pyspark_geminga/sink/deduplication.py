@@ -52,5 +52,6 @@ class DeduplicationCheck:
         self._checked_s[topic] = loop.time()
 
     async def _status(self, topic: str) -> str:
+        # The topic is loaded: it has a producer, which was opened just before.
         stats = await self._admin.get(TopicName.parse(topic), "stats")
         return "no such topic" if stats is None else str(stats.get("deduplicationStatus"))

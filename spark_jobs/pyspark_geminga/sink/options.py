@@ -80,6 +80,7 @@ class SinkOptions:
     is_raw: bool = False  # the one value column is the payload
     # What the value columns become: a record, or with ``auto`` a simple value if there is only one.
     record_format: PayloadKind = "auto"
+    # A repeat with other limits is still exactly once: see ``cutting``.
     cut: Cut = Cut()
     in_flight_max: int = 256  # entries of a destination that wait for the broker's receipt
     compression: CompressionName = "none"
@@ -97,6 +98,7 @@ class SinkOptions:
         dedup_key, topic = given.get("dedupkey"), given.get("topic")
         if topic is not None:
             try:
+                # The whole name, so that routes, checks and errors speak of the same topic.
                 topic = str(TopicName.parse(topic))
             except InvalidTopicName as error:
                 raise InvalidOption("topic", str(error)) from error

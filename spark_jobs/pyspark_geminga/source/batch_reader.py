@@ -75,6 +75,7 @@ async def plan_batch(
 ) -> list[InputPartition]:
     """The parts of a read. Raises ``DataLost``, ``ConnectorError`` or ``ClientError``."""
     snapshot = await view.snapshot()
+    # Sorted, so that planning twice gives the same parts in the same order.
     topics = [topic for topic in sorted(snapshot.layouts) if pruning.wants(topic)]
 
     # Of topics whose ledgers are not known, the first entry that the broker sent just now: a task

@@ -123,6 +123,7 @@ class BrokerView:
         if self._admin is not None and self._has_transactions is None:
             self._has_transactions = await self._admin.has_transactions()
         layouts: dict[str, LogLayout] = {}
+        # All topics at once; ``_slots`` and the REST client bound what is under way.
         found = await asyncio.gather(
             *[self._layouts(topic, count) for topic, count in self._partitions.items()]
         )
@@ -146,6 +147,7 @@ class BrokerView:
         async with self._client.reader(topic, moment, receiver_queue_size=1) as reader:
             if not await reader.has_message_available():
                 return _behind((await reader.last_message_ids())[topic])
+            # The broker has said that there is a message, so that it comes unless the broker fails.
             async with asyncio.timeout(self._options.poll_timeout_s):
                 message = await reader.read()
             return LogPosition(*message.position)

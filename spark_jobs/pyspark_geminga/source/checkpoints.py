@@ -80,6 +80,7 @@ def committed_offsets(checkpoint: Path) -> list[SourceOffset] | None:
     commits = checkpoint / "commits"
     # Spark writes checksums (``.7.crc``) and temporary files beside them.
     done = (int(each.name) for each in commits.glob("*") if each.name.isdigit())
+    # By number: as texts, 10 would come before 9.
     last = max(done, default=None)
     if last is None:
         return None

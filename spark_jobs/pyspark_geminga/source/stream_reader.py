@@ -119,6 +119,8 @@ class Cluster:
     def __init__(self, loop: PlannerLoop, options: SourceOptions) -> None:
         self._loop = loop
         self._options = options
+        # Its coroutines run on the loop alone; the methods here block one of Spark's threads until
+        # they end.
         self._view = BrokerView(loop.client, options)
         # A consumer for each topic that is followed. It only acknowledges.
         self._subscriptions: dict[str, Consumer[bytes]] = {}

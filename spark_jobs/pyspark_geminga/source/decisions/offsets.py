@@ -34,6 +34,7 @@ ValueT = TypeVar("ValueT")
 class Place(NamedTuple):
     """A position, and how many messages the topic had before it, where brokers count them."""
 
+    # The next message to read. For a position behind everything it is that of a message to come.
     position: LogPosition
     message_index: int | None = None
 
@@ -84,6 +85,7 @@ class SourceOffset:
         if "v" not in document:
             # Version 0 names the last message that was read. Entries are read whole, so that the
             # query goes on behind that entry, also where the id names one message of a batch.
+            # Without cuts: the batch that such an offset ends is read in one part for each topic.
             places: dict[str, Place] = {}
             for topic, numbers in document.items():
                 last = _message_id(_numbers(numbers))
@@ -183,4 +185,5 @@ def _mapping(value: object, read: Callable[[object], ValueT]) -> dict[str, Value
 
 
 def _sorted(values: Mapping[str, ValueT], write: Callable[[ValueT], object]) -> dict[str, object]:
+    # By name, at any depth: the same offset has one text, whatever order planning had.
     return {topic: write(values[topic]) for topic in sorted(values)}

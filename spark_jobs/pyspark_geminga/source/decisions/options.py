@@ -71,6 +71,7 @@ class Topics:
         names = (topic, str(TopicName.parse(topic).base))
         if self.pattern is None:
             return any(name in self.names for name in names)
+        # The whole name, as Java's consumers match it: a pattern without ``.*`` names one topic.
         return any(re.fullmatch(self.pattern, name) for name in names)
 
     @property
@@ -107,6 +108,7 @@ class SourceOptions:
     topics: Topics
     starting: ByTopic
     ending: ByTopic  # of batch reads only
+    # True by default: a query that skips what was deleted must say so.
     fails_on_data_loss: bool
     # How long the planner retries, and how long a task waits for a message that it knows is stored.
     poll_timeout_s: float
@@ -211,6 +213,7 @@ class _Given:
 
 def _topics(given: _Given) -> Topics:
     chosen = [name for name in ("topic", "topics", "topicsPattern") if given.has(name)]
+    # Even an empty text counts as chosen: it is more likely a mistake than a wish for nothing.
     if len(chosen) != 1:
         found = " and ".join(chosen) or "none of them"
         raise InvalidOption(
@@ -304,6 +307,7 @@ def _time_ms(option: str, value: object) -> int:
 
 def _payload(given: _Given) -> Payload:
     text = given.text("metadataColumns")
+    # None for all, an empty tuple for none: the columns of the payload are there in either case.
     columns: tuple[str, ...] | None = None
     if text is not None and text.strip().lower() == "none":
         columns = ()
