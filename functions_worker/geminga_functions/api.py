@@ -195,7 +195,6 @@ class Record:
 
     value: Any
     key: str | None = None
-    # Of a message that a sink writes, or that is made of what a source reads.
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
     # In milliseconds since 1970.
     event_time_ms: int | None = None

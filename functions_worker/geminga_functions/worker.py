@@ -197,9 +197,9 @@ class Worker(Service):
     def present(self) -> WorkerInstances:
         """The instances that may still run here, and how far the assignments have been read."""
         reports = self.runtime.instances.reports()
-        # An instance that failed counts as running: it may be started again at any moment. The
-        # position was read before: what was assigned up to it is among the reports, since
-        # ``_assign`` is called as the log moves.
+        # An instance that failed counts as running: it may be started again at any moment. There is
+        # no wait between reports and position: what was assigned up to the position is among the
+        # reports, since ``_assign`` is called as the log moves.
         running = (each.name for each in reports if each.state is not InstanceState.STOPPED)
         return WorkerInstances(self.assignments.position, frozenset(running))
 

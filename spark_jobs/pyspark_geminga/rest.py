@@ -176,8 +176,8 @@ class AdminClient:
             try:
                 connection.request("GET", target, headers=dict(headers))
                 answer = connection.getresponse()
-                # Read to its end before the connection goes back: the rest of an answer would be
-                # taken for the beginning of the next one.
+                # Read to its end before the connection goes back: ``http.client`` sends no request
+                # on a connection whose last answer is unread.
                 body = answer.read(ANSWER_BYTES_MAX)
             except (OSError, http.client.HTTPException) as error:
                 connection.close()

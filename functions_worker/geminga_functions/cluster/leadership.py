@@ -43,7 +43,7 @@ ASK_S = 0.2
 # this time even so, in case an event was missed.
 IDLE_S = 10.0
 POLL_S = 0.1
-# Acknowledged with one command, and taken in without giving the loop away.
+# So many are acknowledged with one command, and taken in before the loop turns.
 HEARTBEATS_AT_ONCE = 100
 
 Functions = KeyedLog[FunctionName, FunctionMetaData]

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-# The monotonic clocks of two machines differ in speed by less than this factor. Far more than
-# clocks differ, and it costs a tenth of a lease.
+# The monotonic clocks of two machines differ in speed by far less than this factor, which makes a
+# failover a tenth of a lease longer.
 CLOCK_MARGIN = 1.1
 
 

@@ -85,7 +85,7 @@ def is_allowed(value: object, allowed: Allowed) -> bool:
 
 GUARANTEES = tuple(ProcessingGuarantees.keys())
 
-# CryptoConfig of upstream.
+# The members of upstream's CryptoConfig.
 CRYPTO: Members = {
     "cryptoKeyReaderClassName": MemberType.TEXT,
     "cryptoKeyReaderConfig": MemberType.MAPPING,
@@ -93,7 +93,7 @@ CRYPTO: Members = {
     "producerCryptoFailureAction": ("FAIL", "SEND"),
     "consumerCryptoFailureAction": ("FAIL", "DISCARD", "CONSUME"),
 }
-# ConsumerConfig of upstream, for one input.
+# The members of upstream's ConsumerConfig, which is that of one input.
 CONSUMER: Members = {
     "schemaType": MemberType.TEXT,
     "serdeClassName": MemberType.TEXT,
@@ -104,8 +104,8 @@ CONSUMER: Members = {
     "cryptoConfig": MemberType.MAPPING,
     "poolMessages": MemberType.TRUTH,
 }
-# ProducerConfig of upstream. Of these, instances use compression, batching, encryption and the
-# number of pending messages; the others are kept for REST.
+# The members of upstream's ProducerConfig. Instances use those of compression, batching, encryption
+# and the number of pending messages; the others are kept for REST.
 PRODUCER: Members = {
     "maxPendingMessages": MemberType.INTEGER,
     "maxPendingMessagesAcrossPartitions": MemberType.INTEGER,
@@ -114,7 +114,7 @@ PRODUCER: Members = {
     "batchBuilder": MemberType.TEXT,
     "compressionType": tuple(CompressionType.keys()),
 }
-# Resources of upstream.
+# The members of upstream's Resources.
 RESOURCES: Members = {
     "cpu": MemberType.NUMBER,
     "ram": MemberType.LONG,

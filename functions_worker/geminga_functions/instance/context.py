@@ -218,7 +218,7 @@ class Context:
         options = message_options({**(message_conf or {})}, properties)
         # The official client passes an enum; its names are those of Geminga's client in capitals.
         compression = str(getattr(compression_type, "name", compression_type) or "none").lower()
-        # In the code's own thread, which may raise here: nothing has been sent then.
+        # In the thread of the code, which gets the error if this fails: nothing has been sent then.
         payload = bytes(serde.serialize(message))
         self.published.append(
             # In the end the message that is being processed waits for this future.
@@ -257,8 +257,7 @@ class Context:
         return self.changes.get(key)
 
 
-# The names that options of a message have in the official client, and in Geminga's client. Where
-# the official client's ``Producer.send`` has other names than Geminga's.
+# The names that options of a message have in the official client, and in Geminga's client.
 OPTIONS = {
     "properties": "properties",
     "partition_key": "key",

@@ -23,8 +23,8 @@ from geminga_runtime.clock import SystemClock
 IS_LINUX = sys.platform == "linux"
 # <sys/prctl.h>: which signal the process gets when its parent ends.
 PR_SET_PDEATHSIG = 1
-# <time.h> and <signal.h> of Linux. It is the clock of ``SystemClock.monotonic``, the same for all
-# processes of the machine: the worker's end of a lease is armed as it is.
+# <time.h> and <signal.h> of Linux. CLOCK_MONOTONIC is what ``SystemClock.monotonic`` reads, the
+# same for all processes of the machine: the worker's end of a lease is armed as it is.
 CLOCK_MONOTONIC = 1
 TIMER_ABSTIME = 1
 SIGEV_SIGNAL = 0

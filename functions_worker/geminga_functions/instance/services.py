@@ -70,9 +70,11 @@ class FunctionMessageId:
 PublishCallback = Callable[[Result, FunctionMessageId | None], object]
 
 
-#   thread of the code                     loop of the instance
-#   publish -- run_coroutine_threadsafe -> _publish -> producer.send
-#   future  <------- receipt ------------- report
+# The way of a message that the code publishes:
+#
+#   thread of the code                      loop of the instance
+#   publish -- run_coroutine_threadsafe --> _publish -> Outputs.of -> producer.send
+#   future, callback <------- receipt ---------------------------------------
 class Publisher:
     """Publishes messages for the code of one instance, and acknowledges those it names.
 

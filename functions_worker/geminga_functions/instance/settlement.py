@@ -34,7 +34,7 @@ from geminga_runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-# Characters of up to four bytes each, in a message of 64 KiB.
+# Characters of up to four bytes each: a ``Failed`` stays far below INSTANCE_MESSAGE_BYTES_MAX.
 TRACE_CHARACTERS_MAX = 12 * 1024
 # About how long the messages that are acknowledged early take to be processed. Long beside a round
 # trip to the broker, so that waiting for its confirmation costs little; short enough that few
@@ -114,8 +114,7 @@ class Settler:
                 # An error that is no Exception, such as SystemExit, asks for the end of the code.
                 if self._guarantee == EFFECTIVELY_ONCE or not isinstance(error, Exception):
                     raise users_failure(error)
-                # With ATMOST_ONCE the message is acknowledged already, and stays lost. With MANUAL
-                # the code has had no chance to acknowledge it, so it is refused for it.
+                # With ATMOST_ONCE the message is acknowledged already, and stays lost.
                 if self._guarantee != ATMOST_ONCE:
                     consumer.nack(message)
                 continue

@@ -55,7 +55,7 @@ WORKERS_VARIABLES = "GEMINGA_"
 #   worker                                    process
 #   ours      <===== socket pair ======>      theirs, whose number is an argument
 #   read_end  <===== pipe =============       standard output and error
-#   lock      ------ inherited ------->       held open by all that the process starts
+#   lock      ------ inherited ------->       held open also by what the process forks
 class ProcessRunner(Service):
     """Starts instances as processes.
 

@@ -193,7 +193,7 @@ def job_session(name: str, arguments: argparse.Namespace) -> Generator[SparkSess
         running.conf.set("spark.sql.session.timeZone", "UTC")
         yield running
         return
-    # The order in which settings count, each before those above it:
+    # Where settings come from; each line overrides those above it:
     #
     #   Spark's own defaults and spark-defaults.conf
     #   what this function chooses

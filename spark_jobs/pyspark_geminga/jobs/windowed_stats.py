@@ -95,9 +95,8 @@ def in_windows(
     )
     # A batch has no watermark: all its windows are complete.
     if watermark is not None:
-        # A stream's state would grow
-        # without end: Spark drops a window, and writes it, once the largest time that it has seen
-        # is so much later than the window's end.
+        # A stream's state would grow without end: Spark writes a window, and drops it, once the
+        # largest time that it has seen is so much later than the window's end.
         measured = measured.withWatermark("time", watermark)
     columns: list[Column] = [
         f.count("*").alias("messages"),
