@@ -95,7 +95,8 @@ class LogLayout:
         if not self.is_lost(settled) or before.may_hold(settled, before.end):
             return settled
         # All entries that were added since ``before`` are still listed: none was added to the
-        # deleted ledgers, which had been read to their end.
+        # deleted ledgers, which had been read to their end. After another broker took the topic
+        # over the counter began anew: the two do not agree then, and the position counts as lost.
         added = sum(ledger.entries for ledger in self.ledgers)
         return self.first if self.entries_added - before.entries_added == added else settled
 

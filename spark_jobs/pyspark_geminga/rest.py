@@ -164,7 +164,8 @@ class AdminClient:
             # The one that was used last, which is the least likely to have been closed.
             connection = idle.pop() if idle else None
         # The broker may have closed a connection while it was idle, so that a failure of such a one
-        # says nothing: the request is repeated on a new connection. GET changes nothing.
+        # says nothing: the request is repeated on a new connection. GET changes nothing. Two
+        # attempts with a connection that was idle, one with a new one.
         for is_last in (connection is None, True):
             host, port = parts.hostname or "", parts.port
             if connection is None and parts.scheme == "https":

@@ -54,6 +54,7 @@ def decryption_of(loader: Loader, spec: CryptoSpec) -> geminga.ConsumerOptions:
 def _keys_of(loader: Loader, spec: CryptoSpec, method: str) -> Any:  # noqa: ANN401 - the user's
     """Create the key reader that ``spec`` names. Raises ``FunctionNotLoaded``."""
     name = spec.cryptoKeyReaderClassName
+    # The official name needs no official client: the environment of the function may lack it.
     made_by = KeyFiles if name == OFFICIAL else loader.find(name)
     try:
         # The settings are its arguments: for the official reader the paths of the two files.

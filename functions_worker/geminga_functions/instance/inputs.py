@@ -74,6 +74,7 @@ def inputs_of(loader: Loader, details: FunctionDetails, name: InstanceName) -> l
     pattern = details.source.topicsPattern  # pyright: ignore[reportDeprecated]  # see above
     if pattern:
         specs.setdefault(pattern, ConsumerSpec(isRegexPattern=True))
+    # In the order of topics: every instance subscribes in the same order.
     inputs: list[Input] = []
     for topic in sorted(specs):
         spec = specs[topic]

@@ -9,6 +9,9 @@ from geminga_functions.state.changes import Changes
 from geminga_functions.state.table import Commit
 
 
+# ``Changes`` hold what a message changes, on top of a state, until the message succeeds:
+#
+#   Changes of the message -> [Changes of the slice] -> MemoryState, or ChangelogState -> lanes
 @dataclass(slots=True, eq=False)
 class MemoryState:
     """A state that ends with its process, and has one user: for tests of functions."""

@@ -135,6 +135,7 @@ class Instances(Service):
             return
         self.lease_until_s = until_s
         self.lease.set()
+        # The old timer would end the lease at its old end.
         self._cancel_timer()
         self._lease_timer = asyncio.get_running_loop().call_later(left_s, self._lease_ended)
         for keeper in self._keepers.values():
@@ -143,6 +144,7 @@ class Instances(Service):
 
     def _lease_ended(self) -> None:
         self.lease.clear()
+        # Most have left by themselves, LEAVES_EARLIER_S before; those that have not are killed.
         killed = [keeper for keeper in self._keepers.values() if keeper.running is not None]
         for keeper in killed:
             assert keeper.running is not None

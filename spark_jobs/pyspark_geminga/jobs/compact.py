@@ -89,6 +89,7 @@ def last_of_keys(rows: DataFrame) -> DataFrame:
     # Two steps: places are comparable within a topic only, publish times between topics.
     # ``max_by`` aggregates in each task before rows are shuffled: a task sends one row a key.
     last_in_topic = keyed.groupBy("__key", "__topic").agg(f.max_by(whole, place).alias("row"))
+    # Producers' clocks decide between topics: nothing better orders messages of two logs.
     last = last_in_topic.groupBy("__key").agg(f.max_by("row", "row.__publishTime").alias("row"))
     # A single column of text or bytes is the payload itself: if it is empty, so is the payload.
     may_be_empty = len(payload) == 1 and rows.schema[payload[0]].dataType.typeName() in TEXTS

@@ -40,6 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     with _session.job_session("etl_schema", parsed) as spark:
         # "permissive": a payload that cannot be decoded is a row with its bytes in ``__corrupt``.
         options = _session.source_options(parsed, badRecord="permissive")
+        # One description of rows for two queries: Spark runs it once in each.
         rows = _session.read_stream(spark, options)
         # Before the rules, so that these see keys as text.
         if not parsed.binary_keys:

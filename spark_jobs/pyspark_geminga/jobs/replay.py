@@ -38,6 +38,8 @@ DESCRIPTION = (
 def main(arguments: Sequence[str]) -> int:
     """Run the job; returns the exit code."""
     parsed = _parse(arguments)
+    # The options of the sink, each group over the one before: where messages come from, where they
+    # go, how, and what the user says of it.
     sink = _session.cluster_options(parsed)
     if parsed.to_service_url:
         sink |= {"service.url": parsed.to_service_url}

@@ -218,6 +218,8 @@ def _judged(pairs: DataFrame, rows: int, repeated: int, examples: int) -> Findin
     # Where the message of the same key is that should be before this one.
     key = Window.partitionBy("expected_key", "expected_topic").orderBy("expected_place")
     before = f.lag(f.struct("topic", "place")).over(key)
+    # Only messages that both sides have, and that have a key: without one there is no order to
+    # keep.
     both = pairs.where(~is_missing & ~is_surplus & f.col("key").isNotNull())
     # Messages in different topics (as after a partition was added) have no order.
     is_behind = (before["topic"] == f.col("topic")) & (before["place"] > f.col("place"))
@@ -229,6 +231,7 @@ def _judged(pairs: DataFrame, rows: int, repeated: int, examples: int) -> Findin
     assert counts is not None
     expected_rows, missing, surplus = counts
     out_of_order = disordered.count()
+    # A missing message is shown where it was expected.
     lost = pairs.where(is_missing).select(
         *(f.col(f"expected_{name}").alias(name) for name in PLACED)
     )

@@ -210,6 +210,8 @@ class RowLayout:
                 properties=properties,
                 are_null=are_null,
             )
+        # Topics and keys stay beside the attributes, since they choose where the row goes; event
+        # times, since rows are sorted by them.
         topics: list[str] | None = None
         if self.topic:
             column = batch.column(TOPIC)

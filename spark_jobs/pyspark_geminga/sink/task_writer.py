@@ -243,6 +243,8 @@ class Destination:
     def __init__(self, producer: EntryProducer, cut: Cut, identity: Identity) -> None:
         self.producer = producer
         self._identity = identity
+        # The broker says what it takes when the producer opens: an entry within both limits is not
+        # refused for its size.
         self._cut = Cut(
             rows_max=cut.rows_max, bytes_max=min(cut.bytes_max, producer.message_bytes_max)
         )

@@ -84,7 +84,8 @@ class WritePlan:
             partitions = await clients.client.partitions(topic)
             # One partition stands for all: they share the schema and the policies of the topic.
             name = f"{topic}-partition-0" if partitions else topic
-            # Opening a producer creates a missing topic, and registers the schema.
+            # Opening a producer creates a missing topic, and registers the schema. Without a name
+            # of its own: the producer of a task must find its name free.
             producer = await open_patiently(clients.client, name, schema_info, chosen, Identity(0))
             async with producer:
                 if chosen.deduplicates:
@@ -125,6 +126,8 @@ class WritePlan:
             partitions=self.partitions,
             check=deduplication_check(options.access) if options.deduplicates else None,
         )
+        # The order: rows are sent as they come, then all receipts are awaited, and the producers
+        # close in any case. What was stored before an error stays: the next attempt repeats it.
         try:
             for batch in batches:
                 clients.run(writer.add(layout.rows(batch, encoder)))

@@ -92,6 +92,8 @@ async def plan_batch(
                 if options.fails_on_data_loss:
                     raise DataLost(topic, tuple(start), tuple(layout.first))
                 start = layout.first
+        # Within one ledger nothing can be lost: brokers delete whole ledgers, and its end is still
+        # there.
         elif 0 <= start.ledger_id < end.ledger_id:
             first, is_lost = await view.begin(topic, start, end)
             if is_lost and options.fails_on_data_loss:

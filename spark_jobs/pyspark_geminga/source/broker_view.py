@@ -117,6 +117,8 @@ class BrokerView:
         """The logs now. Raises ``ConnectorError``, ``ClientError`` or ``OSError``."""
         # Before the first request: what is published while the brokers answer may be missing.
         asked_s = self._monotonic_s()
+        # Topics are looked up seldom, their logs each time: a new partition may come a few seconds
+        # late, and is then read from its first message.
         if self._refresh_at_s is None or asked_s >= self._refresh_at_s:
             await self._find_topics()
             self._refresh_at_s = asked_s + TOPICS_REFRESH_S
@@ -188,6 +190,7 @@ class BrokerView:
         if start >= end:
             return counted
         timeout_s = self._options.poll_timeout_s
+        # No more than is asked for: what a closed reader has read ahead was sent in vain.
         at_once = min(rows_max, 1000)
         opening = partial(
             self._client.entries,

@@ -53,6 +53,8 @@ def commit_from_checkpoint(
             async with loop.client.consumer(
                 topic, subscription, initial_position="earliest", receiver_queue_size=1
             ) as consumer:
+                # One topic after the other, each confirmed: after an error the topics before it are
+                # acknowledged, which is true of them.
                 await consumer.ack_confirmed(last_before(end), cumulative=True)
 
     loop.run(acknowledge())

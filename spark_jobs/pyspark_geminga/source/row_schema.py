@@ -41,7 +41,9 @@ class RowSchema:
 
         Raises ``InvalidOption`` for a column that does not exist, or has another type.
         """
-        # A query of metadata alone needs no schema, and works where topics have different ones.
+        # A query of metadata alone needs no schema, and works where topics have different ones. The
+        # topics are asked again, in another process than the one which told Spark the columns: a
+        # schema that changed in between is refused below, not misread.
         needs_payload = any(name not in METADATA_FIELDS for name in columns.names)
         info = _topics_schema(options) if needs_payload else None
         known = from_arrow_schema(_columns(info, options, are_all=True))

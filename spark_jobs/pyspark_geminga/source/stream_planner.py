@@ -171,6 +171,8 @@ class StreamPlanner:
         self._planned = start  # what ``report`` sees, unless a batch is planned below
         if not backlogs:
             return None
+        # From here on there is something to read: first how far, then what the offset has to say of
+        # it.
         ends, by_records = self._ends(backlogs, snapshot, limit)
         # A position behind the last entry of a ledger is written as the start of the next ledger,
         # also for topics that this batch does not read: the old ledger may be deleted while the

@@ -50,6 +50,7 @@ class Pruning:
     @classmethod
     def of(cls, filters: Sequence[Filter]) -> Pruning:
         """What rows that pass all of ``filters`` have in common."""
+        # Everything may match until a filter says otherwise: the order of filters does not matter.
         pruning = cls()
         for each in filters:
             pruning = pruning.narrowed(each)
