@@ -142,7 +142,9 @@ class SourceSender:
                 return
             self.counters.written += 1
             if record.on_stored is not None:
-                # About as many wait here as messages wait for receipts, which the producer bounds.
+                # A source whose methods are plain is read and told of receipts in turns, by its one
+                # thread, so that the queue stays about as short as the producer's window. Nothing
+                # bounds it where ``read`` is a coroutine and ``on_stored`` is slow.
                 self._stored.put_nowait(record.on_stored)
 
         producer.send_nowait(value, stored, **options)

@@ -108,8 +108,8 @@ class PackageStore:
                 if size_bytes > self.bytes_max:
                     raise PackageTooLarge(file_name, size_bytes, self.bytes_max)
                 digest.update(part)
-                # Waits while ``PARTS_AHEAD`` parts have no receipt: so an upload is as fast as the
-                # broker stores.
+                # Waits while half of ``PARTS_AHEAD`` parts have no receipt: so an upload is as fast
+                # as the broker stores.
                 await producer.ready()
                 producer.send_nowait(part)
             package = StoredPackage(path, file_name, size_bytes, digest.hexdigest())
