@@ -56,6 +56,7 @@ def function(
             f"names for what stands in them, not {misplaced[0]!r}"
         )
     try:
+        # A text is a sequence, too: of its characters.
         topics = (inputs,) if isinstance(inputs, str) else tuple(inputs)
         ",".join(topics)  # raises a TypeError unless all of them are texts
     except TypeError as error:
@@ -65,6 +66,7 @@ def function(
     def define(defined: CallableT) -> CallableT:
         if not callable(defined):
             raise TypeError(f"{defined!r} is no function, and has no method 'process'")
+        # An attribute of the function, so that it stays callable as it is.
         setattr(defined, DEFINITION, definition)
         return defined
 
@@ -182,6 +184,8 @@ class EnvironmentBasedSecretsProvider(SecretsProvider):
     def provide_secret(self, secret_name: str, path_to_secret: Any) -> str | None:  # noqa: ANN401
         """As ``SecretsProvider.provide_secret``."""
         del path_to_secret
+        # In a process of its own the environment is the worker's without the variables of
+        # ``GEMINGA_``.
         return os.environ.get(secret_name)
 
 

@@ -48,6 +48,7 @@ class DataGenerator(Source):
 
     async def read(self) -> Record | None:
         """The next record, after a pause."""
+        # From 0 with each start: a source has no memory of what it has read.
         number = next(self._numbers)
         # None as the count: without end.
         if number == self._count:
@@ -60,6 +61,11 @@ class DataGenerator(Source):
         return Record(json.dumps(value), key=str(number))
 
 
+# What becomes of a file:
+#
+#   appears -> begun, its lines are read -> its last line is stored -> removed
+#                         ^                                              |
+#                         +--- a crash in between: all lines once more --+
 class FileSource(Source):
     """The lines of files that appear in a directory.
 
@@ -94,6 +100,7 @@ class FileSource(Source):
             record = next(self._records, None)
             if record is not None:
                 return record
+            # Not on the loop: a directory on a network may take long to answer.
             path = await asyncio.to_thread(self._next_file)
             if path is None:
                 await asyncio.sleep(self._pause_s)
@@ -102,6 +109,7 @@ class FileSource(Source):
                 self._records = self._lines(path)
 
     def _next_file(self) -> Path | None:
+        # The first by name: files with a date in their names are read in that order.
         found = (path for path in self._directory.iterdir() if not path.name.startswith("."))
         return min(
             (path for path in found if path.is_file() and path not in self._begun), default=None
@@ -111,6 +119,7 @@ class FileSource(Source):
         # A file may be large, so it is read line by line; one line ahead, to know the last one.
         with path.open(encoding="utf-8", errors="replace") as file:
             line, number = file.readline(), 1
+            # An empty file has no record whose receipt could remove it.
             if not line:
                 self._done(path)
             while line:
@@ -146,10 +155,12 @@ class HttpSink(Sink):
     def open(self, config: Mapping[str, Any], context: Any) -> None:  # noqa: ANN401, ARG002
         """Read the settings. Raises ``KeyError`` without a URL, ``ValueError`` without HTTP."""
         self._url = str(config["url"])
+        # Nothing else: urllib also opens files, which are the worker's.
         if not self._url.startswith(("http://", "https://")):
             raise ValueError(f"the sink http posts to an http or https URL, and not to {self._url}")
         self._headers = {str(name): str(value) for name, value in config.get("headers", {}).items()}
 
+    # A plain method, for the thread of the user's code: urllib blocks.
     def write(self, record: Record) -> None:
         """Post one message. Raises ``OSError``."""
         value = record.value
@@ -157,7 +168,8 @@ class HttpSink(Sink):
         if isinstance(value, (dict, list)):
             headers["Content-Type"] = "application/json"
             value = json.dumps(value)
-        # The names are those of upstream's sink.
+        # The names are those of upstream's sink. After the configured headers, which cannot replace
+        # them.
         headers["PulsarTopic"] = record.topic or ""
         if record.key is not None:
             headers["PulsarKey"] = record.key

@@ -31,6 +31,7 @@ from typing import ClassVar
 from geminga_runtime.errors import GemingaError
 
 
+# What users did wrong: no attempt with the same words succeeds, and ``retry`` stays false.
 class InvalidName(GemingaError):
     """The name of a function or an instance is malformed."""
 
@@ -83,6 +84,7 @@ class PackageDamaged(PackageError):
     Reading it again may help: while a package is being replaced, it is incomplete.
     """
 
+    # For other kinds a worker holds the function's author to blame (``Keeper``).
     retry: ClassVar[bool] = True
 
     def __init__(self, path: str, reason: str) -> None:
@@ -103,10 +105,12 @@ class EnvironmentNotBuilt(PackageError):
         self.output = output
 
 
+# What passes by itself, while the cluster of workers or its brokers change.
 class NotLeader(GemingaError):
     """This worker is not the leader, or not any more: another one is, or will be soon."""
 
     code: ClassVar[str] = "ServiceNotReady"
+    # Another worker is elected within seconds, and every worker knows how to find it.
     retry: ClassVar[bool] = True
 
     def __init__(self) -> None:
@@ -117,6 +121,7 @@ class NoLease(GemingaError):
     """This worker has no lease: no instance may run on it at present."""
 
     code: ClassVar[str] = "ServiceNotReady"
+    # The next heartbeat that is stored begins a new session.
     retry: ClassVar[bool] = True
 
     def __init__(self) -> None:
@@ -133,6 +138,7 @@ class ClusterUnknown(GemingaError):
         super().__init__(f"the workers of this cluster are not known: {reason}")
 
 
+# What ends an instance. Its worker starts it again in any case, after a delay that grows.
 class FunctionNotLoaded(GemingaError):
     """The user's code cannot be loaded.
 
@@ -174,6 +180,7 @@ class LocalCopyFailed(GemingaError):
     """
 
     code: ClassVar[str] = "LocalCopyFailed"
+    # The next run finds no copy: ``LocalCopy.close`` has removed a damaged one.
     retry: ClassVar[bool] = True
 
     def __init__(self, directory: Path, reason: str) -> None:
@@ -195,6 +202,7 @@ class StateChanged(GemingaError):
     """An instance that should have ended has changed the state, which must be read anew."""
 
     code: ClassVar[str] = "StateChanged"
+    # The writer before is fenced by now: the next run reads what it has stored.
     retry: ClassVar[bool] = True
 
     def __init__(self, topic: str) -> None:
@@ -208,6 +216,7 @@ class StateInDoubt(GemingaError):
     """
 
     code: ClassVar[str] = "StateInDoubt"
+    # Reading the lane tells which of the two it is.
     retry: ClassVar[bool] = True
 
     def __init__(self, topic: str) -> None:

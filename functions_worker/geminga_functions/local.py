@@ -101,6 +101,7 @@ async def _run(local: LocalRun) -> None:
         sys.stdin.buffer.read()
         loop.call_soon_threadsafe(stop.set_result, None)
 
+    # Before the code is loaded: the end of the command must be noticed meanwhile, too.
     threading.Thread(target=follow, name="end of standard input", daemon=True).start()
     # The process is this function's alone, so its modules are imported like any others.
     loader = Loader([Path(path) for path in local.import_paths], is_alone=True)
@@ -124,6 +125,8 @@ async def _run(local: LocalRun) -> None:
                 state_directory=Path(local.state_directory),
             )
             state = await stack.enter_async_context(
+                # A lane with a name that no worker uses: the writer of lane "0" would fence the
+                # worker's instance 0.
                 ChangelogState(
                     client, spec.functions_namespace, spec.name.function, f"local-{number}"
                 )
@@ -157,6 +160,7 @@ def details_of(local: LocalRun, loader: Loader) -> FunctionDetails:
     """
     config: Config = dict(local.config)
     if local.kind == "function":
+        # The code is imported for it, which is no loss: the process is about to run it.
         name = config.get("className") or _defined_in(loader, Path(local.package).stem)
         found = loader.find(name)
         definition = definition_of(
@@ -218,6 +222,7 @@ def _show(sign: str, value: object) -> None:
     text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
     # A message may contain control sequences, which must not reach the terminal.
     plain = "".join(each if each.isprintable() else " " for each in text[:SHOWN_CHARACTERS_MAX])
+    # At once: the terminal shows a message before the next one is processed.
     print(f"{sign} {plain}", flush=True)
 
 

@@ -55,7 +55,8 @@ class WorkerNumbers(Service):
         super().__init__()
         self._worker = worker
         self._start_up_ms = start_up_ms
-        # The last status that each instance of this worker has sent.
+        # The last status that each instance of this worker has sent. Replaced as a whole by each
+        # round of requests; an instance that has left the worker is in it no more.
         self._statuses: dict[InstanceName, InstanceStatus] = {}
 
     async def _open(self, stack: AsyncExitStack) -> None:  # noqa: ARG002 - nothing stays open
@@ -87,6 +88,7 @@ class WorkerNumbers(Service):
 
         async def ask(name: InstanceName) -> tuple[InstanceName, str | None]:
             async with room:
+                # None for an instance that does not answer: ``gather`` is not ended by it.
                 return name, await instances.status(name, ASK_TIMEOUT_S)
 
         found = await asyncio.gather(*[ask(report.name) for report in instances.reports()])
@@ -129,6 +131,7 @@ class WorkerNumbers(Service):
             yield metric(name, kind, samples, f"Pulsar's {name}.")
 
     def _instance_samples(self, cluster: Labels) -> Samples:
+        # By family, not by instance: the text format wants all samples of a family together.
         samples: Samples = defaultdict(list)
         for name, status in self._statuses.items():
             metadata = self._worker.functions.records.get(name.function)
@@ -173,6 +176,7 @@ def numbers_of(kind: int, status: InstanceStatus) -> dict[str, float]:
     match kind:
         case FunctionDetails.SOURCE:
             counted = {"written": status.written}
+        # A sink has written what its ``write`` has returned for; it has no results with receipts.
         case FunctionDetails.SINK:
             counted = {"written": total.processed}
         case _:
@@ -184,6 +188,7 @@ def numbers_of(kind: int, status: InstanceStatus) -> dict[str, float]:
         f"{prefix}{exceptions}_1min_total": minute.user_exceptions,
         f"{prefix}system_exceptions_total": total.system_exceptions,
         f"{prefix}system_exceptions_1min_total": minute.system_exceptions,
+        # In milliseconds since 1970, as upstream has it, and not in seconds as Prometheus would.
         f"{prefix}last_invocation": status.last_invocation_ms,
     }
     # What a kind counts as its success has a name of its own.

@@ -48,6 +48,8 @@ class FunctionName:
     @property
     def url_path(self) -> str:
         """The three names as parts of a path in a URL."""
+        # Each part by itself, with its slashes and percent signs escaped: the slashes between them
+        # separate.
         return "/".join(quote(part, safe="") for part in (self.tenant, self.namespace, self.name))
 
     def __str__(self) -> str:
@@ -85,4 +87,6 @@ def slug_of(path: str) -> str:
 
 def digest_of(path: str) -> str:
     """A word that is unique to ``path``: 64 bits of its SHA-256, in hexadecimal digits."""
+    # Topics on disk are found by it: another length or algorithm would lose the packages and states
+    # that there are.
     return hashlib.sha256(path.encode()).hexdigest()[:16]

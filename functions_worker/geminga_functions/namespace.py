@@ -17,6 +17,7 @@ from geminga_server.http.rest_calls import RestAnswer, RestCall, RestCalls
 
 log = logging.getLogger(__name__)
 
+# RetentionPolicies of upstream: -1 is no limit, where 0 is no retention at all.
 FOR_EVER = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
 ASK_AGAIN_S = 1.0
 
@@ -32,6 +33,7 @@ async def keep_for_ever(calls: RestCalls, web_url: str, namespace: str) -> None:
     found = await _answer(calls, RestCall("GET", f"{url}/retention"))
     # A worker may be the first to use a namespace of its own in this cluster.
     if found.status == 404:
+        # Another worker may create it first; its answer, a 409, is as good.
         await _answer(calls, RestCall("PUT", url, headers))
         found = await _answer(calls, RestCall("GET", f"{url}/retention"))
     # None is set. A retention that an operator has chosen is respected, even a short one.
@@ -41,6 +43,8 @@ async def keep_for_ever(calls: RestCalls, web_url: str, namespace: str) -> None:
         if found.is_success:
             log.info("functions are kept for ever", extra={"namespace": namespace})
             return
+    # The worker goes on all the same: it may be the operator's choice, and the log says what it
+    # risks.
     if not found.is_success or found.json() != FOR_EVER:
         extra = {"namespace": namespace, "answer": found.body.decode(errors="replace")[:200]}
         log.error("functions may be lost: no retention without limits", extra=extra)

@@ -63,6 +63,7 @@ async def serve(config: FunctionsWorkerConfig, stop: StopRequest) -> None:
     clock = SystemClock()
     began_s = clock.monotonic()
     metrics = PartMetrics(PART)
+    # Before anything that shows the port to others: the worker's id, its consumer's name, its URL.
     config = with_ports(config)
     me = identity(config)
     async with AsyncExitStack() as stack:
@@ -74,6 +75,7 @@ async def serve(config: FunctionsWorkerConfig, stop: StopRequest) -> None:
         )
         # The id may be made of the port, which is known only now.
         config = replace(config, worker_id=me.worker_id)
+        # Made here, but opened below: the health of a worker that is not open is already asked for.
         worker = worker_of(config, me, client, clock)
         own = part_app(
             metrics, check_health=worker.check_health, resource=Resource("cluster", PART)
@@ -87,6 +89,8 @@ async def serve(config: FunctionsWorkerConfig, stop: StopRequest) -> None:
             connections_max=files.http,
             metrics=metrics,
         )
+        # Below the client and above the worker: it answers while the worker waits for brokers, and
+        # still while the worker ends its instances.
         await stack.enter_async_context(http)
         await serve_tls(config, http, app, stack)
         # Before the worker publishes anything that brokers might trim. Waits for brokers.
@@ -98,9 +102,12 @@ async def serve(config: FunctionsWorkerConfig, stop: StopRequest) -> None:
         app.rest = await asyncio.to_thread(rest_app, worker)
         start_up_ms = (clock.monotonic() - began_s) * 1000
         numbers = await stack.enter_async_context(WorkerNumbers(worker, start_up_ms))
+        # After ``numbers`` has opened: a scrape before that shows the part alone.
         metrics.collectors.append(numbers.families)
         addresses = addresses_of(config, me)
         log.info("functions worker serves", extra={"worker": str(me), **addresses})
+        # Only now may the supervisor hear of this process: it takes the connection for its being
+        # ready.
         commands = PartCommands(shutdown=stop.ask, check_health=worker.check_health)
         await stack.enter_async_context(
             obeying_supervisor(PART, SERVER_VERSION, commands, addresses)

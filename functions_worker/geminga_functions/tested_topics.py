@@ -56,6 +56,7 @@ class TestedTopics:
         if not count:
             self.done.set()
 
+    # On the loop of the instance alone, by whichever consumer has the message.
     def note(self, place: int, among: set[int]) -> None:
         """Record that a message is ``acknowledged``, or ``refused``."""
         among.add(place)
@@ -165,6 +166,8 @@ class ClusterTopics(TestedTopics):
                 options["event_time"] = each.event_time_ms
             async with self._client.producer(each.topic + self._suffix) as producer:
                 stored = await producer.send(serialize(each.value), **options)
+            # Not batched with others: each ``send`` is awaited, so that every input has a position
+            # of its own.
             self._places[stored.position] = place
 
     @asynccontextmanager
@@ -175,6 +178,7 @@ class ClusterTopics(TestedTopics):
         **options: Any,  # noqa: ANN401
     ) -> AsyncGenerator[_WatchedConsumer]:
         """A consumer of the inputs, whose subscription is deleted at its end."""
+        # Without inputs the consumer needs a topic all the same, and gets no message.
         topics = sorted({each.topic + self._suffix for each in self._inputs} or {INPUT})
         async with self._client.consumer(topics, subscription, **options) as consumer:
             yield _WatchedConsumer(consumer, self._places, self)

@@ -50,6 +50,7 @@ from geminga_simulation.event_loop.loop import SimulatedLoop
 __all__ = ["Input", "Run", "Stored", "run"]
 
 ResultT = TypeVar("ResultT")
+# Names that ``_Loader`` knows, in the place of classes in a package.
 TESTED, SERDE = "tested.function", "tested.serde"
 SERVICE_URL_VARIABLE = "GEMINGA_FUNCTIONS_TEST_SERVICE_URL"
 # How long a function may take for all messages on a cluster.
@@ -109,6 +110,7 @@ def run(
     definition = definition_of(tested)
     details.sink.topic = (definition and definition.output) or OUTPUT
     details.source.inputSpecs[INPUT].serdeClassName = SERDE
+    # Bytes on the way, as on a cluster: a value that cannot be stored fails here, too.
     details.sink.serDeClassName = SERDE
     inputs = [each if isinstance(each, Input) else Input(each) for each in messages]
     loader, state = _Loader(tested, serde), state or MemoryState()
@@ -173,6 +175,7 @@ async def _process(instance: Instance, topics: TestedTopics) -> None:
         done = asyncio.ensure_future(topics.done.wait())
         await asyncio.wait([done, instance.failure], return_when=asyncio.FIRST_COMPLETED)
         done.cancel()
+        # First the error of the instance: with it, not all messages are done.
         if instance.failure.done():
             await instance.failure
         # The messages are done, but receipts of what was published may be on their way.
@@ -195,6 +198,7 @@ class _Loader(Loader):
     """Finds the function under test and its serde by made-up names, and imports everything else."""
 
     def __init__(self, tested: Callable[..., Any], serde: SerDe | None) -> None:
+        # Not alone: the module under test is the test's own, and is imported already.
         super().__init__((), is_alone=False)
         self.serde = serde or IdentitySerDe()
         # A serde is loaded as a class, which is called: so the object stands behind a function.
@@ -208,5 +212,6 @@ class _Loader(Loader):
 class _Here(Threads):
     """No threads: the user's code is called in the thread of the test."""
 
+    # On the loop, which has nothing else to do: time stands still meanwhile.
     async def run(self, call: Callable[[], ResultT]) -> ResultT:
         return call()

@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 # Where the leader asks a worker which instances run there: a path of ours, which upstream does not
 # use.
 INSTANCES_PATH = "/admin/x/instances"
+# It bounds a step of the leader, which waits for all answers before it decides anything.
 ASK_TIMEOUT_S = 2.0
 # The leader waits at most a minute for the compaction of one topic, then continues with the next.
 COMPACTION_POLL_S = 0.1
@@ -55,6 +56,13 @@ class WorkerRuntime(AbstractAsyncContextManager[object], Protocol):
     instances: Instances
 
 
+# The topics of a cluster of workers, all in one namespace, and which part uses them:
+#
+#   coordinate   heartbeats of all workers; its Failover subscription elects the leader
+#   metadata     functions: written by the leader alone, read by every worker
+#   assignments  which worker runs which instance, in which session: likewise
+#   package-...  the code of functions (``packages.store``)
+#   state-...    the lanes of their state (``state.lanes``)
 class Worker(Service):
     """One worker: it takes part in the cluster of workers while it is open.
 
@@ -120,7 +128,8 @@ class Worker(Service):
             clock=clock,
         )
         self.states = OpenStates(client, config.pulsar_functions_namespace, copies, clock)
-        # The session that this worker's instances were assigned to.
+        # The session that this worker's instances were assigned to. Empty before the first
+        # heartbeat is stored, when there is no lease either.
         self._session = ""
 
     async def _open(self, stack: AsyncExitStack) -> None:
@@ -134,6 +143,7 @@ class Worker(Service):
         stack.push_async_callback(self.heartbeats.leave)
         await stack.enter_async_context(self.heartbeats)
         await stack.enter_async_context(self.runtime)
+        # After the runtime: as a leader it asks its own worker, too, what runs here.
         await stack.enter_async_context(self.leadership)
         cleanup = Cleanup(
             self.functions,
@@ -170,10 +180,13 @@ class Worker(Service):
             # What was assigned to the former session may run on another worker by now.
             self._session = session
             self._assign()
+        # After ``_assign``: with the new lease, instances of the former session would begin to run
+        # again.
         self.runtime.instances.extend_lease(until_s)
 
     def _assign(self) -> None:
         me, session = self.me.worker_id, self._session
+        # All of the worker's assignments each time: ``assign`` finds what has changed.
         mine = {
             name: each.metadata
             for name, each in self.assignments.records.items()
@@ -184,7 +197,9 @@ class Worker(Service):
     def present(self) -> WorkerInstances:
         """The instances that may still run here, and how far the assignments have been read."""
         reports = self.runtime.instances.reports()
-        # An instance that failed counts as running: it may be started again at any moment.
+        # An instance that failed counts as running: it may be started again at any moment. There is
+        # no wait between reports and position: what was assigned up to the position is among the
+        # reports, since ``_assign`` is called as the log moves.
         running = (each.name for each in reports if each.state is not InstanceState.STOPPED)
         return WorkerInstances(self.assignments.position, frozenset(running))
 

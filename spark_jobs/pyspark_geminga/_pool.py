@@ -23,6 +23,7 @@ ItemT = TypeVar("ItemT")
 # Few queries with different accesses share a process: the client not used for longest is closed.
 CLIENTS_MAX = 16
 
+# The client that was used last comes last. Only the thread in which Spark runs tasks changes it.
 _clients: dict[tuple[int, Access], ClientLoop] = {}
 
 
@@ -45,6 +46,12 @@ def task_client(access: Access) -> ClientLoop:
     return client
 
 
+# The two kinds of loops:
+#
+#               ClientLoop                       PlannerLoop
+#   runs in     the caller's thread              a thread of its own
+#   runs when   the caller waits                 always
+#   used by     tasks, and short questions       the planner of a stream
 class ClientLoop:
     """A client on an event loop that runs while a caller waits for it."""
 
@@ -54,6 +61,8 @@ class ClientLoop:
 
     def run(self, work: Coroutine[Any, Any, AnswerT]) -> AnswerT:
         """Wait for the result of ``work``."""
+        # Between two calls nothing of the client runs, keep-alives included: a connection that the
+        # broker has closed meanwhile is opened again by the next work that needs it.
         return self._loop.run_until_complete(work)
 
     def iterate(self, items: AsyncIterator[ItemT]) -> Iterator[ItemT]:
@@ -94,6 +103,8 @@ class PlannerLoop:
 
     def begin(self, work: Coroutine[Any, Any, AnswerT]) -> Future[AnswerT]:
         """Start ``work``; the caller takes its result later, or cancels it."""
+        # ``work`` that raises keeps its error until ``result``: a count ahead that nothing asks for
+        # any more fails in silence.
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
 

@@ -33,13 +33,16 @@ _METHODS = {
 # Below pulsar.client. (and pulsar.admin., which may repeat them); Spark makes all names lower case.
 # Of upstream's ClientConfigurationData those that this client has, too.
 CLIENT_OPTIONS = (
+    # Who connects.
     "authPluginClassName",
     "authParams",
+    # How the connection is secured, and how the client knows the broker.
     "tlsTrustCertsFilePath",
     "tlsCertificateFilePath",
     "tlsKeyFilePath",
     "tlsAllowInsecureConnection",
     "tlsHostnameVerificationEnable",
+    # How long it waits, and which of a broker's addresses it takes.
     "operationTimeoutMs",
     "connectionTimeoutMs",
     "listenerName",
@@ -57,6 +60,8 @@ class Access:
     """Where the cluster is and who connects. Hashable: reads and writes with equal accesses share a
     client."""
 
+    # All fields are texts, or tuples of them: a dict could not be hashed, and this is the key of
+    # clients.
     service_url: str
     admin_url: str | None
     # Names in lower case without ``pulsar.client.``, and values, sorted.
@@ -93,12 +98,14 @@ class Access:
 
     def for_admin(self) -> Access:
         """The access to the REST side, with the client's options where it has none of its own."""
+        # Both have had their prefixes taken away, so that equal names meet.
         options = {**dict(self.client_options), **dict(self.admin_options)}
         return Access(self.service_url, self.admin_url, tuple(sorted(options.items())))
 
     def connect(self) -> geminga.Opening[geminga.Client]:
         """A client of the cluster. Raises ``InvalidOption`` for options that contradict others."""
         given = dict(self.client_options)
+        # The URL decides, as in Java's client: TLS options alone do not turn it on.
         is_secure = self.service_url.startswith(("pulsar+ssl:", "https:"))
         options: dict[str, Any] = {}
         # Absent ones keep the defaults of the client library.
@@ -148,6 +155,7 @@ class Access:
         """Who connects, by ``authPluginClassName`` and ``authParams``."""
         given = dict(self.client_options)
         name = given.get("authpluginclassname")
+        # Without a method nothing is authenticated, whatever ``authParams`` say.
         if not name:
             return None
         # The last part of a class name; our own words have no dots.
@@ -256,6 +264,7 @@ def _token(text: str) -> str | Callable[[], str]:
 def _oauth2(parameters: Mapping[str, str]) -> geminga.OAuth2:
     secrets = dict(parameters)
     key_file = parameters.get("privateKey", "")
+    # Read on each machine that connects: the file must be on the executors, too.
     if key_file:  # as Java has it: a JSON file with client_id and client_secret
         with open(unquote(urlsplit(key_file).path), encoding="utf-8") as file:  # noqa: PTH123
             secrets |= {name: str(value) for name, value in json.load(file).items()}
@@ -273,6 +282,7 @@ def _oauth2(parameters: Mapping[str, str]) -> geminga.OAuth2:
 
 def pems_of(files: Iterable[tuple[str, str]]) -> dict[str, bytes]:
     """Read keys, by their names, from files on this machine. Raises ``OSError``."""
+    # Called by each task, not by the planner: keys must not be in what Spark sends around.
     pems: dict[str, bytes] = {}
     for name, path in files:
         with open(path, "rb") as file:  # noqa: PTH123  # as short as it gets

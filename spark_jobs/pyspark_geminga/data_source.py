@@ -34,11 +34,14 @@ class DefaultSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read. Raises ``InvalidOption``."""
         options = SourceOptions.of(self.options, is_streaming=False)
+        # The class decides whether Spark offers filters at all, see there.
         kind = FilteringBatchReader if options.pushes_filters else BatchReader
         return kind(options, RowSchema.of_user(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """A streaming read. Raises ``InvalidOption``."""
+        # All options are checked here, in the process that plans: an error reaches the user before
+        # any task runs.
         options = SourceOptions.of(self.options, is_streaming=True)
         return StreamReader(options, RowSchema.of_user(schema, options))
 

@@ -34,11 +34,13 @@ def use_java() -> Path:
 def java_home(environment: Mapping[str, str]) -> Path:
     """What ``JAVA_HOME`` must be for Spark to start. Raises ``JavaMissing``."""
     java = find_java(environment, "Spark", REMEDY)
+    # Without a ``release`` file, which lists its modules, the Java is taken as it is.
     if not java.modules or VECTOR_MODULE in java.modules:
         return java.executable.parent.parent
     caches = environment.get("XDG_CACHE_HOME", "")
     # The XDG specification: a relative path there is invalid and must be ignored.
     root = Path(caches) if caches.startswith("/") else Path.home() / ".cache"
+    # One folder for each Java: a newer one is not hidden by the script of an older one.
     home = root / "geminga" / f"java-for-spark-{java.identity}"
     # Removes the option from the arguments, and becomes the real Java with the others.
     script = (

@@ -13,6 +13,12 @@ from typing import NamedTuple
 from geminga import LOG_START, LogPosition
 
 
+# A log, of which ledger 3 was deleted:
+#
+#              ledger 5            ledger 8
+#   (3: gone)  | 0 | 1 | 2 | 3 |   | 0 | 1 | 2 |
+#              ^ first = (5, 0)    ^           ^ end = (8, 3)
+#                                  (5, 4) and (8, 0) are the same place
 class Ledger(NamedTuple):
     """One ledger of the log. ``entries`` and ``size_bytes`` of the last one grow until it is
     closed."""
@@ -49,7 +55,10 @@ class LogLayout:
     takes the topic over.
     """
 
+    # In ascending order of their ids, as brokers create them.
     ledgers: tuple[Ledger, ...]
+    # Exclusive: the position of the entry that will be written next, in the last ledger that has
+    # one.
     end: LogPosition
     entries_added: int = 0
 
@@ -59,6 +68,8 @@ class LogLayout:
         if not self.ledgers:
             return LOG_START
         for ledger in self.ledgers:
+            # An empty ledger is passed over: its start would be named as the beginning, and be lost
+            # when the broker drops it.
             if ledger.entries or ledger is self.ledgers[-1]:
                 return LogPosition(ledger.ledger_id, 0)
         raise AssertionError("the last ledger was returned")
@@ -84,7 +95,8 @@ class LogLayout:
         if not self.is_lost(settled) or before.may_hold(settled, before.end):
             return settled
         # All entries that were added since ``before`` are still listed: none was added to the
-        # deleted ledgers, which had been read to their end.
+        # deleted ledgers, which had been read to their end. After another broker took the topic
+        # over the counter began anew: the two do not agree then, and the position counts as lost.
         added = sum(ledger.entries for ledger in self.ledgers)
         return self.first if self.entries_added - before.entries_added == added else settled
 
@@ -128,6 +140,8 @@ class LogLayout:
         A ledger that is missing between others had no entries: logs are only deleted from the
         front.
         """
+        # The start of the log names no ledger, so that nothing of it can be missing; and without
+        # known ledgers ``BrokerView.begin`` finds out.
         if start.ledger_id < 0 or not self.ledgers:
             return False
         first = self.first

@@ -59,6 +59,8 @@ class AdminClient:
         if not partitions:
             return {topic: await self._layout(name)}
         # One request returns the partitions that a broker knows; one more each gets the others.
+        # None where the topic was deleted meanwhile: each partition is then asked for by itself,
+        # and is gone.
         document = await self.get(name, "partitioned-internalStats")
         known = cast(dict[str, Any], document.get("partitions", {})) if document else {}
         names = [name.partition(index) for index in range(partitions)]
@@ -134,7 +136,8 @@ class AdminClient:
 
     def _follow(self, url: str, headers: Mapping[str, str]) -> dict[str, Any] | None:
         """Ask at ``url``, and follow redirects."""
-        # The location is a URL of another broker, whole or relative.
+        # The location is a URL of another broker, whole or relative. The headers, with the
+        # credentials, go along: a redirect comes from a broker, and leads to another one.
         for _ in range(REDIRECTS_MAX):
             status, location, body = self._ask(url, headers)
             if location is not None and status // 100 == 3:
@@ -158,9 +161,11 @@ class AdminClient:
         target = f"{parts.path}?{parts.query}" if parts.query else parts.path
         with self._lock:
             idle = self._idle.setdefault(base, [])
+            # The one that was used last, which is the least likely to have been closed.
             connection = idle.pop() if idle else None
         # The broker may have closed a connection while it was idle, so that a failure of such a one
-        # says nothing: the request is repeated on a new connection. GET changes nothing.
+        # says nothing: the request is repeated on a new connection. GET changes nothing. Two
+        # attempts with a connection that was idle, one with a new one.
         for is_last in (connection is None, True):
             host, port = parts.hostname or "", parts.port
             if connection is None and parts.scheme == "https":
@@ -172,6 +177,8 @@ class AdminClient:
             try:
                 connection.request("GET", target, headers=dict(headers))
                 answer = connection.getresponse()
+                # Read to its end before the connection goes back: ``http.client`` sends no request
+                # on a connection whose last answer is unread.
                 body = answer.read(ANSWER_BYTES_MAX)
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
@@ -199,6 +206,7 @@ def layout_of(stats: Mapping[str, Any]) -> LogLayout:
     ledgers: list[Ledger] = []
     for number, each in enumerate(stats["ledgers"], 1):
         ledger_id, entries, size = int(each["ledgerId"]), int(each["entries"]), int(each["size"])
+        # ``max``: a closed last ledger has its numbers in the list, an open one has them beside it.
         if number == len(stats["ledgers"]):
             entries = max(entries, int(stats["currentLedgerEntries"]))
             size = max(size, int(stats["currentLedgerSize"]))

@@ -26,6 +26,7 @@ from geminga_server.rest.app import make_app
 
 # ``builtins`` comes first: some of its paths are also of the form of a component's.
 ROUTERS = (
+    # Starlette takes the first route that matches.
     builtins.router,
     components.router,
     packages.router,
@@ -34,14 +35,18 @@ ROUTERS = (
     workers.router,
 )
 
+# Errors that handlers do not catch, and the status of each; a subclass goes by its own entry before
+# that of its base.
 answer_error = answer_errors(
     {
+        # The names, configs and packages of users.
         InvalidName: 400,
         InvalidDefinition: 400,
         PackageTooLarge: 413,
         StateTooLarge: 413,
         PackageRefused: 400,
         PackageError: 500,
+        # What passes by itself: the same request may succeed in a moment.
         NotLeader: 503,
         ClusterUnknown: 503,
         # After a publish that failed it is unknown whether the change is stored.

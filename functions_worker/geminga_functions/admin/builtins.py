@@ -43,10 +43,13 @@ async def get_definitions(request: Request) -> Response:
     kinds = LISTED[route.path]
     found: list[dict[str, str]] = []
     for name, connector in sorted(BUILTIN.items()):
+        # Nothing is a subclass of no kinds at all: the list is empty then.
         if not issubclass(connector, kinds):
             continue
+        # The first line of the class's docstring, which is written for users.
         about = (inspect.getdoc(connector) or "").partition("\n")[0]
         member = "sourceClass" if issubclass(connector, Source) else "sinkClass"
+        # A class name without a module: the worker finds it by ``name`` alone.
         found.append({"name": name, "description": about, member: connector.__name__})
     return Json(found)
 
@@ -67,6 +70,7 @@ async def get_config_definition(request: Request) -> Response:
                 "fieldName": each.name,
                 "typeName": each.kind.__name__,
                 "attributes": {
+                    # Upstream's attributes are a map of texts.
                     "required": str(each.is_required).lower(),
                     "defaultValue": "" if each.default is None else str(each.default),
                     "sensitive": str(each.is_secret).lower(),
@@ -83,6 +87,7 @@ async def reload() -> Response:
     return no_content()
 
 
+# Below the handlers that they name; the paths are registered in the order of the table.
 for _path in LISTED:
     router.add_api_route(_path, get_definitions, methods=["GET"], dependencies=READS)
 

@@ -119,6 +119,13 @@ InstancesArg = Annotated[list[InstanceName], Depends(_instances)]
 # --- create, update, delete
 
 
+# What happens in which order, so that a refusal comes as early as it can:
+#
+#   1. names, and whether the component exists: before the body is read
+#   2. the form, whose package is stored as it arrives
+#   3. the config, which becomes details
+#   4. the leader stores the details: from here on the change counts
+#   5. the wait for the first instance, which tells the user what is wrong with the code
 @router.post(ONE, dependencies=CHANGES)
 async def create(request: Request, facade: FacadeArg, kind: KindArg, name: NameArg) -> Response:
     """Create a component from a form with its config and its package.
@@ -131,6 +138,8 @@ async def create(request: Request, facade: FacadeArg, kind: KindArg, name: NameA
     await _check_namespace(facade, name)
     if facade.find(name) is not None:
         raise RestError(400, f"{kind.word} {name.name} already exists")
+    # From here on a package may be stored, which an error, or a client that goes away, must not
+    # leave behind.
     upload = Upload()
     try:
         await upload.take(request, facade, kind, name)
@@ -158,6 +167,8 @@ async def update(request: Request, facade: FacadeArg, kind: KindArg, name: NameA
         await upload.take(request, facade, kind, name)
         metadata = _changed(kind, name, upload, existing)
         await _check_deduplication(facade, metadata)
+        # After this the instances go over to the new version; the old package is removed only
+        # below.
         await facade.change(name, metadata)
     except BaseException:
         await _discard_unused(facade, name, upload)
@@ -223,8 +234,8 @@ def _changed(
 def _next_version(existing: FunctionMetaData) -> FunctionMetaData:
     metadata = FunctionMetaData()
     metadata.CopyFrom(existing)
-    # The leader refuses a version that is not higher than what it has: of two changes at the same
-    # time, one is refused.
+    # The leader refuses a version that is not higher than the one that it has read: of two changes
+    # of the same version the later one is refused, once the leader has read the first.
     metadata.version = existing.version + 1
     return metadata
 
@@ -312,6 +323,7 @@ async def _check_deduplication(facade: Facade, metadata: FunctionMetaData) -> No
 async def delete(facade: FacadeArg, name: NameArg, existing: FoundArg) -> Response:
     """Delete a component with its package; its instances end."""
     await facade.change(name, _next_version(existing), is_removal=True)
+    # Last: a package without a function takes space, a function without its package cannot start.
     await facade.discard(existing.packageLocation.packagePath)
     return no_content()
 
@@ -345,6 +357,7 @@ async def get_status(
     request: Request, facade: FacadeArg, kind: KindArg, instances: InstancesArg
 ) -> Response:
     """The status of a component, or of one instance: what they do, and their last errors."""
+    # At the same time: each may be a request to another worker, with a time-out of its own.
     seen = await asyncio.gather(*[facade.seen(each) for each in instances])
     if "instance" in request.path_params:
         return Json(kind.status_of(seen[0]))
@@ -422,5 +435,6 @@ async def change_as_leader(request: Request, facade: FacadeArg, name: NameArg) -
     details = metadata.functionDetails
     if FunctionName(details.tenant, details.namespace, details.name) != name:
         raise RestError(400, "Corrupt Function MetaData")
+    # Not ``change``: a worker that leads no more refuses, rather than send the request around.
     await facade.lead(name, metadata, is_removal=is_removal)
     return no_content()

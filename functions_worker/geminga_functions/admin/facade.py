@@ -34,6 +34,11 @@ LEADER_PATH = "/admin/v3/functions/leader"
 NO_LEADER = "Leader not yet ready. Please retry again"
 
 
+# The way of a change:
+#
+#   client -> any worker -> leader -> topic of functions -> every worker
+#                ^                                              |
+#                +---- answers once it has read the change -----+
 @dataclass(frozen=True, slots=True, eq=False)
 class Facade:
     """The functions and instances of the whole cluster, as ``worker`` reaches them."""
@@ -58,6 +63,8 @@ class Facade:
         if self.worker.leadership.is_leader:
             await self.lead(name, metadata, is_removal=is_removal)
             return
+        # By the broker's word, which may be older than the truth: the worker that is asked checks
+        # itself whether it leads.
         leader = (await self.worker.membership.members()).leader
         # This worker's own consumer may be active before it has begun to lead.
         if leader is None or leader == self.worker.me:
@@ -71,6 +78,8 @@ class Facade:
             timeout_s=LEADER_TIMEOUT_S,
         )
         answer = await self.worker.calls.call(call)
+        # The leader's refusal is passed on as it is: a 400 for a change that is out of date, a 503
+        # while the lead changes.
         if not answer.is_success:
             raise RestError(answer.status, answer.reason)
         # The next answer of this worker must know of the change: wait until it has read it.
@@ -80,6 +89,8 @@ class Facade:
                     found = self.find(name)
                     if is_removal and found is None:
                         return
+                    # A higher version will do, too: a later change has replaced this one, which was
+                    # stored before it.
                     if not is_removal and found is not None and found.version >= metadata.version:
                         return
                     await asyncio.sleep(POLL_S)
@@ -133,6 +144,7 @@ class Facade:
                     if assigned is not None and assigned.metadata.version >= version:
                         break
                     await asyncio.sleep(POLL_S)
+                # Within the same time-out, so that both waits together take no longer.
                 return await self.seen(instance, version, SETTLE_TIMEOUT_S)
         except TimeoutError:
             return None
@@ -202,6 +214,7 @@ class Facade:
 
         Raises ``ClusterUnknown``, ``ServerUnreachable``.
         """
+        # Asked each time: a worker that was started again may have another port.
         worker = (await self.worker.membership.members()).find(worker_id)
         if worker is None:
             raise ClusterUnknown(f"{worker_id} is gone")
@@ -219,6 +232,7 @@ class Facade:
 
 def _form(metadata: bytes, *, is_removal: bool) -> tuple[str, bytes]:
     """The content type and the body of the form that sends a change to the leader."""
+    # Random: the metadata, which are binary, cannot contain it but by chance.
     boundary = uuid4().hex
     opening = f"--{boundary}\r\nContent-Disposition: form-data; name="
     body = (

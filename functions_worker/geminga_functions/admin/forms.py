@@ -12,6 +12,10 @@ from typing import Final
 
 from geminga_server.rest.errors import BodyTooLarge, RestError
 
+# A form on the wire; head and content make a part:
+#
+#   preamble CRLF --boundary CRLF head CRLF CRLF content CRLF --boundary ... CRLF --boundary--
+#
 # The headers of a part: names, file names and content types.
 HEAD_BYTES_MAX: Final = 16 * 1024
 # A part that is read as a whole: a config, which goes into one record.

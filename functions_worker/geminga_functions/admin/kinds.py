@@ -43,6 +43,7 @@ class Kind:
     status_of: Callable[[Seen], Document]
 
 
+# Of the three, functions alone can be triggered, and have URL patterns of their own.
 FUNCTIONS = Kind(
     "functions",
     "Function",

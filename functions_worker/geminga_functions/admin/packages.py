@@ -75,6 +75,7 @@ async def _spool(part: Part, file: IO[bytes], bytes_max: int) -> None:
 
 async def _chunks_of(file: IO[bytes]) -> AsyncIterator[bytes]:
     file.seek(0)
+    # Disks are read and written in threads: 256 KiB may take longer than the loop may wait.
     while chunk := await asyncio.to_thread(file.read, READ_BYTES):
         yield chunk
 
@@ -102,6 +103,7 @@ async def download(
 
 
 async def _content(facade: Facade, path: str) -> Response:
+    # Nothing is read yet: a generator begins with its first ``anext``.
     chunks = facade.worker.runtime.packages.read(path)
     # The first part is read before the answer begins: an error can still have a status of its own.
     try:
@@ -114,4 +116,6 @@ async def _content(facade: Facade, path: str) -> Response:
         async for chunk in chunks:
             yield chunk
 
+    # An error after the first part cuts the answer short: the client sees a chunked body without an
+    # end.
     return StreamingResponse(content(), media_type="application/octet-stream")

@@ -18,6 +18,8 @@ Document = dict[str, Any]
 class Seen:
     """An instance as its worker sees it, or why nothing is known of it."""
 
+    # Empty where the instance is on no worker yet. Either ``error`` is set, or the other fields are
+    # those of a report.
     worker_id: str = ""
     state: str = ""
     restarts: int = 0
@@ -64,12 +66,14 @@ class Seen:
         fields: Document = dict(value)
         status = fields["status"]
         if status is not None:
+            # ``asdict`` has made dicts of the nested values, too.
             fields["status"] = InstanceStatus.of(status)
         return cls(**fields)
 
 
 def instance_status(seen: Seen) -> Document:
     """``FunctionInstanceStatusData``."""
+    # An instance that does not answer is shown with zeros, and with the reason in ``error``.
     status = seen.status or InstanceStatus()
     total = status.total
     return {
@@ -115,10 +119,12 @@ def connector_status(seen: Seen, *, taken: str, given: str, failed: str) -> Docu
 def component_status(instances: Sequence[Seen], status_of: Callable[[Seen], Document]) -> Document:
     """``FunctionStatus``, ``SourceStatus`` or ``SinkStatus``."""
     return {
+        # All that there should be, those included of which nothing is known.
         "numInstances": len(instances),
         "numRunning": sum(each.is_running for each in instances),
         "instances": [
             {"instanceId": number, "status": status_of(each)}
+            # Callers give all instances, in the order of their numbers.
             for number, each in enumerate(instances)
         ],
     }
@@ -158,6 +164,7 @@ def _sum(numbers: Sequence[Numbers]) -> Numbers:
         sum(each.processed for each in numbers),
         sum(each.user_exceptions for each in numbers),
         sum(each.system_exceptions for each in numbers),
+        # A sum of times, so that the average over all instances is that of their messages.
         sum(each.latency_s for each in numbers),
     )
 

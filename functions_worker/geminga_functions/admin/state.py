@@ -19,6 +19,7 @@ from geminga_server.rest.parameters import path_value
 
 # A key may contain slashes: upstream's tools send it unescaped.
 KEY = ONE + "/state/{key:path}"
+# Of upstream's ``FunctionState``: a Java long.
 INT64 = 1 << 63
 
 router = APIRouter()
@@ -32,6 +33,7 @@ async def get_state(
     del found  # it is only an argument because FastAPI checks by it that the function exists
     key = path_value(request, "key")
     async with facade.worker.states.use(name) as state:
+        # All three without a wait in between: they are of one moment.
         value, version, number = state.get(key), state.version(key), state.sum_of(key)
         # A key may have both; then the value is shown.
         if value is None and number is None:
@@ -82,7 +84,9 @@ async def put_state(
 def _set(changes: Changes, key: str, given: dict[str, Any]) -> None:
     match given:
         case {"numberValue": int(number)} if -INT64 <= number < INT64:
-            # Lanes have no record that sets a counter: the difference is added.
+            # Lanes have no record that sets a counter: the difference is added. What instances add
+            # at the same moment comes on top: a counter that is set while it is in use may have
+            # another value right after.
             changes.increment(key, number - (changes.sum_of(key) or 0))
         case {"stringValue": str(text)} if text:
             changes.put(key, text.encode())

@@ -79,8 +79,11 @@ async def _result_of(client: geminga.Client, topic: str, output: str, data: byte
         client.reader(output, geminga.LATEST) as results,
         client.producer(topic, batching=None) as producer,
     ):
-        # The topic may get results of other messages at the same time.
+        # The topic may get results of other messages at the same time. The instance puts the id of
+        # the message into its result.
         sent = await producer.send(data)
+        # Results come in the order of the output topic, in which those of earlier messages may come
+        # first.
         async for result in results:
             if _is_of(result, sent):
                 return Response(result.data, media_type="application/json")

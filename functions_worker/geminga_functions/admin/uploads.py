@@ -35,6 +35,7 @@ SCHEMES = {"http", "https", "file"}
 MANAGED = ("function://", "source://", "sink://")
 # A fetch fails if the server sends nothing for so long.
 FETCH_TIMEOUT_S = 30.0
+# One read in a thread; the store makes parts of its own.
 FETCH_BYTES = 256 * 1024
 
 
@@ -51,6 +52,8 @@ class Upload:
     async def take(self, request: Request, facade: Facade, kind: Kind, name: FunctionName) -> None:
         """Read the form, and store its package as it arrives. Raises ``RestError``."""
         content_type = request.headers.get("content-type", "")
+        # The parts come in the client's order: the config may follow the package, so that the
+        # package is stored before it is known whether the config is right.
         async for part in parts_of(content_type, request.stream()):
             if part.name == kind.config_part:
                 self.config = parse(await part.read())
@@ -65,6 +68,7 @@ class Upload:
                     if kind is FUNCTIONS
                     else config.additional_enabled_connector_url_patterns
                 )
+                # Before a request is sent: the URL may name a host that only this worker reaches.
                 check_url(url, allowed, kind.word)
                 chunks = fetched(url, allowed, kind.word)
                 await self._store(facade, name, base_name(unquote(urlsplit(url).path)), chunks)
@@ -80,6 +84,7 @@ class Upload:
         # A new path for each upload: instances of the old version may still read the old package.
         path = f"{name}/{uuid4()}-{file_name}"
         await facade.worker.runtime.packages.store(path, file_name, chunks)
+        # Only once it is stored: until then ``store`` removes what it has begun.
         self.package_path, self.file_name = path, file_name
 
 

@@ -35,6 +35,7 @@ MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
 # Draining and rebalancing need another worker that instances can move to.
 WORKERS_MIN = 2
 DRAIN_PATH = "/admin/v2/worker/drain"
+# For the request to the worker, and then for its next heartbeat, which it sends at once.
 DRAIN_TIMEOUT_S = 5.0
 POLL_S = 0.05
 
@@ -78,9 +79,11 @@ async def get_assignments(facade: FacadeArg) -> Response:
 @router.put("/admin/v2/worker/rebalance", dependencies=CHANGES)
 async def rebalance(request: Request, facade: FacadeArg) -> Response:
     """Let the leader spread instances evenly over the workers, now."""
+    # A redirect, not a call on the client's behalf: the client learns where the leader is.
     await _at_leader(request, facade)
     await _several_members(facade)
-    # Every decision balances, if the settings say so: there is nothing more to ask for.
+    # Every decision balances, if the settings say so: there is nothing more to ask for. The leader
+    # looks once more, and finds nothing to do where it is balanced: the answer is the same.
     facade.worker.leadership.changed.set()
     return no_content()
 
@@ -109,6 +112,7 @@ async def drain(request: Request, facade: FacadeArg) -> Response:
 async def _drain(facade: Facade, worker: WorkerInfo) -> None:
     """Let a worker ask for no instances, wherever it runs. Raises ``RestError``."""
     if worker == facade.worker.me:
+        # As upstream: a second request must not look as if it had begun anything.
         if facade.worker.heartbeats.is_draining:
             raise RestError(409, f"The worker {worker.worker_id} is being drained already")
         # It sends a heartbeat at once, by which the leader learns of it.
@@ -123,6 +127,7 @@ async def _drain(facade: Facade, worker: WorkerInfo) -> None:
 @router.put(DRAIN_PATH, dependencies=CHANGES)
 async def drain_this(facade: FacadeArg) -> Response:
     """Let the leader move all instances away from this worker."""
+    # A single worker would drain its instances to nowhere, and no function would run.
     await _several_members(facade)
     await _drain(facade, facade.worker.me)
     return no_content()
@@ -140,6 +145,7 @@ async def get_drain(request: Request, facade: FacadeArg) -> Response:
     """The progress of draining a worker: upstream's ``LongRunningProcessStatus``."""
     await _at_leader(request, facade)
     worker_id = request.query_params.get("workerId", "")
+    # After a change of the leader it is false until the worker's next heartbeat.
     is_drained = worker_id in facade.worker.leadership.sessions.draining
     return _drain_status(facade, worker_id, is_drained=is_drained)
 
@@ -193,6 +199,7 @@ async def get_function_stats(facade: FacadeArg) -> Response:
 @router.get("/admin/v2/worker-stats/metrics", dependencies=READS)
 async def get_metrics(facade: FacadeArg) -> Response:
     """What the worker's process uses, in the format of upstream's JVM metrics."""
+    # Of the worker alone: instances in processes are its children, and are not counted.
     usage = resource.getrusage(resource.RUSAGE_SELF)
     metrics = {
         "process_cpu_seconds": usage.ru_utime + usage.ru_stime,
@@ -226,6 +233,7 @@ async def get_instance(request: Request, facade: FacadeArg, name: NameArg) -> Re
         seen = await facade.seen_here(instance, version, wait_s)
     except TimeoutError:
         raise RestError(408, f"{instance} has not settled in {wait_s:g} s") from None
+    # ``Seen.from_json`` reads it at the worker that asked.
     return Json(asdict(seen))
 
 
@@ -233,6 +241,7 @@ async def get_instance(request: Request, facade: FacadeArg, name: NameArg) -> Re
 async def restart_instance(request: Request, facade: FacadeArg, name: NameArg) -> Response:
     """End an instance of this worker and start it anew."""
     instance = InstanceName(name, integer_in_path(request, "instance"))
+    # The assignment may have moved since the sender has read it.
     if not await facade.worker.runtime.instances.restart(instance):
         raise RestError(404, f"{instance} does not run here")
     return no_content()

@@ -22,11 +22,13 @@ class Assigned:
 
     instance: InstanceName
     worker: str
+    # A random name, see ``Worker``: two periods of one worker never have the same.
     session: str
     # The function's metadata, with the state of this instance alone: the leader marks an instance
     # as stopped there before it moves or removes the instance.
     metadata: FunctionMetaData
-    # (ledger id, entry id) of the record in the log.
+    # (ledger id, entry id) of the record in the log. A worker that has read up to it knows of this
+    # assignment; (-1, -1) before it is published.
     position: tuple[int, int] = (-1, -1)
 
     @property
@@ -36,9 +38,11 @@ class Assigned:
 
     def stopped(self) -> Assigned:
         """A copy in which the instance is stopped."""
+        # A copy: the message of the log is shared by all that read it, and compared with new ones.
         metadata = FunctionMetaData()
         metadata.CopyFrom(self.metadata)
         metadata.instanceStates[self.instance.instance] = STOPPED
+        # Without a position: it is that of the record which is about to be published.
         return Assigned(self.instance, self.worker, self.session, metadata)
 
     def encode(self) -> bytes:

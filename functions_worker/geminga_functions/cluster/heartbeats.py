@@ -27,11 +27,18 @@ LEFT_PROPERTY = "left"
 DRAINING_PROPERTY = "draining"
 # Two heartbeats may be lost before a lease ends.
 BEATS_A_LEASE = 3
+# Leaving saves others the wait for the lease, and is worth no longer delay of a shutdown.
 LEAVE_TIMEOUT_S = 2.0
 
 OnLease = Callable[[str, float], None]
 
 
+#   beat 1    beat 2    beat 3    beat 4
+#   |---------|---------|---------|-------->    one each lease_s / BEATS_A_LEASE
+#   [=========== lease ===========)             from the moment when beat 1 was sent
+#             [=========== lease ===========)   the next one extends it, if it is stored in time
+#
+# If neither beat 2 nor beat 3 is stored in time, the session ends with the lease of beat 1.
 class Heartbeats(Service):
     """Publishes heartbeats as long as it is open.
 
@@ -64,6 +71,8 @@ class Heartbeats(Service):
         # that is started again takes instances.
         self.is_draining = False
         self._beats_now = asyncio.Event()
+        # The session of the last heartbeat that was sent, and the end of the lease by the monotonic
+        # clock. The lease only grows, and only ``_renew`` writes both.
         self._session = ""
         self._lease_until_s = 0.0
 
@@ -90,6 +99,8 @@ class Heartbeats(Service):
 
     async def _renew(self, producer: Producer[bytes]) -> None:
         """Send a heartbeat, then wait until the next one is due."""
+        # Taken before the send, however long it takes: the leader counts from the receipt, which is
+        # later.
         sent_s = self._clock.monotonic()
         if sent_s >= self._lease_until_s:
             # Also where the last heartbeat was stored too late: nothing may run in that session any
@@ -111,6 +122,8 @@ class Heartbeats(Service):
             # A lease that ended before its renewal was stored stays ended, even if the heartbeat
             # was sent in time: meanwhile the leader may have assigned the instances to others.
             renewable_until_s = until_s if sent_s >= self._lease_until_s else self._lease_until_s
+            # Asked after the receipt: a process that was paused during the send comes back here
+            # with a lease that is over.
             if self._clock.monotonic() < renewable_until_s:
                 self._lease_until_s = until_s
                 self._on_lease(self._session, until_s)
@@ -129,6 +142,7 @@ class Heartbeats(Service):
             LEFT_PROPERTY: "true",
         }
         try:
+            # A producer of its own: that of the heartbeats has been closed with its task.
             async with (
                 asyncio.timeout(LEAVE_TIMEOUT_S),
                 self._client.producer(self._topic, batching=None) as producer,
@@ -160,6 +174,7 @@ class Heartbeat:
             return None
         try:
             sent_s = float(properties[SENT_PROPERTY])
+        # Such a heartbeat is still a lease: only the leader's own ones need the time.
         except (KeyError, ValueError):
             sent_s = None
         return cls(

@@ -42,6 +42,10 @@ MARK_KEY = "-/-/-:0"
 LEADERS_ACCESS = AccessMode.EXCLUSIVE_WITH_FENCING
 
 
+# The messages of one key, and what a reader makes of them:
+#
+#   record ... record' ... mark ("removed") ...... an hour or more ...... empty
+#   newest record counts   removed, and known to be                      forgotten
 class KeyedLog(Service, Generic[KeyT, RecordT]):
     """The records of ``topic``, kept up to date while it is open; opening it reads all of them.
 
@@ -58,6 +62,8 @@ class KeyedLog(Service, Generic[KeyT, RecordT]):
     ) -> None:
         super().__init__()
         self.topic = topic
+        # Each reading of the whole topic replaces it, and what follows changes it in place: a user
+        # must not keep it over a wait.
         self.records: Mapping[KeyT, RecordT] = {}
         # When each key that is marked as removed was marked, in milliseconds of the wall clock.
         self.removed: Mapping[KeyT, int] = {}
@@ -101,6 +107,8 @@ class KeyedLog(Service, Generic[KeyT, RecordT]):
         self._is_stale = False
         reading = self._client.reader(self.topic, EARLIEST, read_compacted=True)
         async with reading as reader:
+            # How often the reader was attached to a broker: another number means that the
+            # connection was lost in between.
             attachments = reader.attachments
             records, removed = dict[KeyT, RecordT](), dict[KeyT, int]()
             # A compaction may have dropped the last message: it counts as read, too.
@@ -114,6 +122,7 @@ class KeyedLog(Service, Generic[KeyT, RecordT]):
             # not read.
             if reader.attachments != attachments:
                 return
+            # Both before the listeners are called, which compare one with the other (``Cleanup``).
             self.records, self.removed = records, removed
             self._readings_done = self._readings_begun
             self._moved(position)
@@ -132,6 +141,8 @@ class KeyedLog(Service, Generic[KeyT, RecordT]):
     ) -> None:
         try:
             key = self._parse_key(message.key or "")
+            # Whatever comes after a mark replaces it: a function that is created again, or the
+            # empty message that ends the removal.
             removed.pop(key, None)
             if message.is_null or not message.data:
                 records.pop(key, None)
@@ -155,6 +166,7 @@ class KeyedLog(Service, Generic[KeyT, RecordT]):
 
     async def reach(self, position: tuple[int, int]) -> None:
         """Return once everything up to ``position`` has been read."""
+        # Positions are compared as pairs: a ledger that follows another in a topic has a higher id.
         while self.position < position:
             await self._has_moved.wait()
 

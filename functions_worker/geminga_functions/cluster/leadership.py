@@ -43,6 +43,7 @@ ASK_S = 0.2
 # this time even so, in case an event was missed.
 IDLE_S = 10.0
 POLL_S = 0.1
+# So many are acknowledged with one command, and taken in before the loop turns.
 HEARTBEATS_AT_ONCE = 100
 
 Functions = KeyedLog[FunctionName, FunctionMetaData]
@@ -62,6 +63,12 @@ class WorkerInstances:
 Ask = Callable[[str], Awaitable[WorkerInstances | None]]
 
 
+# How a worker comes to lead:
+#
+#   consumer active -> exclusive writers of both topics -> both read to their ends -> is_leader
+#      ^                                                     -> one period of heartbeats -> decides
+#      |                                                                                     |
+#      +--- refused as fenced, a time-out, or a consumer that is active no more -------------+
 class Leadership(Service):
     """This worker's part in the election, and its work as the leader while it leads.
 
@@ -100,7 +107,8 @@ class Leadership(Service):
         # What this worker has heard of leases while it led. Each lead begins with a new one.
         self.sessions = WorkerSessions(lease_s)
         # The exclusive writers of functions and of assignments; None while this worker does not
-        # lead.
+        # lead. Only the task in ``_lead`` sets it; ``_stop_leading`` takes it back, before the task
+        # has ended.
         self._writers: tuple[LogWriter, LogWriter] | None = None
         self._lead: asyncio.Task[object] | None = None
         # How many times the consumer had become active when this worker began to lead.
@@ -122,6 +130,7 @@ class Leadership(Service):
         """
         with self._leading() as (functions, _):
             position = await functions.put(name, metadata.SerializeToString())
+        # So a request that follows this one at the same worker finds what this one stored.
         await self._functions.reach(position)
 
     async def remove(self, name: FunctionName) -> None:
@@ -134,6 +143,8 @@ class Leadership(Service):
         """Erase the marks of functions and assignments that were removed before ``before_ms``, in
         milliseconds of the wall clock. Raises as ``put``."""
         with self._leading() as (functions, assignments):
+            # Of the marks that this worker has read: it leads, so it has read both topics to their
+            # ends.
             drops = [
                 writer.drop(key)
                 for log, writer in ((self._functions, functions), (self._assignments, assignments))
@@ -186,6 +197,8 @@ class Leadership(Service):
     async def _receive_heartbeats(self, consumer: Consumer[bytes]) -> None:
         """Receive heartbeats for at most ``POLL_S``; only the active consumer gets any."""
         messages = await consumer.receive_many(HEARTBEATS_AT_ONCE, POLL_S)
+        # One time for all of them, taken after they were received: never before a heartbeat was
+        # sent, so that a lease counted from it ends no earlier than the real one.
         now_s = self._clock.monotonic()
         for message in messages:
             heartbeat = Heartbeat.of(message)
@@ -196,6 +209,8 @@ class Leadership(Service):
                 self.sessions.left(heartbeat.session)
                 self.changed.set()
                 continue
+            # Asked before ``heard``, which makes it the newest: a worker that has joined, or
+            # returned in another session, may get instances.
             if self.sessions.newest.get(heartbeat.session.worker) != heartbeat.session:
                 self.changed.set()
             self.sessions.heard(heartbeat.session, now_s)
@@ -214,6 +229,8 @@ class Leadership(Service):
             consumer.ack_cumulative(messages[-1])
 
     def _follow_election(self, consumer: Consumer[bytes]) -> None:
+        # A consumer without a connection may be active no more, and would be the last to hear of
+        # it.
         is_active = consumer.is_active and consumer.is_connected
         if consumer.activations != self._turn:
             # Between the two turns another consumer was active. It received and acknowledged
@@ -229,6 +246,8 @@ class Leadership(Service):
         if self._lead is not None:
             self._lead.cancel()
             self._lead = None
+            # At once, not when the task ends: a REST request in between must get ``NotLeader``, not
+            # a writer that is being closed.
             self._writers = None
 
     # --- leading
@@ -238,11 +257,15 @@ class Leadership(Service):
         writers: tuple[LogWriter, LogWriter] | None = None
         try:
             async with AsyncExitStack() as stack:
+                # Functions first, then assignments; the producers fence those of an earlier leader.
+                # If the second topic cannot be taken, leaving the stack gives the first one back.
                 writers = (
                     await self._functions.writer(stack, TAKE_TIMEOUT_S),
                     await self._assignments.writer(stack, TAKE_TIMEOUT_S),
                 )
                 self.sessions = WorkerSessions(self._lease_s)
+                # The assignments are read to their end by now: no earlier leader can have assigned
+                # anything to a session that is not among them.
                 self.sessions.suppose(
                     {
                         Session(each.worker, each.session)
@@ -250,6 +273,8 @@ class Leadership(Service):
                     },
                     self._clock.monotonic(),
                 )
+                # Only now are REST requests accepted: with both topics, and with all that is stored
+                # in them.
                 self._writers = writers
                 log.info("worker leads", extra={"worker": str(self._me)})
                 # Every live worker sends a heartbeat within this time. Without it the first
@@ -275,6 +300,8 @@ class Leadership(Service):
         """Decide and publish once; returns after how many seconds at most to do so again."""
         for session in self.sessions.forget():
             log.info("worker is gone", extra={"worker": session.worker})
+        # A first decision without answers, to learn which workers must be asked; nothing of it is
+        # published.
         orders = self._decide({})
         is_asking = bool(orders.ask)
         if is_asking:
@@ -292,10 +319,13 @@ class Leadership(Service):
         if not sends:
             return ASK_S if is_asking else IDLE_S
         began_s = self._clock.monotonic()
+        # One that is fenced raises here and ends the lead; the others may be stored or not. The
+        # next leader decides from what is in the log.
         positions = await asyncio.gather(*sends)
         # The next decision must see what this one published, or it would publish it again.
         await self._assignments.reach(max(positions))
         self.schedules.add((self._clock.monotonic() - began_s) * 1000)
+        # There may be a next step at once: what was stopped now has to be asked for.
         return 0.0
 
     def _decide(self, answers: Mapping[str, WorkerInstances | None]) -> Orders:

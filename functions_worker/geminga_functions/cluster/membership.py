@@ -26,6 +26,7 @@ class WorkerInfo:
     @classmethod
     def parse(cls, consumer_name: str) -> WorkerInfo | None:
         """The worker with that consumer; None if the consumer is no worker's."""
+        # From both ends: an IPv6 address in the middle has colons, too.
         worker_id, _, rest = consumer_name.partition(":")
         hostname, _, port = rest.rpartition(":")
         if not worker_id or not hostname or not port.isascii() or not port.isdecimal():
@@ -57,6 +58,7 @@ class Members:
 class Membership:
     """Reads the members from the stats of the topic that all workers consume."""
 
+    # Nothing is remembered: each question is a request to a broker.
     calls: RestCalls
     # Where a broker answers with the stats of the topic.
     url: str
@@ -72,6 +74,7 @@ class Membership:
         stats = answer.json()
         if not answer.is_success or not isinstance(stats, dict):
             raise ClusterUnknown(answer.reason)
+        # Without it no worker has subscribed yet: there are no members, and no leader.
         subscription = stats.get("subscriptions", {}).get(self.subscription, {})
         names = [each.get("consumerName", "") for each in subscription.get("consumers", [])]
         # A set: a worker that reconnects may have two consumers for a moment.

@@ -73,6 +73,11 @@ def decide(facts: Facts) -> Orders:
     assign: list[Assigned] = []
     remove: list[InstanceName] = []
     ask: set[str] = set()
+    # The life of an assignment, by the records that are published for it:
+    #
+    #   none -> assigned -> stopped -> assigned to the next worker
+    #              |           |-----> removed, if the function was deleted
+    #              +-> assigned anew, or removed: at once, if the session of its holder is over
     is_wanted = set(wanted)
     for name in sorted(is_wanted.union(facts.assigned)):
         metadata = facts.functions[name.function] if name in is_wanted else None

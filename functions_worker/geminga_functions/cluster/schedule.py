@@ -30,6 +30,7 @@ def schedule(
         if worker in loads:
             placed[instance] = worker
             loads[worker] += 1
+        # It counts for no worker's load: the worker may be gone.
         elif worker is not None and worker in kept:
             placed[instance] = worker
         else:
@@ -49,7 +50,10 @@ def schedule(
     # Ties are decided by name, so that every leader decides alike.
     order = sorted(loads, key=lambda worker: (-loads[worker], worker))
     shares = {worker: share + (rank < rest) for rank, worker in enumerate(order)}
+    # A worker above its share gives a negative number, and so no entry. There are as many entries
+    # as instances above shares.
     takers = [worker for worker in sorted(loads) for _ in range(shares[worker] - loads[worker])]
+    # In an order of names, so that the same facts give the same moves to every leader.
     for instance in sorted(placed, reverse=True):
         worker = placed[instance]
         if takers and worker in loads and loads[worker] > shares[worker]:

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-# The monotonic clocks of two machines differ in speed by less than this factor.
+# The monotonic clocks of two machines differ in speed by far less than this factor, which makes a
+# failover a tenth of a lease longer.
 CLOCK_MARGIN = 1.1
 
 
@@ -36,22 +37,29 @@ class WorkerSessions:
     # The duration of a lease by the worker's own clock.
     lease_s: float
     # By live worker: the session in which it takes instances. Heartbeats add it; it goes with the
-    # end of the session.
+    # end of the session. Each value is also a key of ``_heard_s``; a session that was only supposed
+    # is not here, and gets no instances.
     newest: dict[str, Session] = field(default_factory=dict, init=False)
     # When the last heartbeat of each session was received.
     _heard_s: dict[Session, float] = field(default_factory=dict, init=False)
     # Sessions whose worker asked for no instances.
     _draining: set[Session] = field(default_factory=set, init=False)
+    # The leader has received every heartbeat that was stored before this time. It only grows.
     _caught_up_s: float = field(default=float("-inf"), init=False)
 
     def suppose(self, sessions: Iterable[Session], now_s: float) -> None:
         """Assume that these sessions hold a lease although no heartbeat of them was received: a new
         leader finds them in the assignments."""
         for session in sessions:
+            # As if heard at this moment: its last heartbeat cannot have been later, or it would
+            # come to this leader.
             self._heard_s.setdefault(session, now_s)
 
     def heard(self, session: Session, now_s: float) -> None:
         """Note that a heartbeat of ``session`` was received."""
+        # A session that is heard for the first time is the newest of its worker: each worker sends
+        # its heartbeats in order. The second condition is for a supposed one that turns out to
+        # live.
         if session not in self._heard_s or session.worker not in self.newest:
             self.newest[session.worker] = session
         self._heard_s[session] = now_s
@@ -84,6 +92,8 @@ class WorkerSessions:
         return [
             session
             for session, heard_s in self._heard_s.items()
+            # Compared with the time that was caught up with, not with now: a heartbeat of this
+            # session may wait in the topic, or at a broker that is slow to deliver.
             if heard_s + self.lease_s * CLOCK_MARGIN < self._caught_up_s
         ]
 

@@ -72,6 +72,7 @@ def _decorated(tree: ast.Module) -> Iterator[tuple[Defined, ast.Call]]:
     """The decorated functions and classes of a module, each with the call of the decorator."""
     # By which names the module may call the decorator.
     names: set[str] = set()
+    # The whole module, not its top alone: an import may stand in a ``try``.
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for each in node.names:

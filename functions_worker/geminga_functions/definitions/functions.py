@@ -42,6 +42,14 @@ from geminga_protocol.functions.functions_pb2 import (
     SubscriptionType,
 )
 
+# The two forms of a function, and the ways between them:
+#
+#   config (JSON) -- checked, function_details --> FunctionDetails, which workers store
+#        ^                                                |
+#        +--------------- function_config ---------------+
+#
+# An update is made in the left form: ``updated_config`` joins what is stored with what is given.
+#
 # The members of upstream's FunctionConfig.
 FUNCTION: Members = {
     "className": MemberType.TEXT,
@@ -91,6 +99,7 @@ CLASS_NAME = re.compile(r"\w+(\.\w+)*")
 def function_details(name: FunctionName, given: Config) -> FunctionDetails:
     """The details of a new function with this config. Raises ``InvalidDefinition``."""
     config = checked(given, FUNCTION)
+    # From here on every member has its type, and the checks below compare values alone.
     _check(config)
     details = FunctionDetails(
         # The name comes from the path of the request: members of the config that name it are
@@ -268,6 +277,7 @@ def function_config(details: FunctionDetails) -> Config:
         "namespace": details.namespace,
         "name": details.name,
         "className": details.className,
+        # Sorted, since the order of a map of protobuf is none: equal details give equal texts.
         "inputSpecs": {
             topic: consumer_config(spec) for topic, spec in sorted(source.inputSpecs.items())
         },
@@ -371,4 +381,5 @@ def changed_inputs(existing: Config, inputs: Config) -> Config:
         # The same text would name other topics.
         if spec["isRegexPattern"] != existing[topic]["isRegexPattern"]:
             raise InvalidDefinition(f"isRegexPattern for input topic {topic} cannot be altered")
+    # Each input of the update replaces its earlier spec as a whole; the others stay.
     return existing | inputs

@@ -32,7 +32,7 @@ Config = dict[str, Any]
 CPU_DEFAULT = 1.0
 RAM_BYTES_DEFAULT = 1024**3
 DISK_BYTES_DEFAULT = 10 * 1024**3
-# Java's int and long.
+# Java's int and long. protobuf's fields have these sizes, too, and raise a ValueError for more.
 INTEGER_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
 
 
@@ -85,6 +85,7 @@ def is_allowed(value: object, allowed: Allowed) -> bool:
 
 GUARANTEES = tuple(ProcessingGuarantees.keys())
 
+# The members of upstream's CryptoConfig.
 CRYPTO: Members = {
     "cryptoKeyReaderClassName": MemberType.TEXT,
     "cryptoKeyReaderConfig": MemberType.MAPPING,
@@ -92,6 +93,7 @@ CRYPTO: Members = {
     "producerCryptoFailureAction": ("FAIL", "SEND"),
     "consumerCryptoFailureAction": ("FAIL", "DISCARD", "CONSUME"),
 }
+# The members of upstream's ConsumerConfig, which is that of one input.
 CONSUMER: Members = {
     "schemaType": MemberType.TEXT,
     "serdeClassName": MemberType.TEXT,
@@ -102,6 +104,8 @@ CONSUMER: Members = {
     "cryptoConfig": MemberType.MAPPING,
     "poolMessages": MemberType.TRUTH,
 }
+# The members of upstream's ProducerConfig. Instances use those of compression, batching, encryption
+# and the number of pending messages; the others are kept for REST.
 PRODUCER: Members = {
     "maxPendingMessages": MemberType.INTEGER,
     "maxPendingMessagesAcrossPartitions": MemberType.INTEGER,
@@ -110,6 +114,7 @@ PRODUCER: Members = {
     "batchBuilder": MemberType.TEXT,
     "compressionType": tuple(CompressionType.keys()),
 }
+# The members of upstream's Resources.
 RESOURCES: Members = {
     "cpu": MemberType.NUMBER,
     "ram": MemberType.LONG,
@@ -121,6 +126,7 @@ def parse(content: bytes | str) -> Config:
     """Parse the JSON of a config. Raises ``InvalidDefinition``."""
     try:
         value = json.loads(content)
+    # Deeply nested brackets reach the interpreter's limit: this is the user's mistake, and no 500.
     except (ValueError, RecursionError) as error:
         raise InvalidDefinition(f"The config is no JSON: {error}") from None
     if not isinstance(value, dict):
@@ -134,6 +140,7 @@ def checked(config: Config, members: Members, within: str = "") -> Config:
     Raises ``InvalidDefinition`` for a value of the wrong type; ``within`` begins its text.
     """
     kept: Config = {}
+    # By the table, not by the config: what the table does not have is left out.
     for name, allowed in members.items():
         value = config.get(name)
         if value is None:
@@ -251,6 +258,7 @@ def producer_of(config: Config) -> ProducerSpec:
 def producer_config(spec: ProducerSpec) -> Config:
     """The config of the producer; ``producer_of`` makes the same options of it."""
     config: Config = {}
+    # Zero is left out: it stands for the default of the client.
     if spec.maxPendingMessages:
         config["maxPendingMessages"] = spec.maxPendingMessages
     if spec.maxPendingMessagesAcrossPartitions:
@@ -274,6 +282,7 @@ def crypto_of(config: Config) -> CryptoSpec:
         cryptoKeyReaderConfig=json.dumps(given.get("cryptoKeyReaderConfig", {})),
         producerEncryptionKeyName=given.get("encryptionKeys", []),
     )
+    # Unset, each has the first value of its enum, FAIL.
     if "producerCryptoFailureAction" in given:
         action = CryptoSpec.FailureAction.Value(given["producerCryptoFailureAction"])
         spec.producerCryptoFailureAction = action
@@ -328,6 +337,8 @@ def set_retries(details: FunctionDetails, config: Config) -> None:
         # A message that gives up on its retries would be missing between its neighbours.
         if config.get("processingGuarantees") == "EFFECTIVELY_ONCE":
             raise InvalidDefinition("MaxMessageRetries and Effectively once don't gel well")
+        # Also for 0, which is stored, and shown by ``function_config``, unlike retries that are not
+        # set.
         details.retryDetails.maxMessageRetries = retries
         details.retryDetails.deadLetterTopic = config.get("deadLetterTopic", "")
     # No message would ever get there.

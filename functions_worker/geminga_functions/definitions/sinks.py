@@ -101,6 +101,7 @@ def sink_details(name: FunctionName, given: Config) -> FunctionDetails:
         subscriptionPosition=EARLIEST
         if config.get("sourceSubscriptionPosition") == "Earliest"
         else LATEST,
+        # Two settings, where functions have one for both.
         timeoutMs=config.get("timeoutMs", 0),
         negativeAckRedeliveryDelayMs=config.get("negativeAckRedeliveryDelayMs", 0),
         cleanupSubscription=config.get("cleanupSubscription", True),
@@ -187,6 +188,7 @@ def sink_config(details: FunctionDetails) -> Config:
         config["negativeAckRedeliveryDelayMs"] = source.negativeAckRedeliveryDelayMs
     if details.HasField("retryDetails"):
         config["maxMessageRetries"] = details.retryDetails.maxMessageRetries
+        # Perhaps empty, and then left out below.
         config["deadLetterTopic"] = details.retryDetails.deadLetterTopic
     # An empty text is what protobuf has for a field that is not set.
     return {name: value for name, value in config.items() if value != ""}
@@ -203,6 +205,9 @@ def updated_sink(existing: Config, given: Config) -> Config:
     # However the update names inputs, they are merged into ``inputSpecs``, where all of them are.
     if any(change.get(member) for member in INPUTS):
         specs = {topic: consumer_config(spec) for topic, spec in inputs_of(change).items()}
+        # In ``existing`` the member ``inputs`` has the same topics, which an update cannot alter.
         change = {name: value for name, value in change.items() if name not in INPUTS}
+        # The whole map, with the inputs that the update does not mention: ``merged`` replaces it as
+        # one member.
         change["inputSpecs"] = changed_inputs(existing["inputSpecs"], specs)
     return merged(existing, change, FIXED)

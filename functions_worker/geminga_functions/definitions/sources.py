@@ -31,6 +31,13 @@ from geminga_protocol.functions.functions_pb2 import (
     SourceSpec,
 )
 
+# Where the parts of a component stand in its FunctionDetails:
+#
+#              source                    sink
+#   function   inputs                    output topic
+#   source     the user's class          output topic
+#   sink       inputs                    the user's class
+#
 # The members of upstream's SourceConfig.
 SOURCE: Members = {
     "className": MemberType.TEXT,
@@ -125,6 +132,7 @@ def set_built_in(config: Config, member: str) -> None:
     # does.
     name = config.pop(member, None)
     if name:
+        # It wins over an ``archive`` that is given besides.
         config["archive"] = f"{BUILT_IN}{name}"
 
 
@@ -165,6 +173,7 @@ def connector_details(
             config.get("processingGuarantees", "ATLEAST_ONCE")
         ),
         secretsMap=json.dumps(config["secrets"]) if config.get("secrets") else "",
+        # Sources have no such member: they consume nothing, and it stays true.
         autoAck=config.get("autoAck", True),
         parallelism=config.get("parallelism", 1),
         resources=resources_of(config.get("resources", {})),
@@ -213,10 +222,12 @@ def merged(existing: Config, change: Config, fixed: dict[str, str]) -> Config:
     """
     # Clients send an empty text for a member that they do not set.
     said = {name: value for name, value in change.items() if value != ""}
+    # The same value again is no change: clients send whole configs.
     for name, reason in fixed.items():
         if name in said and said[name] != existing.get(name):
             raise InvalidDefinition(reason)
     # Of resources, only those that the update mentions are replaced.
     if "resources" in said:
         said["resources"] = existing.get("resources", {}) | said["resources"]
+    # As a whole: nested members, except resources, are replaced and not merged.
     return existing | said

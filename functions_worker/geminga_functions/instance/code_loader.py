@@ -69,6 +69,8 @@ class Loader:
         if str(FACADE) not in sys.path:
             sys.path.append(str(FACADE))
         if is_alone:
+            # Before everything else, as ``python script.py`` has the script's folder: the
+            # function's modules win over those of the environment.
             sys.path[:0] = self._paths
 
     def find(self, name: str) -> Any:  # noqa: ANN401 - the user's
@@ -79,6 +81,7 @@ class Loader:
         module_name, _, attribute = name.rpartition(".")
         if not module_name:
             return self._module(attribute)
+        # The names of upstream first: no package can replace them.
         module = UPSTREAM_MODULES.get(module_name) or self._module(module_name)
         if hasattr(module, attribute):
             return getattr(module, attribute)
@@ -88,6 +91,8 @@ class Loader:
         try:
             if self._is_alone:
                 return importlib.import_module(name)
+            # It blocks a thread of one instance while another instance imports, never the worker's
+            # loop: an instance in a thread has a loop of its own.
             with self._turn:
                 return self._import_apart(name)
         except BaseException as error:
@@ -98,10 +103,14 @@ class Loader:
 
     def _import_apart(self, name: str) -> ModuleType:
         """Import a module so that other functions do not find it, nor what it imports."""
+        # While the lock is held, the interpreter sees this function's modules and folders;
+        # everything is put back before the lock is released, whatever the import raises.
         known = set(sys.modules)
         sys.modules.update(self._modules)
         sys.path[:0] = self._paths
         try:
+            # The package may have been unpacked a moment ago: finders remember what a folder
+            # contained.
             importlib.invalidate_caches()
             return importlib.import_module(name)
         finally:
@@ -132,6 +141,8 @@ def load_function(loader: Loader, class_name: str) -> UserFunction:
     call = getattr(found, "process", found)
     if not callable(call):
         raise FunctionNotLoaded(f"{class_name} is no function, and has no method 'process'")
+    # A plain generator function counts as plain: its result is the generator itself, and fails its
+    # message, since neither a serde nor a built-in schema takes it.
     kind = CallKind.PLAIN
     if inspect.isasyncgenfunction(call):
         kind = CallKind.ASYNC_GENERATOR

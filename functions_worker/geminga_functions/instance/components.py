@@ -35,6 +35,8 @@ def load_component(loader: Loader, spec: SourceSpec | SinkSpec, method: str) -> 
             raise FunctionNotLoaded(f"{spec.builtin!r} is not built in; these are: {known}")
         made: Any = BUILTIN[spec.builtin]()
     else:
+        # The class takes no arguments: its settings come with ``open``, as with upstream's
+        # connectors.
         made = instantiate(loader.find(spec.className))
     if not callable(getattr(made, method, None)):
         raise FunctionNotLoaded(f"{spec.builtin or spec.className} has no method {method!r}")
@@ -71,6 +73,7 @@ class Component:
     async def close(self) -> None:
         """Call its ``close``, if it has one."""
         if hasattr(self.made, "close"):
+            # An error of it is raised while the instance closes, and is what the worker is told.
             await self.invoke(self.made.close)
 
     async def invoke(self, method: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
@@ -78,6 +81,8 @@ class Component:
         # It must not block: all that the instance does waits for the loop.
         if inspect.iscoroutinefunction(method):
             return await method(*arguments)
+        # In the one thread, in which ``open`` was called, too: clients of databases are often bound
+        # to it.
         return await self.call(lambda: method(*arguments))
 
     async def read(self) -> Record | None:
@@ -115,7 +120,8 @@ class SourceSender:
     serialize: Callable[[Any], bytes] | None
     counters: Counters
     fail: Callable[[Exception], None]
-    # The ``on_stored`` of records that are stored, in the order of their receipts.
+    # The ``on_stored`` of records that are stored, in the order of their receipts. ``stored`` adds
+    # to it on the loop, ``report_stored`` takes out.
     _stored: asyncio.Queue[Callable[[], object]] = field(default_factory=asyncio.Queue, init=False)
 
     async def send(self, record: Record) -> None:
@@ -131,11 +137,14 @@ class SourceSender:
         def stored(_: geminga.MessageId | None, error: Exception | None) -> None:
             if error is not None:
                 self.counters.system_exception(error)
+                # Once is enough: ``Instance._fail`` keeps the first error, and the pump ends by it.
                 self.fail(InstanceFailed(f"a record could not be stored: {error}"))
                 return
             self.counters.written += 1
             if record.on_stored is not None:
-                # About as many wait here as messages wait for receipts, which the producer bounds.
+                # A source whose methods are plain is read and told of receipts in turns, by its one
+                # thread, so that the queue stays about as short as the producer's window. Nothing
+                # bounds it where ``read`` is a coroutine and ``on_stored`` is slow.
                 self._stored.put_nowait(record.on_stored)
 
         producer.send_nowait(value, stored, **options)

@@ -22,6 +22,7 @@ from geminga_functions.instance.spec import InstanceSpec
 from geminga_functions.instance.status import Counters
 from geminga_functions.state.changes import Changes
 
+# Upstream's default of ``publish``; ``Loader`` knows this name, which no package need have.
 IDENTITY_SERDE = "serde.IdentitySerDe"
 # Bits of the entry id in what `get_message_sequence_id` returns, as upstream's.
 ENTRY_BITS = 28
@@ -46,6 +47,8 @@ class Context:
     ) -> None:
         details = spec.details
         self._spec = spec
+        # Everything but the message, its changes and its publishes is shared by all copies of the
+        # context.
         self._publisher = publisher
         self._loader = loader
         self._counters = counters
@@ -55,6 +58,7 @@ class Context:
         self._message: geminga.Message[Any] | None = None
         # By the names of their classes; copies of the context share them.
         self._serdes: dict[str, SerDe] = {}
+        # One object for all messages: what the code changes in it stays until the instance ends.
         self._user_config: dict[str, Any] = json.loads(details.userConfig or "{}")
         # By the name of a secret: its path or value, which only the provider of secrets reads.
         self._secrets_map: dict[str, Any] = json.loads(details.secretsMap or "{}")
@@ -100,6 +104,7 @@ class Context:
 
     def get_message_properties(self) -> dict[str, str]:
         """The properties of the message."""
+        # A copy: what the code changes in it does not reach the message.
         return dict(self.current.properties)
 
     def get_current_message_topic_name(self) -> str:
@@ -213,6 +218,7 @@ class Context:
         options = message_options({**(message_conf or {})}, properties)
         # The official client passes an enum; its names are those of Geminga's client in capitals.
         compression = str(getattr(compression_type, "name", compression_type) or "none").lower()
+        # In the thread of the code, which gets the error if this fails: nothing has been sent then.
         payload = bytes(serde.serialize(message))
         self.published.append(
             # In the end the message that is being processed waits for this future.
@@ -221,6 +227,7 @@ class Context:
 
     def ack(self, msgid: FunctionMessageId | geminga.MessageId, topic: str) -> None:
         """Acknowledge a message, for functions that do that themselves (MANUAL)."""
+        # The official client's id, or Geminga's: code for either client may call this.
         message_id = msgid.id if isinstance(msgid, FunctionMessageId) else msgid
         self._publisher.acknowledge(message_id, topic)
 
@@ -232,10 +239,13 @@ class Context:
 
     def get_counter(self, key: str) -> int:
         """The value of a counter of the function's state, 0 if there is no such counter."""
+        # In the state a counter that was removed is None, which 0 is not.
         return self.changes.sum_of(key) or 0
 
     def del_counter(self, key: str) -> None:
         """Remove a counter."""
+        # A value of the same key goes with it, as with upstream, whose state has one entry for a
+        # key.
         self.changes.delete(key)
 
     def put_state(self, key: str, value: bytes | str) -> None:

@@ -40,7 +40,8 @@ class Committer:
     # Done once a result of this instance could not be stored: nothing may be committed then.
     failure: asyncio.Future[Any]
     # Partitions that were claimed once, and may have been claimed by another instance since. Only
-    # ``claim`` and ``commit`` change them.
+    # ``claim`` and ``commit`` change them. A partition is never in both ``lost`` and
+    # ``_committed``.
     lost: set[str] = field(default_factory=set[str], init=False)
     # By claimed partition: the sequence id of its last input that is committed, -1 for none.
     _committed: dict[str, int] = field(default_factory=dict[str, int], init=False)
@@ -54,6 +55,8 @@ class Committer:
         if partition not in self._committed:
             commit = await self.state.claim(partition)
             if commit is not None:
+                # Before the partition counts as claimed: inputs after the commit may be processed
+                # only once its results are stored (step 3 relies on that).
                 await self._send_again(partition, commit)
             self._committed[partition] = -1 if commit is None else commit.position
             self.lost.discard(partition)
@@ -61,6 +64,8 @@ class Committer:
 
     async def _send_again(self, partition: str, commit: Commit) -> None:
         """Store the results of a commit that its instance did not live to store."""
+        # It waits until the former owner's producer of that name is gone. From then on ``stored``
+        # is final: that owner can have no further result stored.
         numbered = await self.outputs.of_partition(partition)
         errors: list[Exception] = []
 
@@ -77,6 +82,7 @@ class Committer:
                     sequence_id=result.sequence_id,
                     properties=result.properties,
                 )
+        # ``flush`` does not raise for messages with a callback, which keep their errors here.
         await numbered.producer.flush()
         if errors:
             raise InstanceFailed(f"a committed result could not be stored: {errors[0]}")
@@ -94,7 +100,11 @@ class Committer:
         # After the commit these inputs are not processed again: what they have published must be
         # stored before.
         published = [asyncio.wrap_future(future) for each in good for future in each.published]
+        # An error of any of them is raised, and ends the instance before the commit: its next run
+        # processes these inputs again.
         await asyncio.gather(*published)
+        # Step 3. A result that could not be stored has called ``PendingMessage.fail`` by the end of
+        # the flush, and with it set ``failure``.
         await self.outputs.confirm(partition)
         if self.failure.done():
             raise InstanceFailed("an earlier result could not be stored")
@@ -110,4 +120,6 @@ class Committer:
             self._committed.clear()
             await asyncio.gather(*[self.outputs.release(each) for each in self.lost])
             raise
+        # Only after the lane has the commit. If this instance ends between the two, the next claim
+        # reads the position from the lane.
         self._committed[partition] = commit.position

@@ -20,6 +20,7 @@ class KeyFiles:
     """A key reader with one public and one private key, PEM files, for keys of any name."""
 
     def __init__(self, public_key_path: str, private_key_path: str) -> None:
+        # Read once, when the instance starts: a missing file then fails the start, not a message.
         self._public = Path(public_key_path).read_bytes()
         self._private = Path(private_key_path).read_bytes()
 
@@ -42,6 +43,7 @@ def encryption_of(loader: Loader, spec: CryptoSpec) -> geminga.Encryption:
 
 def decryption_of(loader: Loader, spec: CryptoSpec) -> geminga.ConsumerOptions:
     """The options of a consumer of encrypted messages. Raises ``FunctionNotLoaded``."""
+    # FAIL, DISCARD or CONSUME; SEND is for producers, and refused with the config.
     action = CryptoSpec.FailureAction.Name(spec.consumerCryptoFailureAction).lower()
     return {
         "decryption": _keys_of(loader, spec, "private_key"),
@@ -52,12 +54,14 @@ def decryption_of(loader: Loader, spec: CryptoSpec) -> geminga.ConsumerOptions:
 def _keys_of(loader: Loader, spec: CryptoSpec, method: str) -> Any:  # noqa: ANN401 - the user's
     """Create the key reader that ``spec`` names. Raises ``FunctionNotLoaded``."""
     name = spec.cryptoKeyReaderClassName
+    # The official name needs no official client: the environment of the function may lack it.
     made_by = KeyFiles if name == OFFICIAL else loader.find(name)
     try:
         # The settings are its arguments: for the official reader the paths of the two files.
         keys = made_by(**json.loads(spec.cryptoKeyReaderConfig or "{}"))
     except Exception as error:
         raise FunctionNotLoaded(f"the key reader {name} cannot be made") from error
+    # At the start, not with the first message: a reader for consumers alone cannot encrypt.
     if not callable(getattr(keys, method, None)):
         raise FunctionNotLoaded(f"the key reader {name} has no method {method!r}")
     return keys

@@ -60,6 +60,12 @@ log = logging.getLogger(__name__)
 COMMITTED_MESSAGES_MAX = 1000
 
 
+# The way of a message, and which module is at work:
+#
+#   consumer -> _pump -> Processor -> state.commit -> Settler -> producer -> acknowledgement
+#    inputs              outcome      state           settlement   outputs
+#
+# With EFFECTIVELY_ONCE ``Committer`` takes the place of ``state.commit``.
 class Instance(Service):
     """One instance of a function, source or sink.
 
@@ -131,6 +137,10 @@ class Instance(Service):
 
     async def _open(self, stack: AsyncExitStack) -> None:
         stack.callback(self._threads.close)
+        # What is pushed first closes last. Before all of it the tasks that consume are cancelled
+        # (``Service``), and the consumers and the component close; the log topic and the producers
+        # come after them, since they carry what those still have to say.
+        #
         # The instance has not ended before the user's code has returned: an empty call comes after
         # all others in the one thread.
         stack.push_async_callback(self._threads.run, lambda: None)
@@ -289,6 +299,8 @@ class Instance(Service):
                 self._idle[task] = None
                 messages = [await consumer.receive()]
                 del self._idle[task]
+                # Without a wait: only what the consumer has received already joins the first
+                # message.
                 count = receive_max if early is None else early.messages_max
                 if count > 1:
                     messages += await consumer.receive_many(count - 1, 0)
@@ -341,6 +353,8 @@ class Instance(Service):
         # With ATMOST_ONCE the messages are acknowledged already: no other run would receive them,
         # so a stop waits for all of them.
         while done < len(messages) and (not self._is_stopping or self._guarantee == ATMOST_ONCE):
+            # Other inputs take their turns between slices: asyncio's locks serve tasks in the order
+            # in which they came.
             async with self._turn:
                 call = partial(self._processor.process_slice, source, messages[done:], self._state)
                 outcomes = await self._threads.run(call)
@@ -441,5 +455,7 @@ class Instance(Service):
         self._context.changes = Changes(self._state)
 
     def _fail(self, error: Exception) -> None:
+        # A stopping instance keeps no error: what was not acknowledged is delivered to its next
+        # run. Of several errors the first is the cause.
         if not self.failure.done() and not self._is_stopping:
             self.failure.set_exception(error)

@@ -70,9 +70,11 @@ def inputs_of(loader: Loader, details: FunctionDetails, name: InstanceName) -> l
     serdes = details.source.topicsToSerDeClassName  # pyright: ignore[reportDeprecated]  # see above
     for topic, class_name in serdes.items():
         specs.setdefault(topic, ConsumerSpec(serdeClassName=class_name))
+    # ``setdefault``, as above: where both name a topic, the newer field says how it is consumed.
     pattern = details.source.topicsPattern  # pyright: ignore[reportDeprecated]  # see above
     if pattern:
         specs.setdefault(pattern, ConsumerSpec(isRegexPattern=True))
+    # In the order of topics: every instance subscribes in the same order.
     inputs: list[Input] = []
     for topic in sorted(specs):
         spec = specs[topic]
@@ -101,11 +103,13 @@ def consumer_options(
         "type": subscription_type(details),
         "initial_position": "earliest" if Position.EARLIEST in positions else "latest",
         "properties": properties_of(name),
+        # Zero is protobuf's default, so it means that none was chosen.
         "nack_delay_s": source.negativeAckRedeliveryDelayMs / 1000 or NACK_DELAY_S,
         # Each message of a batch is acknowledged once its results are stored. Brokers that record
         # acknowledgements within batches do not deliver it again after a restart.
         "batch_index_acks": True,
     }
+    # Unset, messages wait for an acknowledgement without a limit, as with upstream's functions.
     if source.timeoutMs:
         options["ack_timeout_s"] = source.timeoutMs / 1000
     if spec.HasField("receiverQueueSize") and spec.receiverQueueSize.value > 0:
@@ -114,6 +118,7 @@ def consumer_options(
     # With the other types brokers do not count how often they have delivered a message.
     counts_deliveries = options["type"] in ("shared", "key_shared")
     if retry.maxMessageRetries > 0 and counts_deliveries:
+        # The topic's default name is the client library's: input, subscription, and ``-DLQ``.
         options["dead_letters"] = geminga.DeadLetterPolicy(
             retry.maxMessageRetries, retry.deadLetterTopic or None
         )
@@ -122,6 +127,8 @@ def consumer_options(
 
 def subscription_type(details: FunctionDetails) -> geminga.SubscriptionTypeName:
     """The type of the subscription, as upstream chooses it: Failover keeps a partition's order."""
+    # Before the type that the user chose: EFFECTIVELY_ONCE relies on one active consumer for each
+    # partition.
     if details.retainOrdering or details.processingGuarantees == EFFECTIVELY_ONCE:
         return "failover"
     if details.retainKeyOrdering or details.source.subscriptionType == Type.KEY_SHARED:

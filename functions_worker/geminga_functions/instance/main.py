@@ -18,10 +18,13 @@ from geminga_functions.instance.messages import Stopped
 from geminga_functions.instance.worker_link import WorkerChannel, loop_runner, run
 from geminga_runtime.clock import SystemClock
 
+# prctl(2) and the timer below are called with Linux's numbers and layouts. On other systems the
+# thread of the channel alone ends the instance.
 IS_LINUX = sys.platform == "linux"
 # <sys/prctl.h>: which signal the process gets when its parent ends.
 PR_SET_PDEATHSIG = 1
-# <time.h> and <signal.h> of Linux.
+# <time.h> and <signal.h> of Linux. CLOCK_MONOTONIC is what ``SystemClock.monotonic`` reads, the
+# same for all processes of the machine: the worker's end of a lease is armed as it is.
 CLOCK_MONOTONIC = 1
 TIMER_ABSTIME = 1
 SIGEV_SIGNAL = 0
@@ -36,16 +39,21 @@ def main() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != int(sys.argv[2]):
         end_group("the worker is gone")
+    # The timer exists before the channel, whose first message sets the first lease and arms it.
     arm = DeathTimer().arm if IS_LINUX else None
     sock = socket.socket(fileno=int(sys.argv[1]))
     channel = WorkerChannel(sock, SystemClock(), end_group, arm)
     try:
+        # ``receive_start`` blocks here, before the runner has made a loop; no code of the function
+        # has been imported until then.
         with loop_runner() as runner:
             runner.run(run(channel.receive_start(), channel, is_alone=True))
     except BaseException as error:  # noqa: BLE001 - reported, whatever it is
         channel.fail(error)
         code = 1
     else:
+        # ``run`` has closed the instance and its client by now, so the worker may start the next
+        # run as soon as the process is gone.
         channel.send(Stopped())
         code = 0
     sys.stdout.flush()
@@ -64,6 +72,12 @@ def end_group(reason: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+# Linux lays it out in 64 bytes; the padding stands for a union that SIGEV_SIGNAL does not use.
+#
+# +-------+--------+--------+---------+
+# | value | signal | notify | padding |
+# |  u64  |  i32   |  i32   |  48 B   |
+# +-------+--------+--------+---------+
 class SignalEvent(ctypes.Structure):
     """``struct sigevent``."""
 
@@ -93,8 +107,12 @@ class DeathTimer:
     """
 
     def __init__(self) -> None:
+        # ``use_errno``: ctypes keeps the call's errno for ``_check``, which the interpreter could
+        # overwrite.
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._timer = ctypes.c_void_p()
+        # A timer of the process, not of a thread: no thread has to be scheduled for it, and SIGKILL
+        # cannot be caught. Processes that the function forks do not inherit it.
         event = SignalEvent(signal=signal.SIGKILL, notify=SIGEV_SIGNAL)
         self._check(
             self._libc.timer_create(CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(self._timer))
@@ -103,6 +121,8 @@ class DeathTimer:
     def arm(self, until_s: float) -> None:
         """Set the timer to ``until_s`` of the monotonic clock, in place of any earlier setting."""
         first_s, first_ns = divmod(int(until_s * NANOSECONDS), NANOSECONDS)
+        # An interval of zero: the timer goes off once. TIMER_ABSTIME with a time that has passed
+        # would set it off at once, which ``WorkerChannel.receive_start`` avoids.
         times = TimerTimes(0, 0, first_s, first_ns)
         self._check(self._libc.timer_settime(self._timer, TIMER_ABSTIME, ctypes.byref(times), None))
 

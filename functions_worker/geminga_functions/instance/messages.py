@@ -11,6 +11,18 @@ from dataclasses import dataclass
 
 from geminga_runtime.control_codec import MessageCodec
 
+# worker                                instance
+#   | Start ----------------------------> |  loads the code
+#   | Lease (every third of a lease) ---> |
+#   | <-------------------------- Started |  consumes from now on
+#   | StatusRequest --------------------> |
+#   | <--------------------- StatusAnswer |
+#   | Stop -----------------------------> |  finishes the messages in progress
+#   | <-- Stopped, or Failed, or Expired  |  then its end of the channel closes
+#
+# The environment of a function may bring another version of this package than the worker's:
+# ``MessageCodec`` gives fields that did not come their defaults, and drops those it does not know.
+
 
 @dataclass(frozen=True, slots=True)
 class Start:

@@ -93,6 +93,8 @@ class Processor:
             value = source.value(message)
         except Exception as error:  # noqa: BLE001 - the user's code
             return self.failed(outcome, error, is_user_error=False)
+        # Changes of this message alone, on top of ``state``: ``succeeded`` applies them; those of a
+        # failed message are dropped with the context's next ``begin``.
         context.begin(message, Changes(state))
         began_s = self.clock.monotonic()
         try:
@@ -128,7 +130,10 @@ class Processor:
             if function.kind is CallKind.ASYNC:
                 results.append(await function.call(*arguments))
             else:
+                # All values at once: a generator that fails after some of them has no result, as
+                # any failed message.
                 results += [each async for each in function.call(*arguments)]
+        # The instance closes: the message is neither processed nor failed, and is delivered again.
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - the user's code

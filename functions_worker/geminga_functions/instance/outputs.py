@@ -23,6 +23,9 @@ from geminga_protocol.functions.functions_pb2 import CompressionType
 # | 0 | ledger id | entry id | batch index |      the sequence id of the result of an input
 # | 1 |    28     |    24    |     11      |      bits
 # +---+-----------+----------+-------------+
+# The broker compares sequence ids as signed 64-bit numbers (a Java long), so the first bit stays 0.
+# 24 bits of entries are far more than the 50,000 after which brokers begin another ledger by
+# default, and 11 bits are twice the 1,000 messages that clients put into a batch by default.
 ENTRY_BITS, BATCH_BITS = 24, 11
 LEDGER_BITS = 63 - ENTRY_BITS - BATCH_BITS
 assert LEDGER_BITS == 28
@@ -100,12 +103,16 @@ class Outputs:
             numbered = self._numbered.get(input_topic)
             if numbered is None:
                 # Results of an input partition go to one partition of the output, always the same:
-                # another one would not know that they are stored.
+                # another one would not know that they are stored. A CRC, not ``hash``, whose seed
+                # differs in every process: another instance must choose the same partition.
                 number = zlib.crc32(input_topic.encode())
                 options: geminga.ProducerOptions = {
                     "name": f"{self.spec.name.function}-{input_topic}",
                     "router": lambda _, partitions: number % partitions,
                 }
+                # The broker accepts one producer of a name. The former owner of the partition
+                # closes its own when it is fenced, or at the latest when ``close_idle`` runs after
+                # IDLE_S without results; that of a crashed instance goes with its connection.
                 deadline_s = loop.time() + NAME_TIMEOUT_S
                 while numbered is None:
                     try:
@@ -119,6 +126,8 @@ class Outputs:
                             producer, producer.last_sequence_id, loop.time()
                         )
                 self._numbered[input_topic] = numbered
+            # Also for one that is open already: ``close_idle`` must not close a producer that is
+            # about to send.
             numbered.used_s = loop.time()
             return numbered
 
@@ -131,6 +140,8 @@ class Outputs:
     async def release(self, input_topic: str) -> None:
         """Close the producer of the results of an input partition."""
         async with self._locks.setdefault((input_topic, ""), asyncio.Lock()):
+            # Out of the dict first: while it closes, ``of_partition`` waits for the lock and then
+            # opens another.
             numbered = self._numbered.pop(input_topic, None)
             if numbered is not None:
                 await numbered.producer.close()
@@ -138,6 +149,7 @@ class Outputs:
     async def close_idle(self) -> None:
         """Close the producers of input partitions that have sent nothing for ``IDLE_S``."""
         now_s = asyncio.get_running_loop().time()
+        # A copy, since the waits below let other tasks open and release producers.
         for input_topic, numbered in list(self._numbered.items()):
             async with self._locks[input_topic, ""]:
                 # While this waited for the lock, the producer may have been used, or replaced.
@@ -156,6 +168,8 @@ class Outputs:
         async with self._locks.setdefault(key, asyncio.Lock()):
             if key not in self._producers:
                 if len(self._producers) >= PRODUCERS_MAX:
+                    # The one that was opened first, not the one used least recently: a dict keeps
+                    # the order of insertion.
                     oldest = next(iter(self._producers))
                     await self._producers.pop(oldest).close()
                 options: geminga.ProducerOptions = {

@@ -11,6 +11,8 @@ import geminga
 
 def is_record_class(found: object) -> bool:
     """Whether ``found`` is a record class, declared as in the official client."""
+    # By its attributes, not by its base: the class may come from the official client, or from the
+    # facade.
     return isinstance(found, type) and hasattr(found, "schema") and hasattr(found, "_fields")
 
 
@@ -22,6 +24,7 @@ class JsonRecords:
 
     def __init__(self, record: Any) -> None:  # noqa: ANN401 - a class of the user's
         self._record = record
+        # The schema that brokers see is the record's own, as the official client would register it.
         self._inner: Any = self.of_dicts(dict, definition=record.schema())
         self.schema_info: geminga.SchemaInfo = self._inner.schema_info
 
@@ -35,6 +38,7 @@ class JsonRecords:
 
     def decode(self, payload: bytes, /) -> Any:  # noqa: ANN401 - a record
         """Decode a record. Raises ``ValueError`` for another payload."""
+        # The record's constructor makes records of nested dicts, and enums of names.
         return self._record(**self._inner.decode(payload))
 
 

@@ -70,6 +70,11 @@ class FunctionMessageId:
 PublishCallback = Callable[[Result, FunctionMessageId | None], object]
 
 
+# The way of a message that the code publishes:
+#
+#   thread of the code                      loop of the instance
+#   publish -- run_coroutine_threadsafe --> _publish -> Outputs.of -> producer.send
+#   future, callback <------- receipt ---------------------------------------
 class Publisher:
     """Publishes messages for the code of one instance, and acknowledges those it names.
 
@@ -89,6 +94,7 @@ class Publisher:
         self._consumers = consumers
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
+        # Taken by a publish from another thread than the loop's, given back with its receipt.
         self._room = threading.BoundedSemaphore(PUBLISHES_MAX)
         # Messages without a receipt. Threads change it too, so it is copied before it is iterated.
         self._publishes: set[Future[geminga.MessageId]] = set()
@@ -123,6 +129,8 @@ class Publisher:
                 self._room.release()
             if future.cancelled():
                 return  # the instance ends, and it is unknown whether the message is stored
+            # What the callback of the user raises is logged by ``concurrent.futures``, and ends
+            # nothing.
             error = future.exception()
             if error is not None:
                 self._counters.system_exception(error)
@@ -145,6 +153,8 @@ class Publisher:
 
     def acknowledge(self, message_id: geminga.MessageId, topic: str) -> None:
         """Acknowledge a message of an input. Raises ``ValueError`` for another topic."""
+        # A consumer lists each partition by itself; callers often name the partitioned topic, and
+        # the id then has the partition.
         for consumer in self._consumers:
             if topic in consumer.topics or message_id.topic in consumer.topics:
                 # Consumers belong to the loop, and this is called in the thread of the code.
@@ -154,12 +164,15 @@ class Publisher:
 
     def sync_client(self) -> geminga.sync.Client:
         """A client for the user's code, whose calls block."""
+        # Without a lock: the code of one instance runs in one thread, or on one loop.
         if self._sync is None:
             self._sync = geminga.sync.connect(self._spec.service_url, tls=self._spec.client_tls)
         return self._sync
 
     async def finish(self) -> None:
         """Wait until all that was published is stored, or has failed."""
+        # What is published after this copy, such as by a thread that the code has started, is not
+        # waited for.
         futures = [asyncio.wrap_future(each) for each in self._publishes.copy()]
         await asyncio.gather(*futures, return_exceptions=True)
 
@@ -200,4 +213,5 @@ class LogTopic(logging.Handler):
         """Publish one record."""
         options: geminga.MessageOptions = {"properties": {"loglevel": record.levelname}}
         payload = self.format(record).encode()
+        # The receipt is not waited for by a message: a log topic that is down holds up no input.
         self._publisher.publish(self._topic, payload, options, "none", None)

@@ -34,7 +34,7 @@ from geminga_runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-# Characters of up to four bytes each, in a message of 64 KiB.
+# Characters of up to four bytes each: a ``Failed`` stays far below INSTANCE_MESSAGE_BYTES_MAX.
 TRACE_CHARACTERS_MAX = 12 * 1024
 # About how long the messages that are acknowledged early take to be processed. Long beside a round
 # trip to the broker, so that waiting for its confirmation costs little; short enough that few
@@ -44,7 +44,8 @@ AHEAD_S = 0.1
 INPUT_TOPIC = "__pfn_input_topic__"
 INPUT_MESSAGE_ID = "__pfn_input_msg_id__"
 
-# The tags of two integer fields of MessageIdData (PulsarApi.proto).
+# The tags of two integer fields of MessageIdData (PulsarApi.proto). Fields 4 and 6 with wire type 0
+# (varint): the number times eight.
 BATCH_INDEX, BATCH_SIZE = b"\x20", b"\x30"
 
 
@@ -104,6 +105,8 @@ class Settler:
         Returns when they are sent. Raises ``InstanceFailed`` for an outcome that ends the instance;
         the outcomes before it are settled.
         """
+        # Looked up once for all outcomes, and only for the first one that has results: an instance
+        # whose function returns nothing opens no producer.
         producer: geminga.Producer[Any] | None = None
         for outcome in outcomes:
             message, error = outcome.message, outcome.error
@@ -111,10 +114,13 @@ class Settler:
                 # An error that is no Exception, such as SystemExit, asks for the end of the code.
                 if self._guarantee == EFFECTIVELY_ONCE or not isinstance(error, Exception):
                     raise users_failure(error)
+                # With ATMOST_ONCE the message is acknowledged already, and stays lost.
                 if self._guarantee != ATMOST_ONCE:
                     consumer.nack(message)
                 continue
             results, published = outcome.results, outcome.published
+            # ``left`` is complete before the first callback is registered: a result that fails at
+            # once cannot end the message while others are still to be sent.
             done = PendingMessage(
                 message,
                 consumer,
@@ -130,6 +136,8 @@ class Settler:
             if not results and not published:
                 done.end()
             elif self._guarantee == EFFECTIVELY_ONCE:
+                # One result at most for each input, or two of them would have one sequence id:
+                # ``Instance`` refuses generators, and plain functions return a single value.
                 for result in results:
                     numbered = await self._outputs.of_partition(message.topic)
                     sequence_id = sequence_id_of(message.id)
@@ -137,6 +145,8 @@ class Settler:
                         # An earlier run, of this instance or another, had the result stored.
                         done.stored(None, None)
                         continue
+                    # Back-pressure: it waits while half of the producer's window is taken. The pump
+                    # of this input waits with it, and receives nothing more.
                     await numbered.producer.ready()
                     self._send(numbered.producer, done, result, {"sequence_id": sequence_id})
             else:
@@ -167,6 +177,8 @@ class Settler:
         # A future is cancelled only when the instance ends: whether the message is stored is not
         # known then, and its input is neither acknowledged nor refused.
         if not future.cancelled():
+            # On the loop, as the callbacks of producers: so ``left`` is changed by one thread
+            # alone.
             self._loop.call_soon_threadsafe(done.published, future.exception())
 
 
@@ -182,6 +194,7 @@ class EarlyAcknowledger:
     limit: int
     counters: Counters
     clock: Clock
+    # Between 1 and ``limit``.
     messages_max: int = field(default=1, init=False)
     # When the messages that are being processed were acknowledged, by the monotonic clock.
     _began_s: float = field(default=0.0, init=False)
@@ -195,6 +208,8 @@ class EarlyAcknowledger:
         again, and they would be processed twice. If it did note the acknowledgement, they are lost.
         """
         try:
+            # Confirmed, and not only sent: if an acknowledgement got lost on its way, the messages
+            # would be delivered again after they were processed.
             await consumer.ack_confirmed(*messages)
         except (geminga.ConnectionLost, geminga.RequestTimedOut, geminga.BrokerRefused) as error:
             self.counters.system_exception(error)
@@ -204,6 +219,7 @@ class EarlyAcknowledger:
 
     def adapt(self) -> None:
         """Set how many messages are acknowledged next, by how long the last ones took."""
+        # Twice as many messages would still take less than AHEAD_S.
         is_quick = self.clock.monotonic() - self._began_s < AHEAD_S / 2
         wanted = self.messages_max * 2 if is_quick else self.messages_max // 2
         self.messages_max = max(1, min(wanted, self.limit))
@@ -223,6 +239,8 @@ class PendingMessage:
     message: geminga.Message[Any]
     consumer: geminga.Consumer[Any]
     counters: Counters
+    # Set once, to the number of callbacks that will come; each takes one away, on the loop. It gets
+    # to zero once, so ``end`` is called once.
     left: int
     is_acknowledged_here: bool
     fail: Callable[[Exception], None] | None
@@ -261,6 +279,7 @@ class PendingMessage:
 def id_text(message: geminga.Message[Any]) -> str:
     """The id of a message as a property: a MessageIdData in URL-safe Base64, as upstream's."""
     if message.chunks:
+        # The id of a chunked message also names its first chunk, which is in no cached part.
         encoded = message.id.to_bytes()
     else:
         # The fields of the batch are appended by hand to the encoded entry, which is cached.

@@ -9,6 +9,9 @@ from geminga_functions.state.changes import Changes
 from geminga_functions.state.table import Commit
 
 
+# ``Changes`` hold what a message changes, on top of a state, until the message succeeds:
+#
+#   Changes of the message -> [Changes of the slice] -> MemoryState, or ChangelogState -> lanes
 @dataclass(slots=True, eq=False)
 class MemoryState:
     """A state that ends with its process, and has one user: for tests of functions."""
@@ -17,12 +20,14 @@ class MemoryState:
     values: dict[str, bytes] = field(default_factory=dict[str, bytes])
     counters: dict[str, int] = field(default_factory=dict[str, int])
 
+    # For tests, which ask for a number, as ``Context.get_counter`` does.
     def counter(self, key: str) -> int:
         """The value of a counter, 0 if there is no such counter."""
         return self.counters.get(key, 0)
 
     def sum_of(self, key: str) -> int | None:
         """As ``StateView.sum_of``."""
+        # None and 0 differ, as in ``StateView.sum_of``.
         return self.counters.get(key)
 
     def get(self, key: str) -> bytes | None:

@@ -110,11 +110,14 @@ class InstanceStatus:
 class Counters:
     """The running counts of one instance.
 
-    There are no locks: each count is changed by one thread at a time, and a status may be a little
-    behind.
+    There are no locks: each count but one is changed by one thread at a time, and a status may be a
+    little behind.
     """
 
     def __init__(self, clock: Clock) -> None:
+        # What concerns calls of the user's code is counted in its thread, or on the loop where it
+        # is asynchronous; ``written`` on the loop, as receipts come. ``system_exceptions`` come
+        # from both: two at the same moment may count as one.
         self.received = 0
         self.processed = 0
         self.written = 0
@@ -123,6 +126,8 @@ class Counters:
         self.latency_s = 0.0
         self.last_invocation_ms = 0
         self._clock = clock
+        # The oldest report leaves when another one comes: a deque with ``maxlen`` drops it by
+        # itself.
         self._latest_user: deque[ExceptionReport] = deque(maxlen=EXCEPTIONS_KEPT)
         self._latest_system: deque[ExceptionReport] = deque(maxlen=EXCEPTIONS_KEPT)
         # The sum and the number of recorded values, by the name of the metric.
@@ -147,6 +152,7 @@ class Counters:
         # Dropped in silence: an error would fail the message for the sake of a number.
         if len(name.encode()) > METRIC_NAME_BYTES_MAX:
             return
+        # A known metric is updated even where there are as many as there may be.
         if count or len(self._metrics) < USER_METRICS_MAX:
             self._metrics[name] = (sum_ + value, count + 1)
 
@@ -155,6 +161,8 @@ class Counters:
 
         A minute ends with the first call after its time: it may be longer than a minute.
         """
+        # Read one after the other while another thread counts: ``processed`` may be ahead of
+        # ``received`` by the messages of that moment.
         total = Numbers(
             self.received,
             self.processed,

@@ -26,11 +26,14 @@ class OrderedTasks:
     def __init__(self, running_max: int) -> None:
         # Not smaller than what may run, or running calls would wait for room here instead.
         begun_max = max(BEGUN_MAX, running_max)
-        # In the order of their messages; None at the end.
+        # In the order of their messages; None at the end. The queue is what holds the tasks alive,
+        # too: asyncio itself keeps only weak references.
         self._begun: asyncio.Queue[asyncio.Task[Outcome] | None] = asyncio.Queue(begun_max)
 
     async def begin(self, work: Coroutine[Any, Any, Outcome]) -> asyncio.Task[Outcome]:
         """Begin to process a message; waits where too many wait behind one that takes long."""
+        # Not a task of a service: if the instance ends by an error, the ``asyncio.Runner`` of its
+        # loop cancels the calls that are left.
         task = asyncio.get_running_loop().create_task(work)
         await self._begun.put(task)
         return task
@@ -44,5 +47,7 @@ class OrderedTasks:
 
         Raises what ``settle`` raises, and settles nothing more then.
         """
+        # A call that takes long holds up the outcomes behind it, not the calls: so acknowledgements
+        # and results keep the order of the messages.
         while (task := await self._begun.get()) is not None:
             await settle(await task)

@@ -42,6 +42,7 @@ from geminga_protocol.functions.functions_pb2 import FunctionDetails
 from geminga_runtime.clock import Clock, SystemClock
 from geminga_runtime.control_codec import MessageReader
 
+# The size of one read, not of one message: ``MessageReader`` joins longer ones.
 RECEIVED_BYTES_MAX = 64 * 1024
 # How long an instance that has failed may take to close its producers and consumers.
 CLOSE_TIMEOUT_S = 2.0
@@ -66,6 +67,8 @@ class WorkerChannel:
         leave: Callable[[str], None],
         on_lease: Callable[[float], object] | None = None,
     ) -> None:
+        # Blocking: on another socket ``sendall`` could fail in the middle of a frame, and the
+        # worker would take the next one for its rest.
         sock.setblocking(True)  # noqa: FBT003 - the standard library's
         self._socket = sock
         self._leave = leave
@@ -76,6 +79,9 @@ class WorkerChannel:
         self._sending = threading.Lock()
         # Messages that came before the thread was started.
         self._early: list[object] = []
+        # When the instance has to leave: LEAVES_EARLIER_S before the end of its lease.
+        # ``receive_start`` writes it, later only the thread of the channel; others read it. No
+        # function is loaded before ``Start`` has replaced infinity.
         self._lease_until_s = float("inf")
         # Set by ``serve``: the loop of the instance, and a future of it for the time-out of a stop.
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -88,6 +94,8 @@ class WorkerChannel:
         return self._clock.monotonic() < self._lease_until_s
 
     def _set_lease(self, until_s: float) -> None:
+        # First what Python checks, then the kernel's timer: in between, the earlier of the two ends
+        # holds.
         self._lease_until_s = until_s - LEAVES_EARLIER_S
         if self._on_lease is not None:
             self._on_lease(until_s)
@@ -135,12 +143,15 @@ class WorkerChannel:
 
     def _follow(self) -> None:
         """In the thread: take messages until the lease or the channel ends, then leave."""
+        # In the order of their arrival; the longest lease among them is in force already.
         for message in self._early:
             self._take(message)
         # Not select(2), which fails for descriptors above 1023: workers with hundreds of instances
         # in threads have them.
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
+        # The wait ends with the lease or with a message. What is left is computed anew each time,
+        # since the message may have been a new lease.
         while (left_s := self._lease_until_s - self._clock.monotonic()) > 0:
             if not poll.poll(left_s * 1000):
                 continue
@@ -155,6 +166,7 @@ class WorkerChannel:
         # the kernel kills the process, and not what it has started, which ``leave`` kills.
         if self._sending.acquire(blocking=False):
             try:
+                # An error of the socket (a reset) counts as its end, as an empty read does.
                 with suppress(OSError):
                     self._socket.send(INSTANCE_CHANNEL.encode(Expired()), socket.MSG_DONTWAIT)
             finally:
@@ -166,8 +178,11 @@ class WorkerChannel:
             case Lease(until_s):
                 self._set_lease(max(self._lease_until_s, until_s))
             case StatusRequest(request_id):
+                # In this thread: the answer does not wait for a loop that the user's code may
+                # occupy.
                 status = "" if self.instance is None else self.instance.counters.status().to_json()
                 self.send(StatusAnswer(request_id, status))
+            # Asked a second time, the instance keeps its first deadline (``_set``).
             case Stop(deadline_s):
                 assert self._loop is not None
                 assert self._stop is not None
@@ -205,6 +220,8 @@ async def serve(sock: socket.socket) -> None:
     the instance begins no further message, and ends when the code has returned.
     """
     loop = asyncio.get_running_loop()
+    # It stands for ``stop`` in ``run``: a ``Stop`` sets its result, and the end of the lease or of
+    # the channel sets an error in it, which ``run`` raises once it looks at it.
     ended: asyncio.Future[Any] = loop.create_future()
 
     def leave(reason: str) -> None:
@@ -238,10 +255,18 @@ async def run(
     loop = asyncio.get_running_loop()
     if stop is None:
         stop = loop.create_future()
+    # From here on the lease is checked, also while the instance loads the function, which may take
+    # long. The order of events:
+    #
+    #   serve -> client -> state -> instance -> Started -> ... -> stop or failure
+    #
+    # What opens last closes first: the instance finishes before its state closes, whose lanes the
+    # client's connections write.
     channel.serve(loop, stop)
     spec = spec_of(start)
     loader = Loader(spec.import_paths, is_alone=is_alone)
     async with (
+        # Outermost, so that its deadline, once set below, covers the closing of all the others.
         asyncio.timeout(None) as closing,
         geminga.connect(spec.service_url, tls=spec.client_tls) as client,
         ChangelogState(
@@ -301,11 +326,15 @@ def spec_of(start: Start) -> InstanceSpec:
 def failure_of(error: BaseException) -> Failed:
     """The message that reports an error which ended the instance."""
     match error:
+        # The traceback of what the user's module raised says more to its author than our own
+        # frames.
         case FunctionNotLoaded():
             cause = error.__cause__
             trace = str(error) if cause is None else trace_of(cause, TRACE_CHARACTERS_MAX)
             return Failed(trace, is_user_error=True)
         case InstanceFailed():
             return Failed(str(error), is_user_error=error.is_user_error)
+        # Not the function's as far as is known: a broker's, the client library's, or a mistake of
+        # ours.
         case _:
             return Failed(trace_of(error, TRACE_CHARACTERS_MAX), is_user_error=False)

@@ -17,7 +17,8 @@ from typing import Final
 
 from geminga_functions.errors import PackageRefused
 
-# A package that unpacks to more than this is broken, or meant to fill the disk.
+# A package that unpacks to more than this is broken, or meant to fill the disk: it is four times
+# the size of the largest package that a worker accepts by default.
 UNPACKED_BYTES_MAX: Final = 8 * 1024 * 1024 * 1024
 UNPACKED_FILES_MAX: Final = 200_000
 
@@ -71,6 +72,7 @@ def check_file_name(name: str) -> None:
 
 
 def _extract(file: Path, target: Path) -> None:
+    # It must not exist: files of two packages would mix.
     target.mkdir(parents=True)
     try:
         with zipfile.ZipFile(file) as archive:

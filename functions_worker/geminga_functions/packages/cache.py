@@ -49,7 +49,8 @@ class _Shared:
     folder: Path
     # Its result is a ``Prepared``, or the error that all users of the package get.
     preparing: asyncio.Task[object]
-    # Instances that use it or wait for it.
+    # Instances that use it or wait for it. The last one to leave removes the package, also while it
+    # is still being prepared.
     users: int = 0
 
 
@@ -61,7 +62,8 @@ class PackageCache(Service):
         self._directory = directory.resolve()
         self._read = read
         self._environments = environments
-        # By the paths of packages.
+        # By the paths of packages. An entry is here from its first user to its last. A path always
+        # stands for the same bytes: each upload gets a new one.
         self._shared: dict[str, _Shared] = {}
         # Folders that were used so far; their numbers are their names.
         self._folders = 0
@@ -107,12 +109,15 @@ class PackageCache(Service):
         # At once: an instance that comes now must prepare the package anew.
         if self._shared.get(path) is shared:
             del self._shared[path]
+        # A task that has ended is not changed by it; one that still prepares stops at its next
+        # wait, and leaves a part of the folder.
         shared.preparing.cancel()
         await asyncio.wait([shared.preparing])
         if not shared.preparing.cancelled():
             outcome = shared.preparing.result()
             if isinstance(outcome, Prepared):
                 self._environments.release(outcome.python)
+        # Last, since the task above wrote into it until it ended.
         await asyncio.to_thread(shutil.rmtree, shared.folder, ignore_errors=True)
 
     async def _outcome(self, path: str, file_name: str, folder: Path) -> Prepared | Exception:
@@ -128,6 +133,7 @@ class PackageCache(Service):
                     await asyncio.to_thread(opened.write, part)
             finally:
                 await asyncio.to_thread(opened.close)
+            # Only now, with all parts read: ``ReadPackage`` has compared the digest by then.
             unpacked = await asyncio.to_thread(unpack, file, folder / "unpacked")
             python = await self._environments.python_for(unpacked)
         except (GemingaError, OSError) as error:

@@ -28,6 +28,13 @@ from geminga_functions.packages.archives import Unpacked
 
 log = logging.getLogger(__name__)
 
+# An environment, below the folder that is named by the digest of all that it depends on:
+#
+#   bin/python                            the worker's interpreter, by a link
+#   lib/.../site-packages/                what pip has installed
+#   .../site-packages/geminga_worker.pth  the worker's own folders, behind them
+#   requirements.txt                      if the package has requirements
+#   finished                              written last
 FINISHED: Final = "finished"
 # The end of pip's output, where its errors are, is kept for the author of the function.
 OUTPUT_CHARACTERS_MAX: Final = 8 * 1024
@@ -69,6 +76,7 @@ class Environments:
         # Several packages may require the same at the same time: the first builds, the others wait.
         async with self._locks.setdefault(digest, asyncio.Lock()):
             if not (place / FINISHED).exists():
+                # Only a build waits for a place: an environment that is finished is used at once.
                 async with self._builds:
                     # Environments that are in use or being built are not removed.
                     built = (each for each, lock in self._locks.items() if lock.locked())
@@ -79,6 +87,8 @@ class Environments:
                     except TimeoutError:
                         reason = f"pip did not end within {self._timeout_s:g} s"
                         raise EnvironmentNotBuilt(reason, "") from None
+            # Still under the lock, so that ``_make_room`` of another build cannot remove it in
+            # between.
             self._used[digest] += 1
         return python
 
@@ -93,6 +103,8 @@ class Environments:
 
     def _make_room(self, place: Path, kept: Collection[str]) -> None:
         """Remove an unfinished build in ``place``, and environments beyond ``UNUSED_MAX``."""
+        # What a crash, a failed pip or a time-out has left: pip would take half an installation for
+        # a whole one.
         shutil.rmtree(place, ignore_errors=True)
         self._directory.mkdir(parents=True, exist_ok=True)
         unused = [each for each in self._directory.iterdir() if each.name not in kept]
@@ -103,6 +115,8 @@ class Environments:
 
     async def _build(self, place: Path, python: Path, package: Unpacked) -> None:
         """Create an environment, with the worker's distributions, and install a package's."""
+        # Without pip, which takes seconds to install: the worker's pip installs into another
+        # environment by ``--python``.
         await self._run("-m", "venv", "--without-pip", str(place))
         paths = {"base": str(place), "platbase": str(place)}
         modules = Path(sysconfig.get_path("purelib", "venv", vars=paths))
@@ -125,6 +139,7 @@ class Environments:
         pip = ("-m", "pip", "--python", str(python), "--disable-pip-version-check", "--no-input")
         wheels = map(str, package.wheels)
         await self._run(*pip, "install", "--no-warn-script-location", *options, *wheels)
+        # Last of all: only with this file is the environment used.
         (place / FINISHED).touch()
         log.info("environment built", extra={"environment": place.name})
 
@@ -156,6 +171,7 @@ class Environments:
 def digest_of(package: Unpacked) -> str:
     """The digest of everything that an environment depends on. Blocks."""
     digest = hashlib.sha256()
+    # The interpreter is among it: what was compiled for another version of Python may not load.
     for part in (sys.version, sys.executable, package.requirements):
         digest.update(part.encode() + b"\0")
     for wheel in package.wheels:

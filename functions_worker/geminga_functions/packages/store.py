@@ -23,6 +23,13 @@ from geminga_server.http.rest_calls import RestCall, RestCalls
 
 log = logging.getLogger(__name__)
 
+# The messages of a package's topic:
+#
+#   +------------+------------+-----+----------+---------------------------+
+#   | PART_BYTES | PART_BYTES | ... | the rest | file, parts, size, sha256 |
+#   |           the payloads of the parts      | properties, empty payload |
+#   +------------+------------+-----+----------+---------------------------+
+#
 # Below the 5 MiB that brokers take as one message, and small enough for many uploads at once.
 PART_BYTES: Final = 1024 * 1024
 # Parts of one transfer that are in memory, on their way to the broker or from it.
@@ -67,6 +74,8 @@ class PackageStore:
 
         Raises ``PackageTooLarge``, ``ClientError``, ``ServerUnreachable``; nothing is stored then.
         """
+        # First: the parts of an earlier package, or of an upload that did not end, would come
+        # before those of this one.
         await self.remove(path)
         topic = self.topic(path)
         try:
@@ -87,17 +96,20 @@ class PackageStore:
         async with self.client.producer(
             topic,
             initial_subscription=SUBSCRIPTION,
+            # A part nearly fills a message; waiting for others would only delay it.
             batching=None,
             pending_messages_max=PARTS_AHEAD,
         ) as producer:
             async for part in _parts(chunks):
                 size_bytes += len(part)
                 parts += 1
+                # While it arrives, not by what the client says of its size: ``store`` then deletes
+                # the topic.
                 if size_bytes > self.bytes_max:
                     raise PackageTooLarge(file_name, size_bytes, self.bytes_max)
                 digest.update(part)
-                # Waits while ``PARTS_AHEAD`` parts have no receipt: so an upload is as fast as the
-                # broker stores.
+                # Waits while half of ``PARTS_AHEAD`` parts have no receipt: so an upload is as fast
+                # as the broker stores.
                 await producer.ready()
                 producer.send_nowait(part)
             package = StoredPackage(path, file_name, size_bytes, digest.hexdigest())
@@ -120,6 +132,7 @@ class PackageStore:
         async with self.client.reader(topic, receiver_queue_size=PARTS_AHEAD) as reader:
             while await reader.has_message_available():
                 message = await reader.read()
+                # Only the last message has it.
                 if "sha256" not in message.properties:
                     part = message.value
                     digest.update(part)

@@ -53,6 +53,12 @@ class Runtime(Service):
         self._clock = clock
         directory = config.directory.resolve()
         # Without settings, which may be secrets: pip runs code of packages that come as source.
+        # The folders below the one of the settings, all of them this worker's alone by its lock:
+        #
+        #   environments/  virtual environments, kept for the next function that requires the same
+        #   packages/      unpacked packages, removed when the worker opens
+        #   instances/     working directories of instances, with the copies of their state
+        #   states/        copies of the states that REST reads
         environments = Environments(
             directory / "environments", without_settings(environment), config.environment_timeout_s
         )
@@ -71,6 +77,7 @@ class Runtime(Service):
         )
 
     async def _open(self, stack: AsyncExitStack) -> None:
+        # In a thread: it reads through /proc, and may wait for the lock.
         lock = await asyncio.to_thread(self._take_directory)
         stack.callback(lock.close)
         if isinstance(self._runner, ProcessRunner):

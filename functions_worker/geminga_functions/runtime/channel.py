@@ -26,6 +26,12 @@ from geminga_server.control.channel import Channel
 log = logging.getLogger(__name__)
 
 
+# The order of events; an instance may end at any point:
+#
+#   begin -> started -> a last message (Failed, Expired or Stopped) -> _is_lost -> ended
+#
+# ``_is_lost`` is the end of the channel, ``ended`` that of the process or thread. Which of the two
+# comes first is left to chance, so that subclasses wait for both.
 class RunningInstance:
     """An instance that was started, until nothing of it runs any more.
 
@@ -47,7 +53,8 @@ class RunningInstance:
         # Done once nothing of the instance runs any more, whether it ever started or not; never
         # fails.
         self.ended: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
-        # What the instance reported last, if it failed or its lease ended.
+        # What the instance reported last, if it failed or its lease ended. It arrives before the
+        # end of the channel, for which subclasses wait before they read it.
         self._failed: Ending | None = None
         # Set once the channel has ended.
         self._is_lost = asyncio.Event()
@@ -68,6 +75,8 @@ class RunningInstance:
         except BaseException:
             ours.close()
             raise
+        # The instance reads nothing before ``Start``; leases that are extended from now on come
+        # behind it.
         self._channel.send(order.start)
 
     def extend_lease(self, until_s: float) -> None:
@@ -99,6 +108,7 @@ class RunningInstance:
         Returns once it has ended. If this is cancelled, the instance is ended by force at once.
         """
         self._is_stopping = True
+        # A channel that has ended drops it; the end of the process or thread is then on its way.
         self._channel.send(Stop(timeout_s))
         try:
             async with asyncio.timeout(timeout_s):

@@ -90,6 +90,7 @@ class Instances(Service):
         self.starts, self.stops = Durations(), Durations()
         # Set while instances may run: until ``lease_until_s`` of the monotonic clock.
         self.lease = asyncio.Event()
+        # It never goes back.
         self.lease_until_s = 0.0
         self._lease_timer: asyncio.TimerHandle | None = None
         # Of the instances that are assigned, and of those that still end.
@@ -110,6 +111,8 @@ class Instances(Service):
             return
         for name, keeper in self._keepers.items():
             if name not in assigned:
+                # The keeper stays among ``_keepers`` until its instance has ended: a name that is
+                # assigned again meanwhile goes to the same keeper, and never runs beside itself.
                 keeper.want(None)
         for name, metadata in assigned.items():
             if name in self._keepers:
@@ -132,6 +135,7 @@ class Instances(Service):
             return
         self.lease_until_s = until_s
         self.lease.set()
+        # The old timer would end the lease at its old end.
         self._cancel_timer()
         self._lease_timer = asyncio.get_running_loop().call_later(left_s, self._lease_ended)
         for keeper in self._keepers.values():
@@ -140,6 +144,7 @@ class Instances(Service):
 
     def _lease_ended(self) -> None:
         self.lease.clear()
+        # Most have left by themselves, LEAVES_EARLIER_S before; those that have not are killed.
         killed = [keeper for keeper in self._keepers.values() if keeper.running is not None]
         for keeper in killed:
             assert keeper.running is not None
@@ -158,6 +163,7 @@ class Instances(Service):
         # The instances are stopped in order before the tasks are cancelled: a task that is
         # cancelled a second time has no time to stop its instance.
         self.assign({})
+        # After the last ``assign``, which it would make do nothing.
         self._is_ending = True
         with suppress(TimeoutError):
             async with asyncio.timeout(self.config.stop_timeout_s + KILL_TIMEOUT_S):
@@ -234,6 +240,17 @@ class Instances(Service):
         return True
 
 
+# The states that reports show, and what leads from one to the next:
+#
+#   PREPARING --- its turn, and a lease ---> STARTING --- Started ---> RUNNING
+#       ^                                        |                        |
+#       |                           it ended, or took too long     it ended by itself
+#       |                                        v                        v
+#       +------------ after a delay ---------- FAILED <-------------------+
+#
+# A package that cannot be used leads from PREPARING to FAILED, and the end of the lease back to
+# PREPARING. ``want`` and ``end_life`` lead from any of them to STOPPING, and then to the next life.
+# A life of an instance that a user has stopped is STOPPED all the time.
 @dataclass(slots=True, eq=False)
 class Keeper:
     """Runs one assigned instance, in the version that is wanted.

@@ -53,6 +53,7 @@ class OutputFile:
         began_s, written = self.clock.monotonic(), 0
         while chunk := await output.read(CHUNK_BYTES):
             self._tail += chunk
+            # ``or None``: with a tail of zero bytes the slice ``[:0]`` would delete nothing.
             del self._tail[: -self.tail_bytes or None]
             self._append(chunk)
             now_s = self.clock.monotonic()
@@ -60,6 +61,8 @@ class OutputFile:
                 began_s, written = now_s, 0
             written += len(chunk)
             if written >= self.bytes_per_s_max:
+                # Meanwhile the reader's buffer fills, then the pipe; then the kernel blocks the
+                # process.
                 await asyncio.sleep(began_s + written / self.bytes_per_s_max - now_s)
 
     def _append(self, chunk: bytes) -> None:
@@ -74,6 +77,7 @@ class OutputFile:
             finally:
                 os.close(file)
             if is_long:
+                # After the write, so that the file that is renamed ends with a whole chunk.
                 self.path.replace(self.path.with_name(self.path.name + ".old"))
         except OSError as error:
             if not self._is_lost:

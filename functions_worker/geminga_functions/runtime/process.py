@@ -34,7 +34,8 @@ log = logging.getLogger(__name__)
 INSTANCE = "geminga_functions.instance"
 # What the interpreter and the client library allocate; a function may allocate its limit besides.
 OWN_BYTES = 128 * 1024 * 1024
-# Where the memory of the machine ends, the kernel kills an instance before its worker.
+# Where the memory of the machine ends, the kernel kills an instance before its worker. Of proc(5):
+# from -1000 to 1000, and added to what the kernel computes from the memory in use.
 OOM_SCORE = 500
 # How long the ends of an instance's process, of its output and of its channel may lie apart. An
 # instance that exits closes its channel a moment before; a process that the function started, and
@@ -49,6 +50,12 @@ KILLED = (
 WORKERS_VARIABLES = "GEMINGA_"
 
 
+# What connects a worker with the process of an instance:
+#
+#   worker                                    process
+#   ours      <===== socket pair ======>      theirs, whose number is an argument
+#   read_end  <===== pipe =============       standard output and error
+#   lock      ------ inherited ------->       held open also by what the process forks
 class ProcessRunner(Service):
     """Starts instances as processes.
 
@@ -95,6 +102,8 @@ class ProcessRunner(Service):
             os.close(read_end)
             raise
         finally:
+            # The worker's copies are closed in any case: as long as one is open, the end of the
+            # instance would not end the channel, nor the output.
             theirs.close()
             os.close(write_end)
         instance = ProcessInstance(order.name, process, self._output_of(order.name))
@@ -104,6 +113,8 @@ class ProcessRunner(Service):
         # has no time to stop its instances in order.
         self.spawn(instance.follow(read_end), name=f"process of {order.name}")
         try:
+            # ``follow`` runs already: if this fails, it sees the exit of the killed process, and
+            # ends the channel.
             await instance.begin(ours, order)
         except BaseException:
             instance.kill()
@@ -142,6 +153,8 @@ class ProcessInstance(RunningInstance):
                 await asyncio.wait([copying, lost], timeout=ENDS_APART_S)
                 copying.cancel()
                 lost.cancel()
+            # What the instance said of itself goes before what its exit looks like; an end that was
+            # asked for is no failure, whatever the code.
             if self._failed is not None:
                 ending = self._failed
             elif self._is_stopping:
@@ -225,8 +238,10 @@ def confine(pid: int, memory_bytes: int) -> None:
     if not hasattr(resource, "prlimit"):
         return
     with suppress(ProcessLookupError):  # it has ended already
+        # A core dump would put a function's memory, secrets included, on the worker's disk.
         resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
         if memory_bytes:
+            # The soft and the hard limit are the same: the function cannot raise it again.
             limit = memory_bytes + OWN_BYTES
             resource.prlimit(pid, resource.RLIMIT_DATA, (limit, limit))
 
@@ -239,7 +254,11 @@ def end_orphans(lock: Path) -> int:
     process id in it. Nothing is killed while that worker runs. Blocks; finds orphans on Linux only.
     """
     owner = lock.read_text().strip() if lock.exists() else ""
+    # Not the process ids that an earlier worker knew: it may have been killed without writing
+    # anything, and ids are used again. Only what that worker has started can have the file open.
     holders = [each for each in Path("/proc").glob("[0-9]*") if _holds(each, lock)]
+    # The lock's file keeps the id of its last holder. A process that has this id and does not hold
+    # the file is another one.
     if owner != str(os.getpid()) and any(each.name == owner for each in holders):
         return 0
     orphans = 0

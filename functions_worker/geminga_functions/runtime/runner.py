@@ -30,6 +30,7 @@ class Ending:
 class WorkerIdentity:
     """The worker and its cluster, as instances see them in ``Start``."""
 
+    # The same for all instances of a worker, as long as it runs.
     worker_id: str
     cluster: str
     service_url: str

@@ -53,6 +53,7 @@ class ThreadRunner(Service):
             )
         # The same channel as that of a process, so that an instance is the same in both.
         ours, theirs = socket.socketpair()
+        # The thread starts here, and waits for ``Start`` with its loop blocked.
         instance = ThreadInstance(order.name, self._serve, theirs)
         self.spawn(instance.follow(), name=f"thread of {order.name}")
         try:
@@ -92,6 +93,7 @@ class ThreadInstance(RunningInstance):
         except BaseException:  # noqa: BLE001 - SystemExit too: a function may raise it
             trace = traceback.format_exc()
         with suppress(RuntimeError):  # the worker's loop is closed: nothing waits for this
+            # The last thing that the thread does: ``ended`` must not be done while it runs.
             self._loop.call_soon_threadsafe(self._thread_ended.set_result, trace)
 
     async def follow(self) -> None:
@@ -103,6 +105,7 @@ class ThreadInstance(RunningInstance):
             with suppress(TimeoutError):
                 async with asyncio.timeout(LAST_WORDS_S):
                     await self._is_lost.wait()
+            # As in ``ProcessInstance``: the instance's own words first.
             if self._failed is not None:
                 ending = self._failed
             elif self._is_stopping:

@@ -57,6 +57,8 @@ class Changes:
         # None: the value was removed.
         self.values: dict[str, bytes | None] = {}
         self.counters: dict[str, CounterChange] = {}
+        # Changes may stand on changes: with EFFECTIVELY_ONCE those of a message on those of its
+        # slice, and these on the state.
         self._base = base
 
     def increment(self, key: str, amount: int) -> None:
@@ -71,8 +73,10 @@ class Changes:
         change = self.counters.get(key)
         if change is None:
             return self._base.sum_of(key)
+        # What the base has counts no more.
         if change.is_removed:
             return change.added
+        # The base is asked each time, not once: it changes as other instances add.
         return (self._base.sum_of(key) or 0) + (change.added or 0)
 
     def put(self, key: str, value: bytes) -> None:
@@ -87,7 +91,8 @@ class Changes:
 
     def delete(self, key: str) -> None:
         """Remove the value and the counter of a key, whichever there is."""
-        # Only what exists: a record of a removal stays in the lane.
+        # Only what exists: a record of a removal stays in the lane. These reads count as a use,
+        # too: what was removed depends on what was there.
         if self.get(key) is not None:
             self.values[key] = None
         if self.sum_of(key) is not None:
@@ -96,11 +101,14 @@ class Changes:
     def apply(self, changes: Changes) -> None:
         """Take over changes that were made on top of these."""
         self.is_used |= changes.is_used
+        # In the order of the messages: a later value, or removal, replaces an earlier one.
         self.values |= changes.values
         for key, later in changes.counters.items():
             if later.is_removed:
                 # The removal undoes what these changes have added before.
                 self.counters[key] = CounterChange(is_removed=True, added=later.added)
+            # On top of a removal, too, if these changes have one: ``increment`` keeps
+            # ``is_removed``.
             elif later.added is not None:
                 self.increment(key, later.added)
 

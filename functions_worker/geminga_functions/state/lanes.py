@@ -15,6 +15,12 @@ from geminga_functions.errors import StateTooLarge
 from geminga_functions.names import SLUG_CHARACTERS_MAX, FunctionName, digest_of, slug_of
 from geminga_functions.state.table import REST_LANE
 
+# The topics of the state of the function t/n/f:
+#
+#   persistent://public/functions/state-t-n-f-DIGEST-0          the lane of instance 0
+#   persistent://public/functions/state-t-n-f-DIGEST-in-DIGEST  that of an input partition
+#   persistent://public/functions/state-t-n-f-DIGEST-rest       REST's
+#
 # The lanes of input partitions.
 PARTITION_PREFIX = "in-"
 # The topics of all lanes: no other topic of the workers' begins like this.
@@ -59,7 +65,8 @@ class LaneWriter:
 
     # To be closed by the user of the writer; the lane stays as it is.
     producer: geminga.EntryProducer
-    # Of the next record: the topic deduplicates by it.
+    # Of the next record: the topic deduplicates by it. It only grows, and starts behind what the
+    # topic knows of this producer's name.
     sequence_id: int
     # Held from reading what the lane has until records that depend on it are stored.
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)

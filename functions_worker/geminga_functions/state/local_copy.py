@@ -39,7 +39,10 @@ NO_POSITION = (-1, -1)
 # The size of the cache of records that were used last, and what a key takes besides its bytes.
 CACHE_BYTES = 16 * 1024 * 1024
 CACHED_KEY_BYTES = 200
+# RocksDB keeps up to two of these; its default of 64 MiB each would be more than most functions
+# take altogether.
 WRITE_BUFFER_BYTES = 8 * 1024 * 1024
+# A worker may run hundreds of instances in threads, whose descriptors add up.
 OPEN_FILES_MAX = 64
 LOG_FILES_KEPT = 1
 # Records that one batch removes.
@@ -64,6 +67,8 @@ class LocalCopy(Records):
         # The records of a key, by lane; keys in the order of their last use.
         self._cache: dict[str, dict[str, bytes]] = {}
         self._cached_bytes = 0
+        # Set by the first error of RocksDB: ``close`` then removes the copy, which the next run
+        # could not rely on.
         self._has_failed = False
         self._is_closed = False
         if directory.exists():
@@ -74,6 +79,8 @@ class LocalCopy(Records):
         self._check()
         if self._database is None:
             return {}
+        # Taken out and put back at the end: a dict keeps the order of insertion, so the first key
+        # is the one that was used least recently. A key without records is cached as well.
         found = self._cache.pop(key, None)
         if found is None:
             start = RECORD + _encoded(key) + END_OF_KEY
@@ -112,6 +119,7 @@ class LocalCopy(Records):
         ledger_id, entry_id = summary.position or NO_POSITION
         fields = [FORMAT, summary.keys, summary.digest, ledger_id, entry_id]
         batch.put(LANE + lane.encode(), cast("bytes", msgpack.packb(fields)))
+        # First the disk, then the cache and the summaries: if the write fails, memory is as before.
         self._apply(batch)
         self.summaries[lane] = summary
         for key, record in records.items():
@@ -156,6 +164,8 @@ class LocalCopy(Records):
                 log.warning(
                     "the local copy of a state was not flushed", extra={"error": str(error)}
                 )
+        # RocksDB must release its lock before another process, or the removal below, may have the
+        # directory.
         database.close()
         if self._has_failed:
             shutil.rmtree(self._directory, ignore_errors=True)
@@ -235,6 +245,8 @@ class LocalCopy(Records):
                     return
                 yield key[len(start) :], bytes(place.value())
                 place.next()
+            # An iterator that met an error just stops to be valid: without this a damaged table
+            # would look like one that ends here.
             place.status()
 
     @contextmanager

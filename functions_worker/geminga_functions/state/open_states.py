@@ -34,7 +34,9 @@ class OpenState:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     # None before it is opened, and after it is closed.
     state: ChangelogState | None = None
-    # Requests that use it now, and when the last one ended, by the monotonic clock.
+    # Requests that use it now, and when the last one ended, by the monotonic clock. A state is
+    # closed for being idle only at zero. A function that was deleted is closed with users too,
+    # whose requests then fail.
     users: int = 0
     used_s: float = 0.0
 
@@ -67,6 +69,8 @@ class OpenStates(Service):
         # Before any wait: a state with users is not closed for being idle.
         found.users += 1
         try:
+            # One request opens or refreshes; those that come meanwhile wait for it, and refresh
+            # once more: each must see what was stored before it came.
             async with found.turn:
                 if found.state is not None and found.state.failure.done():
                     # It failed in an earlier request, which got the error.
@@ -94,6 +98,8 @@ class OpenStates(Service):
         finally:
             found.users -= 1
             found.used_s = self._clock.monotonic()
+            # Opening has failed, or ``close_but`` has closed it. A locked turn belongs to a task
+            # that decides this itself when it is done.
             if found.state is None and not found.users and not found.turn.locked():
                 self.open.pop(name, None)
 
@@ -122,6 +128,7 @@ class OpenStates(Service):
         self.spawn_every(IDLE_CHECK_S, self._close_idle, name="idle states")
 
     async def _end(self, found: OpenState) -> None:
+        # Taken away before the wait: a second call finds nothing to close.
         state, found.state = found.state, None
         if state is not None:
             await state.__aexit__(None, None, None)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 # Enough to notice damage. The digests are no protection against an attacker, who could choose
-# records whose digests cancel each other out.
+# records whose digests cancel each other out. Two lanes that differ have the same digest with a
+# chance of 1 in 2^64.
 DIGEST_BYTES = 8
 
 
@@ -62,6 +63,7 @@ class Records:
         """Forget a lane."""
         self.summaries.pop(lane, None)
         for by_lane in self._by_key.values():
+            # A key may stay behind without a lane; ``of`` takes that for no records.
             by_lane.pop(lane, None)
 
 
@@ -72,6 +74,7 @@ def record_digest(key: str, record: bytes) -> int:
     and can be kept up to date with the old and the new record of a key alone.
     """
     hashed = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES)
+    # Without it the key "ab" with the record "c" would have the digest of "a" with "bc".
     hashed.update(b"\xff")  # ends the key: this byte never occurs in UTF-8
     hashed.update(record)
     return int.from_bytes(hashed.digest(), "big")

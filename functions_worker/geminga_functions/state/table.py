@@ -98,7 +98,8 @@ class StateTable:
     _uncounted: Records = field(default_factory=Records, init=False)
     # By lane: the keys and the digest of the newest count that was read or written.
     _counts: dict[str, tuple[int, int]] = field(default_factory=dict, init=False)
-    # Lanes whose last entry has not been read to its end.
+    # Lanes whose last entry has not been read to its end. A lane is among them between two reads
+    # only, where ``read_many`` has returned a part of an entry.
     _unfinished: set[str] = field(default_factory=set, init=False)
 
     # --- reading
@@ -126,6 +127,7 @@ class StateTable:
         found: tuple[int, str, bytes | None] = (0, "", None)
         for lane, record in self._of(VALUE + key).items():
             version, data = cast("tuple[int, bytes | None]", _decoded(lane, VALUE + key, record))
+            # Every reader gets the same winner, in whatever order the lanes were read.
             if (version, lane) > found[:2]:
                 found = version, lane, data
         return found[0], found[2]
@@ -196,6 +198,8 @@ class StateTable:
         if lane == REST_LANE:
             self._uncounted.write(lane, records, after)
         else:
+            # Then an earlier attempt had stored the entry. The old position stays: reading from
+            # there once more changes nothing.
             if position is None:
                 position = self.records.summaries.get(lane, NO_RECORDS).position
             self.records.write(lane, records, replace(after, position=position))
@@ -203,6 +207,8 @@ class StateTable:
         if lane == self.lane:
             # A key that was changed again since the entry was made stays staged.
             for key, record in records.items():
+                # By identity: an equal record that was staged since is another change, to be stored
+                # with a later entry.
                 if self.staged.get(key) is record:
                     del self.staged[key]
 
@@ -212,6 +218,8 @@ class StateTable:
         """The summary of a lane with these records in place of the older ones of their keys."""
         before = self.records.summaries.get(lane, NO_RECORDS)
         keys, digest = before.keys, before.digest
+        # The digest is an exclusive or: the old record is taken out by the same operation that put
+        # it in.
         for key, record in records.items():
             old = self.records.record(lane, key)
             if old is None:
@@ -228,6 +236,8 @@ class StateTable:
 
         Returns (ledger id, entry id) of the entry to start from, None for the beginning.
         """
+        # The count is read again with the last entry. If the topic is empty by now there will be
+        # none, and ``check`` compares with (0, 0).
         self._counts.pop(lane, None)
         self._unfinished.discard(lane)
         return self.records.summaries.get(lane, NO_RECORDS).position
@@ -289,6 +299,8 @@ def _decoded(lane: str, key: str, record: bytes) -> tuple[object, ...] | Commit:
         fields = msgpack.unpackb(record)
     except (ValueError, msgpack.UnpackException) as error:
         raise StateDamaged(lane, key, str(error)) from error
+    # By the kind of the key and the number of the format: a record of a later format matches
+    # nothing, and is refused rather than misread.
     match key[:2], fields:
         case "v:", [1, int(version), bytes() | None as data]:
             return version, data

@@ -59,6 +59,8 @@ def main(arguments: Sequence[str]) -> int:
             # without a schema has one column of bytes.
             create_topic(service_url, web_url)
             with _session.job_session("demo", parsed) as spark:
+                # Ends when all events are in files, or when it gives up on some of them, which the
+                # report then shows.
                 run = stream_to_parquet(spark, parsed, directory)
                 say("asking questions of the Parquet files")
                 # While the session is open: questions are queries of Spark's.

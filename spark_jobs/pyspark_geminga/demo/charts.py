@@ -20,6 +20,7 @@ PLOT_HEIGHT = 240
 MARGIN_LEFT, MARGIN_BOTTOM, MARGIN_TOP = 64, 34, 16
 TICKS = 5  # parts of the vertical axis; ``_round_up`` makes them round
 
+# In the units of the series, not of the drawing: each chart scales them itself.
 Point = tuple[float, float]
 
 
@@ -49,6 +50,7 @@ def histogram(
     """A column for each value that was counted; ``marks`` are named lines at values."""
     if not counts:
         return _svg(PLOT_HEIGHT, [])
+    # The query has sorted them.
     first, last = counts[0][0], counts[-1][0]
     # Columns are as wide as the smallest distance of two values: absent values leave gaps.
     step = min((b[0] - a[0] for a, b in itertools.pairwise(counts)), default=1)
@@ -84,6 +86,7 @@ def lines(series: Sequence[tuple[str, Sequence[Point]]], x_name: str) -> str:
     if not points:
         return _svg(PLOT_HEIGHT, [])
     last = max(x for x, _ in points) or 1.0
+    # Both axes begin at 0, and end at what the longest series needs.
     high = _round_up(max(y for _, y in points))
     room = WIDTH - MARGIN_LEFT - 10
 
@@ -93,6 +96,7 @@ def lines(series: Sequence[tuple[str, Sequence[Point]]], x_name: str) -> str:
 
     drawn = _scale(high)
     for number, (name, each) in enumerate(series):
+        # A tenth of a unit is finer than a pixel, and keeps the page small.
         path = " ".join("{:.1f},{:.1f}".format(*place(point)) for point in each)
         drawn.append(f'<polyline class="line s{number}" points="{path}"/>')
         for point in each:

@@ -145,6 +145,7 @@ async def publish(service_url: str, topic: str, count: int) -> int:
 
     Closing the producer waits for all receipts, and raises if an event was not stored.
     """
+    # A generator all the way: a million events are never in memory together.
     events = islice((event for file in source_files() for event in lines_of(file)), count)
     sent = 0
     async with (

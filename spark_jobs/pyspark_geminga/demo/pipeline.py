@@ -30,6 +30,10 @@ DRAIN_TIMEOUT_S = 600.0
 STOP_TIMEOUT_S = 60.0
 
 
+# What runs at the same time:
+#
+#   demo.events -> topic of PARTITIONS -> stream -> Parquet files
+#    (a process)     (the cluster)     (this process and Spark's)
 @contextmanager
 def running_cluster(data: Path) -> Generator[tuple[str, str]]:
     """A standalone on free ports, with the addresses of its brokers and of their REST side."""

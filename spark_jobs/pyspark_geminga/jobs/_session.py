@@ -147,6 +147,7 @@ def cluster_options(arguments: argparse.Namespace) -> dict[str, str]:
     options = {"service.url": arguments.service_url}
     if arguments.admin_url:
         options["admin.url"] = arguments.admin_url
+    # What the user says by ``--option`` comes last, and wins.
     return options | dict(arguments.option)
 
 
@@ -192,6 +193,11 @@ def job_session(name: str, arguments: argparse.Namespace) -> Generator[SparkSess
         running.conf.set("spark.sql.session.timeZone", "UTC")
         yield running
         return
+    # Where settings come from; each line overrides those above it:
+    #
+    #   Spark's own defaults and spark-defaults.conf
+    #   what this function chooses
+    #   --master and --conf of the command line
     settings = {"spark.sql.session.timeZone": "UTC"}
     # spark-submit has chosen the Java, the Python and the addresses for the jobs that it starts.
     if GATEWAY_VARIABLE not in os.environ:
@@ -252,6 +258,7 @@ def run_streams(
 ) -> list[int]:
     """Run several queries concurrently, by their checkpoints, as ``run_stream`` does; if one fails,
     all are stopped. Returns the rows of each."""
+    # Everything that is stored when the query starts, in as many batches as the limits make of it.
     trigger: dict[str, Any] = {"availableNow": True}
     if arguments.continuous:
         # Spark parses the interval, and names it in its error: "1 minute", "30 seconds".
@@ -267,6 +274,7 @@ def run_streams(
     try:
         is_over = False
         while not is_over:
+            # A second for each query: the loop also has to look at the progress of those that run.
             ended = [
                 query.awaitTermination(1) for query in queries
             ]  # each raises if its query failed
@@ -343,6 +351,8 @@ def _pair(text: str) -> Sequence[str]:
 
 
 def _positive(text: str) -> int:
+    # A text that is no number raises ``ValueError``, which argparse reports as a wrong command
+    # line, too.
     number = int(text)
     if number <= 0:
         raise argparse.ArgumentTypeError(f"{text} is not above 0")

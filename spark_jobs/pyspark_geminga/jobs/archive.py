@@ -18,6 +18,12 @@ from pyspark.sql import functions as f
 
 from pyspark_geminga.jobs import _session
 
+# The folders of an archive, and of what is made of it:
+#
+#   OUTPUT/_spark_metadata/N               which files batch N has made
+#   OUTPUT/dt=2026-11-22/hour=7/*.parquet  many, as many as batches and tasks
+#   MERGED/dt=2026-11-22/hour=7/*.parquet  few, once the hour is over
+#
 PARTITIONS = ("dt", "hour")
 # 2 GB of messages of 1 KB: a file that one task writes, and that readers cut by its row groups.
 ROWS_A_FILE = 2_000_000

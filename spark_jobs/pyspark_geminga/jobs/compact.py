@@ -26,6 +26,13 @@ DESCRIPTION = (
     "topic, or of a part of it. A message without payload deletes its key; messages without a key "
     "are left out."
 )
+# The place of a message in its topic:
+#
+#   +-----------+----------+-----------------+
+#   | ledger id | entry id | batch index + 1 |
+#   |   u64     |   u64    |   u32           |
+#   +-----------+----------+-----------------+
+#
 # Bytes that sort as the log does: ledger, entry, index in its batch plus 1, as -1 (no batch) comes
 # first. A text, since Spark pickles ``places`` with it where this module is the program.
 PLACE = ">QQI"
@@ -74,12 +81,15 @@ def last_of_keys(rows: DataFrame) -> DataFrame:
     columns = rows.columns
     payload = [name for name in columns if not name.startswith("__")]
     keyed = rows.where(f.col("__key").isNotNull())
+    # The whole row in one column, so that one aggregate keeps all of its values together: with one
+    # aggregate for each column they could come from different messages.
     whole = f.struct(*columns).alias("row")
     # PySpark takes the kind of function from its annotations, which its own types do not know.
     place = arrow_udf(places, "binary")(f.col("__messageId"))  # type: ignore[call-overload]
     # Two steps: places are comparable within a topic only, publish times between topics.
     # ``max_by`` aggregates in each task before rows are shuffled: a task sends one row a key.
     last_in_topic = keyed.groupBy("__key", "__topic").agg(f.max_by(whole, place).alias("row"))
+    # Producers' clocks decide between topics: nothing better orders messages of two logs.
     last = last_in_topic.groupBy("__key").agg(f.max_by("row", "row.__publishTime").alias("row"))
     # A single column of text or bytes is the payload itself: if it is empty, so is the payload.
     may_be_empty = len(payload) == 1 and rows.schema[payload[0]].dataType.typeName() in TEXTS

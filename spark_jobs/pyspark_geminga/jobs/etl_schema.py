@@ -40,6 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     with _session.job_session("etl_schema", parsed) as spark:
         # "permissive": a payload that cannot be decoded is a row with its bytes in ``__corrupt``.
         options = _session.source_options(parsed, badRecord="permissive")
+        # One description of rows for two queries: Spark runs it once in each.
         rows = _session.read_stream(spark, options)
         # Before the rules, so that these see keys as text.
         if not parsed.binary_keys:
@@ -55,6 +56,7 @@ def main(arguments: Sequence[str]) -> int:
         if parsed.once:
             # Rows come straight from the source, which gives them in the same order each time.
             sink |= {"semantics": "dedup", "orderWithinTask": "none"}
+        # One folder below it for each query: Spark refuses two queries with one checkpoint.
         place = parsed.checkpoint.rstrip("/")
         # Results get the schema of their columns, which the sink registers; dead letters none, as
         # their bytes are of any kind.
@@ -123,6 +125,8 @@ def problem_of(rules: Sequence[str]) -> Column:
 def selected(rows: DataFrame, columns: Sequence[str] | None) -> DataFrame:
     """The columns of the result, and those that it has from its message."""
     names = [f"`{name}`" for name in rows.columns if not name.startswith("__")]
+    # Key, event time and properties always come along: the result takes the place of its message,
+    # in its partition and its order.
     return rows.selectExpr(*(columns or names), *KEPT)
 
 
@@ -133,6 +137,7 @@ def dead_letters(rows: DataFrame) -> DataFrame:
     """
     # ``__corrupt`` is among the columns that are left out: it is the value itself then.
     columns = [name for name in rows.columns if not name.startswith("__") and name != "problem"]
+    # Without null columns, as ``to_json`` leaves these out.
     as_json = f.to_json(f.struct(*(f.col(f"`{name}`") for name in columns)))
     # PySpark takes the kind of function from its annotations, which its own types do not know.
     message_id = arrow_udf(readable_ids, "string")(f.col("__messageId"))  # type: ignore[call-overload]

@@ -57,8 +57,10 @@ def main(arguments: Sequence[str]) -> int:
             lags = asyncio.run(_lags(parsed, admin))
     except (GemingaError, OSError) as error:
         _session.say(f"lag_report: {error}")
+        # No traceback: programs look at the exit code, and the line above is for people.
         return UNKNOWN
     print("\n".join(FORMATS[parsed.format](lags)))
+    # Said on standard error, whatever the format: standard output is for programs.
     late = [lag for lag in lags if lag.is_lost or lag.entries > parsed.max_entries]
     for lag in late:
         what = "lost entries" if lag.is_lost else f"is {lag.entries:,} entries behind"
@@ -109,6 +111,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 async def _lags(parsed: argparse.Namespace, admin: AdminClient) -> list[Lag]:
+    # One request after the other: the report must not load the brokers that it is about.
     found: list[Lag] = []
     for checkpoint in parsed.checkpoint:
         # A mistyped path must not look like a query without lag. One that has not committed a batch
@@ -137,6 +140,7 @@ async def _lags(parsed: argparse.Namespace, admin: AdminClient) -> list[Lag]:
 def lag_of(reader: str, topic: str, place: Place, layout: LogLayout | None) -> Lag:
     """The lag of a query that goes on at ``place``; ``layout`` is ``None`` for a deleted topic."""
     if layout is None:
+        # How much was lost cannot be told any more.
         return Lag(reader, topic, 0, 0, is_lost=True)
     # Without reading: entries and bytes come from the statistics of the topic's ledgers, so that
     # the bytes are a ledger's mean where a query is inside it.

@@ -22,6 +22,8 @@ from geminga_runtime.clock import SystemClock
 from pyspark_geminga.jobs import _session
 from pyspark_geminga.jobs.compact import places
 
+# A fixed number, not that of cores: a repeat under ``--once``, perhaps on another machine, must
+# divide the rows alike.
 TASKS = 8
 # How often a task with a limit lets rows go.
 PACES_A_SECOND = 10
@@ -36,6 +38,8 @@ DESCRIPTION = (
 def main(arguments: Sequence[str]) -> int:
     """Run the job; returns the exit code."""
     parsed = _parse(arguments)
+    # The options of the sink, each group over the one before: where messages come from, where they
+    # go, how, and what the user says of it.
     sink = _session.cluster_options(parsed)
     if parsed.to_service_url:
         sink |= {"service.url": parsed.to_service_url}
@@ -139,6 +143,7 @@ def as_messages(rows: DataFrame, *, namespace: str | None, has_text_keys: bool) 
     if has_text_keys:
         messages = with_text_keys(messages)
     if namespace is None:
+        # All go to the topic of the option ``topic``, which the sink has.
         return messages.drop("__topic")
     name = f.element_at(f.split(_without_partition(f.col("__topic")), "/"), -1)
     return messages.withColumn("__topic", f.concat(f.lit(f"persistent://{namespace}/"), name))
@@ -167,6 +172,7 @@ def limited(rows: DataFrame, rows_a_second: float) -> DataFrame:
     def pace(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return paced(batches, rows_a_second, SystemClock().monotonic, threading.Event().wait)
 
+    # Arrow batches as they are: no row becomes an object of Python's.
     return rows.mapInArrow(pace, rows.schema)
 
 

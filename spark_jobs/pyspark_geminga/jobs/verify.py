@@ -21,6 +21,11 @@ from pyspark.sql.window import Window
 from pyspark_geminga.jobs import _session
 from pyspark_geminga.jobs.compact import places
 
+# How messages are paired, by identity and by their number among equal ones:
+#
+#   expected   a1  a2  b1
+#   found      a1      b1  b2     a2 is missing, b2 is too much
+#
 PARQUET = "parquet:"
 # Columns that differ for the same message in another topic or in an archive.
 NOT_COMPARED = ("__topic", "__messageId", "__publishTime", "dt", "hour")
@@ -47,6 +52,7 @@ class SequenceFindings:
 class Findings:
     """How many messages there are, and what is wrong with them; ``None`` if not checked."""
 
+    # Of the side that is checked; ``expected_rows`` are those of the other.
     rows: int
     repeated: int  # equal to a message before
     expected_rows: int | None = None
@@ -73,6 +79,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the job; returns the exit code."""
     parsed = _parse(arguments)
     with _session.job_session("verify", parsed) as spark, _session.told_progress(spark, "verify"):
+        # Lazy: nothing is read before ``compare`` counts.
         found = _side(spark, parsed, parsed.found, parsed.found_option)
         expected = None
         if parsed.expected:
@@ -82,6 +89,7 @@ def main(arguments: Sequence[str]) -> int:
             sequence = check_sequence(found, parsed.sequence, by=parsed.sequence_by)
             findings = replace(findings, sequence=sequence)
     told = asdict(findings)
+    # On standard output, and alone there: all other words go to standard error.
     print(json.dumps(told) if parsed.json else described(told))
     return 0 if findings.is_right else 1
 
@@ -198,6 +206,8 @@ def _numbered(rows: DataFrame, same_by: Sequence[str] | None) -> DataFrame:
         f.col("__topic").alias("topic"),
         place.alias("place"),
     )
+    # The n-th of equal messages on one side is paired with the n-th on the other: which of them is
+    # which cannot be told, and need not be.
     equal = Window.partitionBy("identity").orderBy("topic", "place")
     return told.withColumn("occurrence", f.row_number().over(equal))
 
@@ -208,6 +218,8 @@ def _judged(pairs: DataFrame, rows: int, repeated: int, examples: int) -> Findin
     # Where the message of the same key is that should be before this one.
     key = Window.partitionBy("expected_key", "expected_topic").orderBy("expected_place")
     before = f.lag(f.struct("topic", "place")).over(key)
+    # Only messages that both sides have, and that have a key: without one there is no order to
+    # keep.
     both = pairs.where(~is_missing & ~is_surplus & f.col("key").isNotNull())
     # Messages in different topics (as after a partition was added) have no order.
     is_behind = (before["topic"] == f.col("topic")) & (before["place"] > f.col("place"))
@@ -219,6 +231,7 @@ def _judged(pairs: DataFrame, rows: int, repeated: int, examples: int) -> Findin
     assert counts is not None
     expected_rows, missing, surplus = counts
     out_of_order = disordered.count()
+    # A missing message is shown where it was expected.
     lost = pairs.where(is_missing).select(
         *(f.col(f"expected_{name}").alias(name) for name in PLACED)
     )
@@ -280,6 +293,7 @@ def check_sequence(rows: DataFrame, sequence: str, *, by: str = "__key") -> Sequ
     # the same group.
     # ``lag`` gives null before the first number of a group: a comparison with it is not true.
     before = f.lag("number").over(Window.partitionBy("by", "topic").orderBy("place"))
+    # A number that is null (the expression does not apply to the message) is in none of the counts.
     groups = (
         told.withColumn("is_lower", f.col("number") < before)
         .groupBy("by")

@@ -82,6 +82,8 @@ def in_windows(
     """One row for each window and each topic or key that has messages in it."""
     # A message without an event time has a null delay, which the aggregates leave out.
     published, event = f.col("__publishTime"), f.col("__eventTime")
+    # The two times come from different clocks where producers do not set both: a delay may be
+    # negative.
     delay_ms = f.unix_millis(published) - f.unix_millis(event)
     # Keys as text: they name rows here, and become keys of messages.
     group = f.col("__topic") if by == "topic" else f.col("__key").cast("string")
@@ -93,6 +95,8 @@ def in_windows(
     )
     # A batch has no watermark: all its windows are complete.
     if watermark is not None:
+        # A stream's state would grow without end: Spark writes a window, and drops it, once the
+        # largest time that it has seen is so much later than the window's end.
         measured = measured.withWatermark("time", watermark)
     columns: list[Column] = [
         f.count("*").alias("messages"),

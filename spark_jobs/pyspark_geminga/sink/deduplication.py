@@ -27,7 +27,8 @@ class DeduplicationCheck:
     """Asks the REST side of the cluster, and remembers the answer for a while."""
 
     _admin: AdminClient
-    # By topic: when it was last found to deduplicate, by the clock of the event loop.
+    # By topic: when it was last found to deduplicate, by the clock of the event loop. Only topics
+    # that do: one that does not is asked for again, as its policy may have been changed.
     _checked_s: dict[str, float] = field(default_factory=dict[str, float])
 
     async def __call__(self, topic: str) -> None:
@@ -46,9 +47,11 @@ class DeduplicationCheck:
         if status != ENABLED:
             raise NotDeduplicated(topic, status)
         if len(self._checked_s) >= TOPICS_MAX:
+            # All at once: which ones are old is not worth keeping, and each costs one request.
             self._checked_s.clear()
         self._checked_s[topic] = loop.time()
 
     async def _status(self, topic: str) -> str:
+        # The topic is loaded: it has a producer, which was opened just before.
         stats = await self._admin.get(TopicName.parse(topic), "stats")
         return "no such topic" if stats is None else str(stats.get("deduplicationStatus"))

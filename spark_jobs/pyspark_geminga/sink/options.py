@@ -59,6 +59,8 @@ HASHES: Mapping[str, HashName] = {
 class Cut:
     """How large entries get. Time plays no part: a task that runs again cuts at the same rows."""
 
+    # As Java's producers batch by default (``batchingMaxMessages``, and ``batchingMaxBytes``
+    # below).
     rows_max: int = 1000
     bytes_max: int = 128 * 1024  # a larger row is alone in its entry
 
@@ -78,6 +80,7 @@ class SinkOptions:
     is_raw: bool = False  # the one value column is the payload
     # What the value columns become: a record, or with ``auto`` a simple value if there is only one.
     record_format: PayloadKind = "auto"
+    # A repeat with other limits is still exactly once: see ``cutting``.
     cut: Cut = Cut()
     in_flight_max: int = 256  # entries of a destination that wait for the broker's receipt
     compression: CompressionName = "none"
@@ -87,6 +90,7 @@ class SinkOptions:
     @classmethod
     def of(cls, options: Mapping[str, str], *, is_streaming: bool) -> SinkOptions:
         """Read the options that a user gave. Raises ``InvalidOption``."""
+        # First of all: a misspelt option would otherwise look like one that is missing.
         check_names(options, (*ACCESS_OPTIONS, *SINK_OPTIONS, *SPARK_OPTIONS))
         given = {name.lower(): value for name, value in options.items()}
         access = Access.of(options)
@@ -94,6 +98,7 @@ class SinkOptions:
         dedup_key, topic = given.get("dedupkey"), given.get("topic")
         if topic is not None:
             try:
+                # The whole name, so that routes, checks and errors speak of the same topic.
                 topic = str(TopicName.parse(topic))
             except InvalidTopicName as error:
                 raise InvalidOption("topic", str(error)) from error
@@ -122,6 +127,8 @@ class SinkOptions:
             in_flight_max=_number(given, "maxInFlight", 256),
             compression=_choice(given, _PRODUCER + "compressionType", COMPRESSIONS),
             hashing=_choice(given, _PRODUCER + "hashingScheme", HASHES),
+            # Longer than the 30 s of Java's producers: an attempt that waits for a broker costs
+            # less than one that begins anew.
             send_timeout_s=_number(given, _PRODUCER + "sendTimeoutMs", 120_000) / 1000,
         )
 

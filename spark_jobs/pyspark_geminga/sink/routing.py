@@ -26,6 +26,7 @@ class TopicRoute:
         self._hash = HASHES[hashing]
         self._turn_rows = turn_rows
         self._task = task
+        # It counts rows with no key only: rows with one do not shift the turns.
         self._rows = 0  # without a key, so far
         self._by_key: dict[str, str] = {}
         self._names = [str(topic.partition(index)) for index in range(partitions)]

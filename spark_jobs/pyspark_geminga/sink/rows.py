@@ -21,6 +21,14 @@ from pyspark_geminga.sink.errors import InvalidColumn, InvalidRow
 
 ValueT = TypeVar("ValueT")
 
+# What becomes of the columns of a row:
+#
+#   no "__"                value -> payload
+#   __key                  partition key, and the choice of a partition
+#   __topic                the topic, unless the option names one
+#   __eventTime            event time
+#   __messageProperties    properties
+#   other "__" names       refused, except those in NOT_WRITTEN
 KEY, TOPIC, EVENT_TIME, PROPERTIES = "__key", "__topic", "__eventTime", "__messageProperties"
 NOT_WRITTEN = ("__messageId", "__publishTime")
 
@@ -51,6 +59,7 @@ class RawEncoder:
         """The bytes of each row."""
         column = batch.column(0)
         if not pa.types.is_binary(column.type):
+            # Text as UTF-8, and the large types, whose offsets have 64 bits, as the plain one.
             column = column.cast(pa.binary())
         return column.to_pylist()  # type: ignore[no-any-return]  # pyarrow has no types
 
@@ -139,6 +148,8 @@ class RowLayout:
         Raises ``InvalidColumn``.
         """
         for field in schema:
+            # A type is checked when the query is planned: a task would fail only after rows were
+            # stored.
             if field.name in _WRITTEN:
                 is_right, wanted = _WRITTEN[field.name]
                 if not is_right(field.type):
@@ -163,6 +174,8 @@ class RowLayout:
 
     def rows(self, batch: pa.RecordBatch, encoder: ValueEncoder) -> Rows:
         """What is stored of a record batch. Raises ``InvalidRow``, or what the encoder raises."""
+        # Column by column from here on: nothing below loops over rows in Python unless a column
+        # needs it.
         payloads = encoder.payloads(batch.select(list(self.value)))
         are_null: list[bool] | None = None
         # Arrow knows at once whether a column has nulls; to look for them takes 50 ns a row.
@@ -170,6 +183,7 @@ class RowLayout:
             are_null = [payload is None for payload in payloads]
             # The null flag is in the attributes: a message that is null and an empty one differ.
             payloads = [payload or b"" for payload in payloads]
+        # Columns without any value are left out, as if the query did not have them.
         keys: list[str | bytes | None] | None = None
         if self.key and batch.column(KEY).null_count < len(batch):
             keys = batch.column(KEY).to_pylist()
@@ -196,6 +210,8 @@ class RowLayout:
                 properties=properties,
                 are_null=are_null,
             )
+        # Topics and keys stay beside the attributes, since they choose where the row goes; event
+        # times, since rows are sorted by them.
         topics: list[str] | None = None
         if self.topic:
             column = batch.column(TOPIC)
@@ -244,6 +260,7 @@ def _times_ms(column: pa.Array) -> list[int | None] | None:
     if column.null_count == len(column):
         return None
     if pa.types.is_timestamp(column.type):
+        # ``safe`` would raise for times that are no whole milliseconds.
         column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
     times: list[int | None] = column.to_pylist()
     # The field is unsigned on the wire.

@@ -69,6 +69,10 @@ class Written:
     destinations: int  # topics and partitions
 
 
+# The way of a row:
+#
+#   add -> [sorted in finish] -> TopicRoute -> Destination.add -> cut_entries -> producer.send
+#   finish: the last entry of each destination -> flush, which waits for all receipts
 @dataclass(eq=False, slots=True)
 class TaskWriter:
     """Takes rows by ``add``; ``finish`` returns when all of them are stored. Always ``close`` it.
@@ -89,7 +93,8 @@ class TaskWriter:
     # rows may name one topic in several ways.
     _routes: dict[str | None, TopicRoute] = field(default_factory=dict[str | None, TopicRoute])
     _destinations: dict[str, Destination] = field(default_factory=lambda: dict[str, Destination]())
-    # Rows that are sorted and sent at the end.
+    # Rows that are sorted and sent at the end. Empty where rows are not sorted. Up to
+    # SORTED_BYTES_MAX, counted in the field below.
     _unsorted: list[Rows] = field(default_factory=list[Rows])
     _unsorted_bytes: int = 0
 
@@ -111,6 +116,7 @@ class TaskWriter:
     async def finish(self) -> Written:
         """Send what is left, and wait until everything is stored."""
         if self._unsorted:
+            # Only now are all rows known: the place of a row in the order depends on all others.
             rows, self._unsorted = in_stored_order(self._unsorted), []
             await self._send(rows)
         destinations = self._destinations.values()
@@ -148,6 +154,8 @@ class TaskWriter:
         missing = [name for name in places if name not in self._destinations]
         if len(self._destinations) + len(missing) > DESTINATIONS_MAX:
             raise InvalidRow(TOPIC, f"names more than {DESTINATIONS_MAX} topics in one task")
+        # All of them before the first row goes out: a topic that is refused then stops the batch of
+        # rows as a whole.
         await asyncio.gather(*[self._open(name) for name in missing])
         # One destination after the other: ``add`` waits where a producer has too much in flight.
         for name, some in places.items():
@@ -185,6 +193,8 @@ class TaskWriter:
         # From here on ``close`` closes the producer, also if a check below fails.
         self._destinations[name] = destination
         if identity.producer is not None:
+            # Before anything is sent: the topic would drop the rows of an earlier epoch without an
+            # error.
             destination.check_epoch()
             if self.check is not None:
                 await self.check(name)
@@ -212,6 +222,8 @@ async def open_patiently(
                 schema=schema,
                 compression=options.compression,
                 send_timeout_s=options.send_timeout_s,
+                # In messages, since that is what producers bound: as many as so many full entries
+                # have.
                 pending_messages_max=options.in_flight_max * options.cut.rows_max,
             )
         except ProducerBusy:
@@ -231,10 +243,13 @@ class Destination:
     def __init__(self, producer: EntryProducer, cut: Cut, identity: Identity) -> None:
         self.producer = producer
         self._identity = identity
+        # The broker says what it takes when the producer opens: an entry within both limits is not
+        # refused for its size.
         self._cut = Cut(
             rows_max=cut.rows_max, bytes_max=min(cut.bytes_max, producer.message_bytes_max)
         )
-        # Rows that are in no entry yet; sizes are those within an entry.
+        # Rows that are in no entry yet; sizes are those within an entry. The three lists have the
+        # same length, less than one entry between two calls of ``add``.
         self._payloads: list[bytes] = []
         self._attributes: list[bytes] = []
         self._sizes: list[int] = []
@@ -246,6 +261,7 @@ class Destination:
 
     def check_epoch(self) -> None:
         """Raise ``EpochOutOfOrder`` where the topic has rows of a later epoch."""
+        # -1 for a name that the topic does not know, which stays -1 when it is shifted.
         known_epoch = self.producer.known_sequence_id >> ORDINAL_BITS
         if known_epoch > self._identity.epoch:
             raise EpochOutOfOrder(
@@ -264,8 +280,10 @@ class Destination:
         self._sizes += sizes
         self.rows += len(sizes)
         self.size_bytes += sum(sizes) - overhead * len(sizes)
+        # The next row would carry over into the bits of the epoch.
         if self.rows > ORDINALS:
             raise InvalidRow("value", f"is one of more than {ORDINALS} in a task: use more tasks")
+        # Of the topic's numbering, made an index among the rows that are in no entry yet.
         boundary = self._boundary - self._ordinal
         await self._send(cut_entries(self._sizes, self._cut, boundary))
 
@@ -278,6 +296,8 @@ class Destination:
     async def _send(self, ends: Sequence[int]) -> None:
         start = 0
         for number, end in enumerate(ends, 1):
+            # The sequence id is that of the entry's first row; the broker compares this one, and
+            # the rows behind it count up.
             first = self._first_sequence_id + self._ordinal + start
             try:
                 await self.producer.send(
@@ -297,6 +317,7 @@ class Destination:
             elif number % TURN_ENTRIES == 0:
                 await asyncio.sleep(0)
             start = end
+        # After all of them, at once: each deletion moves what is behind it.
         del self._payloads[:start], self._attributes[:start], self._sizes[:start]
         self._ordinal += start
         await asyncio.sleep(0)

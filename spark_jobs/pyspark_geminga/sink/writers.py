@@ -50,6 +50,10 @@ class TaskCommit(WriterCommitMessage):
     written: Written
 
 
+# Where a plan is, in which process:
+#
+#   made by ``of``  -- pickled -->  ``write``, in tasks  -- TaskCommits -->  ``commit`` or ``abort``
+#   (planning)                      (executors)                              (a third process)
 @dataclass(frozen=True)
 class WritePlan:
     """What is decided once for all tasks of a query."""
@@ -65,18 +69,23 @@ class WritePlan:
     def of(cls, options: Mapping[str, str], schema: StructType, *, is_streaming: bool) -> WritePlan:
         """Check everything that can be known before there are rows: options, columns, and that the
         topic accepts such messages. Raises ``ConnectorError`` or ``ClientError``."""
+        # A first plan, to learn the columns and the schema; the one that is returned has the
+        # partitions, too.
         plan = cls(SinkOptions.of(options, is_streaming=is_streaming), schema, is_streaming)
         plan.layout()
         schema_info = plan.encoder().schema_info
         chosen, topic = plan.options, plan.options.topic
+        # Each row names its topic: none is known before the tasks have rows.
         if topic is None:
             return plan
         clients = task_client(chosen.access)
 
         async def prepare() -> int:
             partitions = await clients.client.partitions(topic)
+            # One partition stands for all: they share the schema and the policies of the topic.
             name = f"{topic}-partition-0" if partitions else topic
-            # Opening a producer creates a missing topic, and registers the schema.
+            # Opening a producer creates a missing topic, and registers the schema. Without a name
+            # of its own: the producer of a task must find its name free.
             producer = await open_patiently(clients.client, name, schema_info, chosen, Identity(0))
             async with producer:
                 if chosen.deduplicates:
@@ -92,6 +101,7 @@ class WritePlan:
     def encoder(self) -> ValueEncoder:
         """What makes payloads of the columns that are the value. Raises ``InvalidColumn``."""
         columns = self._columns()
+        # In the order of the query's columns, which becomes that of the record's fields.
         value = pa.schema([columns.field(name) for name in self.layout().value])
         if self.options.is_raw:
             return RawEncoder(value)
@@ -116,6 +126,8 @@ class WritePlan:
             partitions=self.partitions,
             check=deduplication_check(options.access) if options.deduplicates else None,
         )
+        # The order: rows are sent as they come, then all receipts are awaited, and the producers
+        # close in any case. What was stored before an error stays: the next attempt repeats it.
         try:
             for batch in batches:
                 clients.run(writer.add(layout.rows(batch, encoder)))
@@ -138,6 +150,8 @@ class WritePlan:
         if not self.options.deduplicates:
             return Identity(task)
         if not self.is_streaming:
+            # The epoch is 0: a batch write under one key is one epoch, however often it is
+            # repeated.
             return Identity(task, f"spark-{self.options.dedup_key}-{task}")
         # The query's id is in its checkpoint and stays the same over restarts, unlike the id of its
         # run. Micro-batches are numbered without gaps, and a repeated one has the same number.
@@ -224,6 +238,7 @@ def _log_commit(
     messages: Sequence[WriterCommitMessage | None],
     batch_id: int | None = None,
 ) -> None:
+    # A task that failed, in an ``abort``, has None in its place.
     written = [message.written for message in messages if isinstance(message, TaskCommit)]
     log.info(
         event,

@@ -47,6 +47,8 @@ class BatchReader(DataSourceReader):
         loop = task_client(self.options.access)
         view = BrokerView(loop.client, self.options)
         planning = partial(plan_batch, view, self.options, self.pruning)
+        # Planned as a whole again after a failure that may pass: half of a plan, of another moment
+        # than the rest, is of no use.
         return loop.run(patiently(planning, self.options.poll_timeout_s))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -63,6 +65,7 @@ class FilteringBatchReader(BatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
         """Note what can be left out; by returning all filters, have Spark apply each again."""
+        # Spark calls this before ``partitions``, in the process that plans.
         self.pruning = Pruning.of(filters)
         return filters
 
@@ -72,6 +75,7 @@ async def plan_batch(
 ) -> list[InputPartition]:
     """The parts of a read. Raises ``DataLost``, ``ConnectorError`` or ``ClientError``."""
     snapshot = await view.snapshot()
+    # Sorted, so that planning twice gives the same parts in the same order.
     topics = [topic for topic in sorted(snapshot.layouts) if pruning.wants(topic)]
 
     # Of topics whose ledgers are not known, the first entry that the broker sent just now: a task
@@ -82,11 +86,14 @@ async def plan_batch(
         layout = snapshot.layouts[topic]
         start = await view.resolve(options.starting, "earliest", topic, layout)
         end = await view.resolve(options.ending, "latest", topic, layout)
+        # First what the options ask for is compared with what is left of the log.
         if layout.ledgers:
             if layout.is_lost(start):
                 if options.fails_on_data_loss:
                     raise DataLost(topic, tuple(start), tuple(layout.first))
                 start = layout.first
+        # Within one ledger nothing can be lost: brokers delete whole ledgers, and its end is still
+        # there.
         elif 0 <= start.ledger_id < end.ledger_id:
             first, is_lost = await view.begin(topic, start, end)
             if is_lost and options.fails_on_data_loss:
@@ -112,6 +119,7 @@ async def plan_batch(
     return [
         Part.of(topic, first, behind, snapshot.layouts[topic], has_come=first_entries.get(topic))
         for topic, (start, end) in ranges.items()
+        # A part without entries, between cuts behind the last one of a ledger, needs no task.
         for first, behind in parts_of(start, end, cuts.get(topic, ()))
         if snapshot.layouts[topic].may_hold(first, behind)
     ]
@@ -129,6 +137,7 @@ async def _record_cuts(
         start, end = ranges[topic]
         cutting = RecordCuts(rules)
         async with slots:
+            # Piece by piece: a range may have more entries than memory has room for.
             while counted := await view.counted(topic, start, end, COUNTED_ENTRIES_MAX):
                 for entry in counted:
                     cutting.add(entry.rows, entry.behind)

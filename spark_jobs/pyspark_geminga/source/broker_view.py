@@ -56,6 +56,12 @@ SERVER_ERRORS = 500  # and above: of HTTP
 UNKNOWN = LogLayout((), LOG_START)
 
 
+# What the two kinds of access tell:
+#
+#                      with ``admin.url``               without
+#   what is stored     ledgers, entries and bytes       the end of the log
+#   how it is split    by bytes                         one part for each partition
+#   what was deleted   by the ledgers that are left     by the first entry that still comes
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """The logs by topic; ``asked_s`` is when the view began to ask, so that what was published
@@ -109,13 +115,17 @@ class BrokerView:
 
     async def snapshot(self) -> Snapshot:
         """The logs now. Raises ``ConnectorError``, ``ClientError`` or ``OSError``."""
+        # Before the first request: what is published while the brokers answer may be missing.
         asked_s = self._monotonic_s()
+        # Topics are looked up seldom, their logs each time: a new partition may come a few seconds
+        # late, and is then read from its first message.
         if self._refresh_at_s is None or asked_s >= self._refresh_at_s:
             await self._find_topics()
             self._refresh_at_s = asked_s + TOPICS_REFRESH_S
         if self._admin is not None and self._has_transactions is None:
             self._has_transactions = await self._admin.has_transactions()
         layouts: dict[str, LogLayout] = {}
+        # All topics at once; ``_slots`` and the REST client bound what is under way.
         found = await asyncio.gather(
             *[self._layouts(topic, count) for topic, count in self._partitions.items()]
         )
@@ -139,6 +149,7 @@ class BrokerView:
         async with self._client.reader(topic, moment, receiver_queue_size=1) as reader:
             if not await reader.has_message_available():
                 return _behind((await reader.last_message_ids())[topic])
+            # The broker has said that there is a message, so that it comes unless the broker fails.
             async with asyncio.timeout(self._options.poll_timeout_s):
                 message = await reader.read()
             return LogPosition(*message.position)
@@ -179,6 +190,7 @@ class BrokerView:
         if start >= end:
             return counted
         timeout_s = self._options.poll_timeout_s
+        # No more than is asked for: what a closed reader has read ahead was sent in vain.
         at_once = min(rows_max, 1000)
         opening = partial(
             self._client.entries,
@@ -189,6 +201,7 @@ class BrokerView:
             timeout_s=timeout_s,
         )
         rows = 0
+        # Only the opening is tried again: once entries come, the reader reconnects by itself.
         async with await patiently(opening, timeout_s) as reader:
             while rows < rows_max and len(counted) < COUNTED_ENTRIES_MAX:
                 found = await reader.read(at_once)
@@ -254,6 +267,7 @@ class BrokerView:
                 return await self._client.partitions(topic)
 
         counts = await asyncio.gather(*[count(name) for name in names])
+        # Replaced as a whole: a topic that was deleted since is in it no more.
         self._partitions = dict(zip(names, counts, strict=True))
 
     async def _listed(self, namespace: str) -> tuple[set[str], list[str]]:
@@ -272,6 +286,8 @@ class BrokerView:
                 known = {each: layout for each, layout in layouts.items() if layout is not None}
                 ends = await asyncio.gather(*[self._end(each) for each in known])
                 for (each, layout), end in zip(known.items(), ends, strict=True):
+                    # The layout was asked first: an end of the log that came later may lie behind
+                    # it, and is no limit.
                     if end is not None and end < layout.end:
                         layouts[each] = replace(layout, end=end)
             return layouts
@@ -321,6 +337,7 @@ async def patiently(ask: Callable[[], Awaitable[AnswerT]], timeout_s: float) -> 
                 # The consumer of this query's earlier run, on a machine that is gone, may still
                 # hold the subscription: the broker notices that after a while.
                 may_pass = isinstance(error, (OSError, ConsumerBusy)) or error.retry
+            # The last error is raised at once where the next attempt would come too late.
             if not may_pass or loop.time() + pause_s > give_up_s:
                 raise
             log.info("planning waits for the cluster", extra={"error": str(error)})

@@ -53,6 +53,8 @@ def commit_from_checkpoint(
             async with loop.client.consumer(
                 topic, subscription, initial_position="earliest", receiver_queue_size=1
             ) as consumer:
+                # One topic after the other, each confirmed: after an error the topics before it are
+                # acknowledged, which is true of them.
                 await consumer.ack_confirmed(last_before(end), cumulative=True)
 
     loop.run(acknowledge())
@@ -78,11 +80,14 @@ def committed_offsets(checkpoint: Path) -> list[SourceOffset] | None:
     that was planned: a version, a line about the query, then a line for each source.
     """
     commits = checkpoint / "commits"
+    # Spark writes checksums (``.7.crc``) and temporary files beside them.
     done = (int(each.name) for each in commits.glob("*") if each.name.isdigit())
+    # By number: as texts, 10 would come before 9.
     last = max(done, default=None)
     if last is None:
         return None
     found: list[SourceOffset] = []
+    # ``offsets`` may have a later file: of a batch that was planned and has not been processed.
     lines = (checkpoint / "offsets" / str(last)).read_text(encoding="utf-8").splitlines()
     # A source of another kind may have an offset that is no JSON at all ("-" for none).
     for line in lines[2:]:
@@ -98,4 +103,6 @@ def last_before(end: LogPosition) -> MessageId:
 
     It is the entry before, whether that exists or not: -1 is before the first entry of the ledger.
     """
+    # Within a batch of messages the entry as a whole stays unacknowledged: a part of it is still to
+    # be read.
     return MessageId(end.ledger_id, end.entry_id - 1)

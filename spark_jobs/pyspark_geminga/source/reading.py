@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 class Part(InputPartition):
     """What one task reads of a topic: from ``start`` up to but not at ``end``."""
 
+    # Picklable, and small: Spark sends one to each task.
     topic: str
     start: LogPosition
     end: LogPosition
@@ -55,6 +56,12 @@ class Part(InputPartition):
         return cls(topic, start, end, bool(layout.ledgers), holds_start)
 
 
+# What a task checks, and when:
+#
+#   first batch -> was the entry at the start read? -> rows go out -> ... -> was the end reached?
+#
+# A suspicion asks the brokers (``_check``); only their answer, or an entry that the planner had
+# seen, makes a loss of it.
 def read_part(
     part: InputPartition,
     options: SourceOptions,
@@ -105,6 +112,8 @@ def read_part(
                 batch = batch.filter(has_key)  # noqa: PLW2901  # fewer rows of it
                 if not batch.num_rows:
                     continue
+            # Spark writes it into its pipe before it asks for the next one: one batch is in memory
+            # at a time, besides what the reader has read ahead.
             yield batch if is_same else batch.cast(wanted)
         # With known ledgers the part ends at an entry, so that reading must arrive there. The start
         # is checked again here for a part of which nothing came.
@@ -140,12 +149,14 @@ def _check(
         return
     available = None if first is None else tuple(first)
     if part.is_known and options.access.admin_url is not None:
+        # A client for this one question: it is asked only where something may be missing.
         admin = AdminClient(options.access)
         try:
             ask = partial(admin.layouts, part.topic, 0)
             layout = loop.run(patiently(ask, options.poll_timeout_s))[part.topic]
         finally:
             admin.close()
+        # Both ends are still within the log: what was missing were entries that readers do not get.
         if layout is not None and not layout.is_lost(part.start) and part.end <= layout.end:
             return
         available = None if layout is None else tuple(layout.first)

@@ -17,6 +17,11 @@ from pyspark_geminga.source.broker_view import BrokerView, patiently
 from pyspark_geminga.source.decisions.options import SourceOptions
 
 
+# Where the columns of a read come from:
+#
+#   schema of the topics -> payload_fields --+
+#   METADATA_FIELDS that are chosen ---------+--> columns --> Arrow, as Spark wants it
+#   __corrupt, with badRecord=permissive ----+
 @dataclass(frozen=True, slots=True)
 class RowSchema:
     """The columns of a read, and how payloads become columns."""
@@ -36,7 +41,9 @@ class RowSchema:
 
         Raises ``InvalidOption`` for a column that does not exist, or has another type.
         """
-        # A query of metadata alone needs no schema, and works where topics have different ones.
+        # A query of metadata alone needs no schema, and works where topics have different ones. The
+        # topics are asked again, in another process than the one which told Spark the columns: a
+        # schema that changed in between is refused below, not misread.
         needs_payload = any(name not in METADATA_FIELDS for name in columns.names)
         info = _topics_schema(options) if needs_payload else None
         known = from_arrow_schema(_columns(info, options, are_all=True))
@@ -81,6 +88,7 @@ def _columns(info: SchemaInfo | None, options: SourceOptions, *, are_all: bool) 
         )
     fields += [METADATA_FIELDS[name] for name in chosen]
     if payload.bad_record == "permissive":
+        # Last, and only where it is used: a row has either it or the columns of the payload.
         fields.append(CORRUPT)
     return pa.schema(fields)
 
@@ -99,6 +107,7 @@ def _topics_schema(options: SourceOptions) -> SchemaInfo | None:
         return list(zip(names, found, strict=True))
 
     found = loop.run(patiently(ask, options.poll_timeout_s))
+    # A pattern may match nothing yet: the rows are bytes until the query is started again.
     if not found:
         return None
 
@@ -109,6 +118,7 @@ def _topics_schema(options: SourceOptions) -> SchemaInfo | None:
     first_topic, first = found[0]
     for topic, info in found[1:]:
         if meaning(info) != meaning(first):
+            # Bytes are what all of them have in common.
             if options.payload.allows_different_schemas:
                 return None
             raise ConnectorError(

@@ -99,6 +99,12 @@ class StreamPlanner:
     _: KW_ONLY
     monotonic_s: Callable[[], float]
     pause: Callable[[float], None]
+    # What Spark calls, over and over; after a restart it begins with ``parts``:
+    #
+    #   initial_offset -> latest_offset -> [Spark writes the offset] -> parts -> [tasks] -> commit
+    #                         ^                                                           |
+    #                         +-----------------------------------------------------------+
+    #
     _snapshot: Snapshot | None = None  # the newest one
     _ask_at_s: float = 0.0  # no snapshot is taken earlier, by ``monotonic_s``
     # Spark asks for the initial offset twice, and again after a restart.
@@ -165,6 +171,8 @@ class StreamPlanner:
         self._planned = start  # what ``report`` sees, unless a batch is planned below
         if not backlogs:
             return None
+        # From here on there is something to read: first how far, then what the offset has to say of
+        # it.
         ends, by_records = self._ends(backlogs, snapshot, limit)
         # A position behind the last entry of a ledger is written as the start of the next ledger,
         # also for topics that this batch does not read: the old ledger may be deleted while the

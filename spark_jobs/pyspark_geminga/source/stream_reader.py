@@ -40,11 +40,17 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 
+# Who calls whom, in the process that plans and in the tasks:
+#
+#   Spark -> StreamReader -> StreamPlanner -> Cluster -> PlannerLoop (a thread) -> BrokerView
+#   Spark -> StreamReader -> read_part -> task_client
+#
 # Without a ``repr``: it would show how the client authenticates.
 @dataclass(eq=False, repr=False)
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """What Spark calls; its offsets are the JSON objects of ``SourceOffset``."""
 
+    # The two fields are what Spark pickles; the planner, once it is made, stays in its process.
     options: SourceOptions
     rows: RowSchema
 
@@ -72,6 +78,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """How far the batch from ``start`` reads; ``start`` itself if there is nothing new."""
+        # Spark gives back what ``getDefaultReadLimit`` has returned, or, with a trigger that reads
+        # everything at once, ReadAllAvailable.
         if isinstance(limit, ReadMaxRows):
             wanted = Limit(rows=limit.max_rows)
         elif isinstance(limit, ReadMaxBytes):
@@ -96,6 +104,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part."""
+        # No keys: Spark offers filters to batch reads alone.
         return read_part(partition, self.options, self.rows)
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -110,6 +119,8 @@ class Cluster:
     def __init__(self, loop: PlannerLoop, options: SourceOptions) -> None:
         self._loop = loop
         self._options = options
+        # Its coroutines run on the loop alone; the methods here block one of Spark's threads until
+        # they end.
         self._view = BrokerView(loop.client, options)
         # A consumer for each topic that is followed. It only acknowledges.
         self._subscriptions: dict[str, Consumer[bytes]] = {}
@@ -135,6 +146,7 @@ class Cluster:
         self, topic: str, start: LogPosition, end: LogPosition, rows_ahead: int
     ) -> Generator[CountedEntry]:
         """Yield the entries of a range in order; the next piece is counted in the background."""
+        # One piece is counted and one is taken at any time, so that no more than two are in memory.
         counting = self._loop.begin(self._view.counted(topic, start, end, rows_ahead))
         try:
             while counted := counting.result():
@@ -143,6 +155,7 @@ class Cluster:
                 counting = self._loop.begin(self._view.counted(topic, behind, end, rows_ahead))
                 yield from counted
         finally:
+            # The generator is closed or has ended: what was counted ahead is of no use.
             counting.cancel()
 
     def follow(self, topics: Sequence[str]) -> None:
@@ -156,6 +169,8 @@ class Cluster:
                 topic, subscription, initial_position="earliest", receiver_queue_size=1
             )
 
+        # One after the other: a query that starts has time, and a broker has many topics to look
+        # up.
         for topic in topics:
             self._subscriptions[topic] = self._patiently(partial(opened, topic))
 

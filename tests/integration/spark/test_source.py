@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.streaming.query import StreamingQuery
 from tests.integration.processes.cluster_process import StandaloneProcess
 from tests.integration.rest import metric, rest

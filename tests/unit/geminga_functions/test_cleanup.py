@@ -111,13 +111,13 @@ def test_each_topic_has_its_own_and_a_pattern_all_of_its_namespace() -> None:
     ]
 
 
-async def test_it_is_tried_until_the_consumers_are_gone() -> None:
+async def test_a_deletion_is_tried_again_until_the_consumers_are_gone() -> None:
     deletion = f"DELETE {URL}/persistent/public/default/in/subscription/t%2Fn%2Ff"
     assert await asked_of(Broker(412, 0, 204)) == [deletion] * 3
     assert await asked_of(Broker(404)) == [deletion]
 
 
-async def test_a_function_that_nobody_deleted_keeps_what_it_has(
+async def test_a_function_that_the_log_lost_keeps_its_subscriptions_and_state(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     broker, functions = Broker(204), Functions()
@@ -133,7 +133,7 @@ async def test_a_function_that_nobody_deleted_keeps_what_it_has(
     assert [each.levelname for each in caplog.records] == ["ERROR"]
 
 
-async def test_it_is_not_tried_for_ever() -> None:
+async def test_a_deletion_is_not_tried_for_ever() -> None:
     assert len(await asked_of(Broker(412))) == TRIES_MAX
 
 
@@ -145,7 +145,7 @@ async def test_only_the_leader_cleans_up() -> None:
     assert await asked_of(Broker(204), leads=False) == []
 
 
-async def test_the_topics_of_its_state_go_with_it() -> None:
+async def test_a_deleted_function_loses_the_topics_of_its_state() -> None:
     state = [f"persistent://public/functions/state-f-{lane}" for lane in ("0", "rest")]
     subscription = f"DELETE {URL}/persistent/public/default/in/subscription/t%2Fn%2Ff"
     first, second = (f"DELETE {URL}/{topic.replace('://', '/')}" for topic in state)
@@ -157,7 +157,7 @@ async def test_the_topics_of_its_state_go_with_it() -> None:
     assert await asked_of(broker, state=state) == [subscription, first, second]
 
 
-async def test_a_subscription_that_is_kept_keeps_no_state() -> None:
+async def test_the_state_is_deleted_also_where_the_subscription_is_kept() -> None:
     broker, functions = Broker(204), Functions()
     functions.create(cleans_up=False)
 

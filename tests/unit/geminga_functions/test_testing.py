@@ -56,7 +56,7 @@ def test_each_value_of_a_generator_is_a_result() -> None:
     assert run.acknowledged == [0]
 
 
-def test_what_raises_is_refused_and_the_others_go_on() -> None:
+def test_a_message_that_fails_is_refused_and_the_others_go_on() -> None:
     def picky(value: str) -> str:
         if value == "bad":
             raise ValueError(value)
@@ -67,7 +67,7 @@ def test_what_raises_is_refused_and_the_others_go_on() -> None:
     assert "ValueError: bad" in run.status.latest_user_exceptions[0].text
 
 
-def test_asynchronous_code_that_raises_is_refused() -> None:
+def test_a_message_that_fails_in_asynchronous_code_is_refused() -> None:
     async def picky(value: str) -> str:
         await asyncio.sleep(1.0)
         raise ValueError(value)
@@ -92,7 +92,7 @@ def test_a_function_publishes_counts_and_keeps_state() -> None:
     assert run.status.user_metrics == {"length_sum": 8.0, "length_count": 2.0}
 
 
-def test_what_raises_changes_no_state() -> None:
+def test_a_message_that_fails_changes_no_state() -> None:
     def add(value: int, context: Context) -> int:
         context.incr_counter("sum", value)
         context.put_state("last", str(value))
@@ -124,7 +124,7 @@ def test_a_result_that_cannot_be_serialized_changes_no_state() -> None:
     assert (run.results, run.refused, run.state.counter("count")) == (["good"], [1], 1)
 
 
-def test_a_word_that_no_message_has_is_the_functions_mistake() -> None:
+def test_an_unknown_option_of_a_message_is_the_functions_mistake() -> None:
     def wrong(value: str, context: Context) -> None:
         context.publish("more", value, message_conf={"colour": "red"})
 

@@ -41,6 +41,11 @@ class Backlog(Protocol):
         ...
 
 
+# A limit of 12, and backlogs of 7, 2 and 12 entries of one row:
+#
+#   first entries     1   1    1
+#   round 1           4   2    4      up to the level 4; the second topic has no more
+#   round 2           5   2    5      what that one leaves lifts the others to 5
 def water_fill(backlogs: Mapping[str, Backlog], limit: int) -> None:
     """Take entries of all backlogs, in sum about ``limit`` rows or bytes, in fair shares.
 
@@ -48,6 +53,7 @@ def water_fill(backlogs: Mapping[str, Backlog], limit: int) -> None:
     soon as the limit is reached, no backlog is read any further.
     """
     assert limit > 0
+    # By topic, for those that had anything: what this batch takes of it so far.
     taken: dict[str, int] = {}
     # The first entry of each topic first: it may already exceed the topic's share.
     for topic, backlog in backlogs.items():
@@ -62,6 +68,8 @@ def water_fill(backlogs: Mapping[str, Backlog], limit: int) -> None:
         level = (left + sum(taken[topic] for topic in waiting)) // len(waiting)
         left_before = left
         for topic in waiting:
+            # ``min``: topics above the level keep what they have, so that there may be less left
+            # than the others lack.
             left -= _raise(backlogs[topic], taken, topic, min(left, level - taken[topic]))
             if left <= 0:
                 return
@@ -104,6 +112,8 @@ class ByteBacklog:
             segment = self._segments[self._number]
             entries = min(
                 segment.entries - self._taken_entries,
+                # Never zero bytes an entry: ``entry_bytes`` is 1 at least, so that the division is
+                # safe.
                 (amount - taken_bytes) // segment.entry_bytes,
             )
             if is_first and not taken_bytes:
@@ -112,6 +122,7 @@ class ByteBacklog:
                 break
             taken_bytes += entries * segment.entry_bytes
             self._taken_entries += entries
+            # Always behind an entry, never inside: entries are read whole.
             self.position = segment.at(self._taken_entries)
             if self._taken_entries < segment.entries:
                 break  # the amount is used up within this ledger

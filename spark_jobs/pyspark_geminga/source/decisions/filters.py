@@ -33,6 +33,8 @@ assert {TOPIC, PUBLISH_TIME, KEY} <= set(METADATA_FIELDS)
 CLOCK_SKEW_MS = 60_000
 
 
+# What a filter spares, and where: the planner leaves topics and times out, so that they are not
+# read at all; tasks leave out rows by their keys, after decoding and before they go to Spark.
 @dataclass(frozen=True, slots=True)
 class Pruning:
     """Which messages may match; ``None`` in a field means that it excludes none."""
@@ -48,6 +50,7 @@ class Pruning:
     @classmethod
     def of(cls, filters: Sequence[Filter]) -> Pruning:
         """What rows that pass all of ``filters`` have in common."""
+        # Everything may match until a filter says otherwise: the order of filters does not matter.
         pruning = cls()
         for each in filters:
             pruning = pruning.narrowed(each)
@@ -67,6 +70,7 @@ class Pruning:
                 return self._of_keys(frozenset((None,)))
             case EqualTo((column,), value) | EqualNullSafe((column,), value) if column == TOPIC:
                 return self._within(frozenset((value,)))
+            # A topic that does not exist is no error here: nothing matches.
             case In((column,), values) if column == TOPIC:
                 return self._within(frozenset(values))
             case EqualTo((column,), datetime() as time) | EqualNullSafe(
@@ -78,6 +82,8 @@ class Pruning:
             case GreaterThan((column,), datetime() as time) | GreaterThanOrEqual(
                 (column,), datetime() as time
             ) if column == PUBLISH_TIME:
+                # Rounded down, the end below up: a message on the edge is read, and Spark decides
+                # about it.
                 time_ms = _milliseconds(time) - CLOCK_SKEW_MS
                 return replace(self, from_ms=max(time_ms, self.from_ms or 0))
             case LessThan((column,), datetime() as time) | LessThanOrEqual(
@@ -88,6 +94,8 @@ class Pruning:
                 return replace(
                     self, until_ms=time_ms if self.until_ms is None else min(time_ms, self.until_ms)
                 )
+            # Also a comparison of two columns, or of a part of one: reading too much is never
+            # wrong.
             case _:
                 return self
 
@@ -96,6 +104,7 @@ class Pruning:
         return self.topics is None or topic in self.topics
 
     def _within(self, topics: frozenset[str]) -> Pruning:
+        # All filters hold together, so that each one only narrows.
         return replace(self, topics=topics if self.topics is None else self.topics & topics)
 
     def _of_keys(self, keys: frozenset[bytes | None]) -> Pruning:

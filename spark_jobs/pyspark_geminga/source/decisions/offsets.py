@@ -25,6 +25,7 @@ from geminga import ClientError, LogPosition, MessageId
 from pyspark_geminga.errors import InvalidOffset
 
 VERSION = 1
+# Java's MessageId.latest has it in both numbers.
 INT64_MAX = 2**63 - 1
 
 ValueT = TypeVar("ValueT")
@@ -33,6 +34,7 @@ ValueT = TypeVar("ValueT")
 class Place(NamedTuple):
     """A position, and how many messages the topic had before it, where brokers count them."""
 
+    # The next message to read. For a position behind everything it is that of a message to come.
     position: LogPosition
     message_index: int | None = None
 
@@ -45,6 +47,8 @@ class SourceOffset:
     runs, so that a batch that is repeated after a restart reads the same ranges in the same splits.
     """
 
+    # Of all topics that the query knows, not only of those that the batch reads: Spark gives the
+    # next batch nothing but this offset.
     places: Mapping[str, Place]
     # Where the batch begins in topics that the offset before does not have, or has only from an
     # ``initialOffset``, which is computed again after a restart and may then lie elsewhere.
@@ -81,6 +85,7 @@ class SourceOffset:
         if "v" not in document:
             # Version 0 names the last message that was read. Entries are read whole, so that the
             # query goes on behind that entry, also where the id names one message of a batch.
+            # Without cuts: the batch that such an offset ends is read in one part for each topic.
             places: dict[str, Place] = {}
             for topic, numbers in document.items():
                 last = _message_id(_numbers(numbers))
@@ -167,6 +172,7 @@ def _cuts(value: object) -> tuple[LogPosition, ...]:
 
 
 def _numbers(value: object) -> list[int]:
+    # ``type``, not ``isinstance``: JSON's true is an int to Python.
     if isinstance(value, list) and all(type(each) is int for each in value):
         return value
     raise InvalidOffset(f"{value!r} is no list of whole numbers")
@@ -179,4 +185,5 @@ def _mapping(value: object, read: Callable[[object], ValueT]) -> dict[str, Value
 
 
 def _sorted(values: Mapping[str, ValueT], write: Callable[[ValueT], object]) -> dict[str, object]:
+    # By name, at any depth: the same offset has one text, whatever order planning had.
     return {topic: write(values[topic]) for topic in sorted(values)}

@@ -62,6 +62,7 @@ SOURCE_OPTIONS = (
 class Topics:
     """What is read: topics by their whole names, or all whose whole names match ``pattern``."""
 
+    # Exactly one of the two fields is set.
     names: tuple[str, ...] = ()
     pattern: str | None = None
 
@@ -70,6 +71,7 @@ class Topics:
         names = (topic, str(TopicName.parse(topic).base))
         if self.pattern is None:
             return any(name in self.names for name in names)
+        # The whole name, as Java's consumers match it: a pattern without ``.*`` names one topic.
         return any(re.fullmatch(self.pattern, name) for name in names)
 
     @property
@@ -106,6 +108,7 @@ class SourceOptions:
     topics: Topics
     starting: ByTopic
     ending: ByTopic  # of batch reads only
+    # True by default: a query that skips what was deleted must say so.
     fails_on_data_loss: bool
     # How long the planner retries, and how long a task waits for a message that it knows is stored.
     poll_timeout_s: float
@@ -128,6 +131,8 @@ class SourceOptions:
         check_names({name: value for name, value in options.items() if name != "path"}, known)
         given = _Given({name.lower(): value for name, value in options.items()})
         access = Access.of(options)
+        # The defaults of the Java connector, and of Kafka's source: a stream begins with what
+        # comes, a batch read takes what there is.
         starting = _wanted(given, "starting", "latest" if is_streaming else "earliest")
         if is_streaming and given.has("endingOffsets", "endingTime"):
             raise InvalidOption("ending*", "a stream has no end: this is for spark.read")
@@ -208,6 +213,7 @@ class _Given:
 
 def _topics(given: _Given) -> Topics:
     chosen = [name for name in ("topic", "topics", "topicsPattern") if given.has(name)]
+    # Even an empty text counts as chosen: it is more likely a mistake than a wish for nothing.
     if len(chosen) != 1:
         found = " and ".join(chosen) or "none of them"
         raise InvalidOption(
@@ -227,6 +233,7 @@ def _topics(given: _Given) -> Topics:
             _ = topics.namespace
             return topics
         names = text.split(",") if chosen[0] == "topics" else [text]
+        # A name that is given twice is read once.
         return Topics(tuple(dict.fromkeys(_whole_name(name) for name in names)))
     except (InvalidTopicName, re.error) as error:
         raise InvalidOption(chosen[0], str(error)) from error
@@ -293,18 +300,21 @@ def _time_ms(option: str, value: object) -> int:
         raise InvalidOption(
             option, f"{text!r} is neither milliseconds since 1970 nor a time of ISO 8601"
         ) from None
+    # Not the zone of the machine: a query means the same wherever its driver runs.
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return round(moment.timestamp() * 1000)
 
 
 def _payload(given: _Given) -> Payload:
     text = given.text("metadataColumns")
+    # None for all, an empty tuple for none: the columns of the payload are there in either case.
     columns: tuple[str, ...] | None = None
     if text is not None and text.strip().lower() == "none":
         columns = ()
     elif text is not None and text.strip().lower() != "all":
         columns = tuple(name.strip() for name in text.split(",") if name.strip())
     bad_record = given.choice("badRecord", ("fail", "permissive", "drop"))
+    # Names of files, not the keys: options end up in plans and logs of Spark's.
     private_keys = _json("privateKeys", given.text("privateKeys") or "{}")
     return Payload(
         is_raw=given.choice("valueMode", ("schema", "raw")) == "raw",

@@ -77,6 +77,9 @@ def _check_count(splits: int, splits_max: int) -> None:
         )
 
 
+# A range: first the cuts that records ask for (r), then those by size (s) in the pieces between:
+#
+#   start |-----s-----r---------s---------s---------r----| end
 def plan_cuts(
     ranges: Mapping[str, Sequence[Segment]],
     rules: SplitRules,
@@ -106,6 +109,8 @@ def plan_cuts(
     largest = [(-sizes[name], name) for name in pieces if entries[name] > 1]
     heapq.heapify(largest)
     while largest and total < rules.splits_max:
+        # Each step splits the piece whose parts are the largest at this moment: the result is as
+        # even as whole entries allow, after at most ``splits_max`` steps.
         negative_size, name = largest[0]
         if -negative_size <= rules.target_bytes and total >= rules.splits_min:
             break  # the largest part is small enough, so all are
@@ -122,6 +127,7 @@ def plan_cuts(
 
 def _pieces(segments: Sequence[Segment], cuts: Sequence[LogPosition]) -> list[list[Segment]]:
     """What lies between the cuts, one more than these; bytes are shared by numbers of entries."""
+    # The last list is the piece that is being filled; a cut begins another one.
     pieces: list[list[Segment]] = [[]]
     left = deque(cuts)
     for segment in segments:
@@ -148,6 +154,7 @@ def _cuts(segments: Sequence[Segment], parts: int) -> tuple[LogPosition, ...]:
     cuts: list[LogPosition] = []
     cut_before = 0
     for part in range(1, parts):
+        # Of the whole, not from the cut before: rounding does not add up.
         wanted = sizes[-1] * part // parts  # bytes before this cut
         number = min(bisect_left(sizes, wanted), len(segments) - 1)
         segment = segments[number]
@@ -166,6 +173,7 @@ def parts_of(
     start: LogPosition, end: LogPosition, cuts: Sequence[LogPosition]
 ) -> list[tuple[LogPosition, LogPosition]]:
     """The parts from ``start`` to ``end``, half-open; none where there is nothing between."""
+    # Cuts come from the checkpoint, and the start may have moved behind some of them since.
     inside = [cut for cut in cuts if start < cut < end]
     edges = [start, *inside, end]
     return [(first, behind) for first, behind in pairwise(edges) if first < behind]

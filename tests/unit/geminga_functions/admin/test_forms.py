@@ -39,7 +39,7 @@ async def test_a_form_is_read_wherever_it_is_cut(size: int) -> None:
     assert await read(FORM, size) == PARTS
 
 
-async def test_what_is_not_read_of_a_part_is_passed_over() -> None:
+async def test_the_unread_content_of_a_part_is_passed_over() -> None:
     names = [part.name async for part in parts_of(TYPE, cut(FORM, 5))]
     assert names == ["data", "url"]
 
@@ -59,7 +59,7 @@ async def test_only_a_form_is_taken(content_type: str) -> None:
         await read(FORM, 100, content_type)
 
 
-async def test_what_is_held_in_memory_is_bounded() -> None:
+async def test_headers_texts_and_the_number_of_parts_are_bounded() -> None:
     with pytest.raises(RestError, match="without an end of its headers"):
         await read(b"--edge\r\n" + b"x" * (HEAD_BYTES_MAX + 2000), 1000)
     long = b"--edge\r\n\r\n" + b"x" * (TEXT_BYTES_MAX + 1) + b"\r\n--edge--\r\n"

@@ -28,7 +28,7 @@ FAILS = Seen("w-1", "failed", 7, "a trace", is_user_error=True)
 UNKNOWN = Seen(error="the leader has not scheduled it yet")
 
 
-def test_what_is_seen_reaches_other_workers_whole() -> None:
+def test_a_report_reaches_other_workers_whole() -> None:
     for seen in (RUNS, FAILS, UNKNOWN):
         assert Seen.from_json(asdict(seen)) == seen
 

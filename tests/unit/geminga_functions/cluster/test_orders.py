@@ -182,7 +182,7 @@ def test_in_the_end_everything_runs_evenly_and_nothing_moves(seed: int) -> None:
 
 
 class CalmRandom(Random):
-    """Nothing changes any more, and everybody is quick."""
+    """Chance of a cluster in which nothing changes any more, and every worker is quick."""
 
     def random(self) -> float:
         return 0.4

@@ -47,14 +47,14 @@ def test_loads_differ_by_one_at_most_and_only_what_must_moves(
     assert over == min(rest, sum(had[worker] > share for worker in workers))
 
 
-def test_without_balance_only_what_has_no_worker_moves() -> None:
+def test_without_balance_only_instances_without_a_worker_move() -> None:
     wanted = instances(6)
     before = dict.fromkeys(wanted[:4], "a") | {wanted[4]: "gone"}
     after = schedule(wanted, before, {"a", "b"}, balances=False)
     assert [after[name] for name in wanted] == ["a", "a", "a", "a", "b", "b"]
 
 
-def test_what_may_still_run_stays_where_it_is() -> None:
+def test_an_instance_that_may_still_run_stays_where_it_is() -> None:
     wanted = instances(3)
     before = dict.fromkeys(wanted, "gone")
     assert schedule(wanted, before, {"a"}, kept={"gone"}) == before

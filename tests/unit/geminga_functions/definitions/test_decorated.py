@@ -28,7 +28,7 @@ def test_the_only_decorated_function_is_meant() -> None:
     }
 
 
-def test_what_the_config_says_goes_before() -> None:
+def test_the_config_wins_over_the_decorator() -> None:
     given = {"topicsPattern": "o.*", "output": "there", "logTopic": "log", "parallelism": 3}
     read = read_definition(BILL, "bills", given)
     assert read == {**given, "className": "bills.bill"}
@@ -43,7 +43,9 @@ def test_what_the_config_says_goes_before() -> None:
     ],
 )
 @pytest.mark.parametrize("defined", ["def process(x): ...", "class process: ..."])
-def test_it_is_found_by_whichever_name(imported: str, decorator: str, defined: str) -> None:
+def test_the_decorator_is_found_by_any_name_of_its_import(
+    imported: str, decorator: str, defined: str
+) -> None:
     text = f"{imported}\n@other\n@{decorator}(inputs='a', log_topic='l')\n{defined}\n"
     for config in ({}, {"className": "m"}, {"className": "m.process"}):
         read = read_definition(text, "m", config)
@@ -61,18 +63,20 @@ def test_it_is_found_by_whichever_name(imported: str, decorator: str, defined: s
         (BILL, {"className": "bills"}),
     ],
 )
-def test_others_are_left_alone(text: str, config: dict[str, Any]) -> None:
+def test_a_config_whose_function_has_no_decorator_in_the_text_is_left_alone(
+    text: str, config: dict[str, Any]
+) -> None:
     assert read_definition(text, "bills", config) == config
 
 
-def test_one_of_several_is_named() -> None:
+def test_a_config_has_to_name_one_of_several_decorated_functions() -> None:
     text = BILL + "\n@geminga_functions.function(inputs='x')\ndef other(x): ...\n"
     with pytest.raises(InvalidDefinition, match=r"bills.py decorates bill, other: say which one"):
         read_definition(text, "bills", {})
     assert read_definition(text, "bills", {"className": "bills.other"})["inputs"] == ["x"]
 
 
-def test_what_only_running_it_would_tell_is_refused_unless_it_is_given() -> None:
+def test_an_argument_that_is_no_literal_is_refused_unless_the_config_has_the_member() -> None:
     text = "from geminga_functions import function\n@function(inputs=TOPICS)\ndef f(x): ...\n"
     with pytest.raises(InvalidDefinition, match=r"inputs of the decorator of m.f is no literal"):
         read_definition(text, "m", {})
@@ -92,6 +96,6 @@ def test_what_only_running_it_would_tell_is_refused_unless_it_is_given() -> None
         ("from geminga_functions import function\n@function(inputs=7)\ndef f(x): ...", "inputs"),
     ],
 )
-def test_mistakes_are_told(text: str, reason: str) -> None:
+def test_mistakes_are_refused_with_a_reason(text: str, reason: str) -> None:
     with pytest.raises(InvalidDefinition, match=reason):
         read_definition(text, "m", {})

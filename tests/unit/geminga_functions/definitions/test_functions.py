@@ -28,7 +28,7 @@ NAME = FunctionName("public", "default", "f")
 LEAST: dict[str, Any] = {"className": "m.F", "inputs": ["in"], "output": "out"}
 
 
-def test_what_is_not_said_is_as_upstream_has_it() -> None:
+def test_members_that_are_not_given_have_the_defaults_of_upstream() -> None:
     details = function_details(NAME, LEAST)
     assert function_config(details) == {
         "tenant": "public",

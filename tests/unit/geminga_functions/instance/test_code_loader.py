@@ -70,7 +70,7 @@ def test_classes_functions_and_modules_are_functions(
         ("not_there", "cannot be imported"),
     ],
 )
-def test_what_is_no_function_is_refused_with_the_reason(
+def test_a_name_of_no_function_is_refused_with_the_reason(
     tmp_path: Path, name: str, says: str
 ) -> None:
     with pytest.raises(FunctionNotLoaded, match=says):

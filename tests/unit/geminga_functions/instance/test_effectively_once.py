@@ -198,7 +198,7 @@ async def test_an_owner_whose_claim_was_taken_for_a_moment_processes_again(
     await check_exact(brokers)
 
 
-async def test_what_an_input_has_changed_is_not_there_when_it_fails() -> None:
+async def test_a_failed_input_changes_nothing_in_the_state() -> None:
     def fail_at_3(value: int, context: Context) -> str:
         result = add(value, context)
         if value == 3:

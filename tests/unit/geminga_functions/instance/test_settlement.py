@@ -65,7 +65,7 @@ async def test_no_more_is_acknowledged_ahead_than_is_processed_soon() -> None:
     assert consumer.acknowledged == sum(sizes)
 
 
-async def test_what_may_come_again_is_not_taken_for_acknowledged() -> None:
+async def test_an_acknowledgement_without_a_confirmation_does_not_count() -> None:
     clock, consumer = SimulatedClock(), Acknowledging()
     counters = Counters(clock)
     consumer.error = geminga.ConnectionLost("cut")

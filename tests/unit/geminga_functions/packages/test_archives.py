@@ -80,7 +80,7 @@ def test_nothing_is_written_outside_of_the_folder(tmp_path: Path) -> None:
         ("f.whl", "f.whl cannot be unpacked: File is not a zip file"),
     ],
 )
-def test_what_is_no_package_is_refused(tmp_path: Path, name: str, reason: str) -> None:
+def test_a_file_that_is_no_package_is_refused(tmp_path: Path, name: str, reason: str) -> None:
     (tmp_path / name).write_bytes(b"no package")
     with pytest.raises(PackageRefused, match=f"^{reason}$"):
         unpack(tmp_path / name, tmp_path / "out")

@@ -78,14 +78,14 @@ async def test_instances_share_a_package_until_the_last_one_ends(
         assert source.reads == 2
 
 
-async def test_what_is_built_in_has_no_package(cache: PackageCache, source: FakeSource) -> None:
+async def test_a_built_in_function_has_no_package(cache: PackageCache, source: FakeSource) -> None:
     for path in ("", "builtin://data-generator"):
         async with cache.use(metadata(path)) as prepared:
             assert prepared.package is None
     assert source.reads == 0
 
 
-async def test_a_failure_is_that_of_all_that_wait_and_the_next_one_tries_anew(
+async def test_all_waiting_instances_get_a_failure_and_the_next_instance_tries_anew(
     cache: PackageCache, source: FakeSource, tmp_path: Path
 ) -> None:
     source.error = PackageDamaged("t/n/f", "half of it")
@@ -128,7 +128,7 @@ async def test_an_instance_that_is_stopped_meanwhile_leaves_the_package_to_the_o
     assert files(tmp_path) == []
 
 
-async def test_the_last_one_that_is_stopped_meanwhile_ends_the_preparation(
+async def test_the_last_waiting_instance_that_is_stopped_ends_the_preparation(
     cache: PackageCache, source: FakeSource, tmp_path: Path
 ) -> None:
     source.gate.clear()

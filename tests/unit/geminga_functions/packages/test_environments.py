@@ -76,7 +76,7 @@ async def test_requirements_are_looked_for_among_the_wheels_too(tmp_path: Path) 
     assert said_by(python, "import mine; print(mine.WORD)") == "mine"
 
 
-async def test_what_pip_says_is_the_error_and_nothing_is_left(tmp_path: Path) -> None:
+async def test_the_output_of_pip_is_the_error_and_no_environment_is_left(tmp_path: Path) -> None:
     mine = environments(tmp_path)
     package = Unpacked((), "there-is-no-such-distribution==4711\n")
     with pytest.raises(EnvironmentNotBuilt, match="there-is-no-such-distribution") as first:

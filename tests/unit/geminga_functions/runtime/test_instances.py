@@ -369,7 +369,7 @@ async def test_whatever_happens_no_instance_runs_twice_or_without_a_lease(
     )
 
 
-async def test_what_is_assigned_while_it_closes_does_not_hold_it_up(tmp_path: Path) -> None:
+async def test_an_assignment_while_the_service_closes_does_not_hold_it_up(tmp_path: Path) -> None:
     world = World(tmp_path)
     async with world.instances:
         world.lease(FOR_EVER_S)
@@ -396,7 +396,9 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("slow_disk")
-async def test_what_an_instance_copied_of_its_state_goes_where_it_went(tmp_path: Path) -> None:
+async def test_the_local_copy_of_a_state_is_removed_where_its_instance_has_left(
+    tmp_path: Path,
+) -> None:
     world = World(tmp_path)
     async with world.instances:
         world.lease(FOR_EVER_S)

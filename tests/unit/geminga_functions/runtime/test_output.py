@@ -64,13 +64,13 @@ async def test_without_a_tail_nothing_is_kept(tmp_path: Path) -> None:
     assert output.tail == ""
 
 
-async def test_what_writes_more_than_it_may_waits(tmp_path: Path) -> None:
+async def test_a_process_that_writes_more_than_its_limit_waits(tmp_path: Path) -> None:
     began_s = asyncio.get_running_loop().time()
     await copied(output_file(tmp_path / "f.log", bytes_per_s_max=100), *[b"x" * 50] * 20)
     assert 8 <= asyncio.get_running_loop().time() - began_s <= 11
 
 
-async def test_what_writes_little_never_waits(tmp_path: Path) -> None:
+async def test_a_process_that_writes_little_never_waits(tmp_path: Path) -> None:
     began_s = asyncio.get_running_loop().time()
     await copied(output_file(tmp_path / "f.log", bytes_per_s_max=100), *[b"x"] * 99)
     assert asyncio.get_running_loop().time() - began_s < 0.1

@@ -100,7 +100,7 @@ async def test_an_instance_that_ends_with_its_lease_is_no_failure(
     assert (ending.is_lease_over, ending.is_user_error) == (True, False)
 
 
-async def test_an_instance_that_ends_when_it_is_asked_holds_up_no_question(
+async def test_a_status_request_ends_with_the_instance_that_it_asks(
     runner: ProcessRunner, tmp_path: Path
 ) -> None:
     instance = await started(runner, order(tmp_path, "exit when asked"))
@@ -119,7 +119,7 @@ async def test_an_instance_that_ends_when_it_is_asked_holds_up_no_question(
         ("be killed", "the process of the instance was killed by SIGKILL, as code is that keeps"),
     ],
 )
-async def test_a_process_that_ends_without_a_word_is_told_by_how_it_ended(
+async def test_a_process_without_a_last_message_is_reported_by_its_exit_and_output(
     runner: ProcessRunner, tmp_path: Path, does: str, trace: str
 ) -> None:
     instance = await runner.start(order(tmp_path, does))
@@ -137,7 +137,7 @@ async def test_an_instance_that_does_not_stop_is_killed(
     assert has_ended(instance.pid, 0)
 
 
-async def test_what_a_function_has_started_ends_with_it(
+async def test_processes_that_a_function_has_started_end_with_it(
     runner: ProcessRunner, tmp_path: Path
 ) -> None:
     instance, child = await with_child(runner, tmp_path, "fork")
@@ -145,7 +145,9 @@ async def test_what_a_function_has_started_ends_with_it(
     assert has_ended(child, 10)
 
 
-async def test_what_left_the_group_holds_up_no_end(runner: ProcessRunner, tmp_path: Path) -> None:
+async def test_a_process_that_left_the_group_does_not_hold_up_the_end_of_the_instance(
+    runner: ProcessRunner, tmp_path: Path
+) -> None:
     instance, child = await with_child(runner, tmp_path, "fork and leave")
     try:
         await asyncio.wait_for(instance.stop(5), 10)
@@ -218,7 +220,7 @@ def environment_of(pid: int | None) -> bytes:
     return Path(f"/proc/{pid}/environ").read_bytes()
 
 
-async def test_the_end_of_the_runner_ends_what_still_runs(
+async def test_the_end_of_the_runner_ends_instances_that_still_run(
     runner: ProcessRunner, tmp_path: Path
 ) -> None:
     instance = await started(runner, order(tmp_path, ""))
@@ -234,7 +236,7 @@ def held_by(lock: Path, *words: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, "-c", code, *words], pass_fds=[file.fileno()])
 
 
-def test_what_a_killed_worker_left_is_ended_by_the_next_one(tmp_path: Path) -> None:
+def test_instances_that_a_killed_worker_left_are_killed_by_the_next_worker(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     lock.write_text(f"{os.getpid()}\n")  # of an earlier life: in a container ids come again
     orphan = held_by(lock, "-m", INSTANCE)

@@ -125,12 +125,14 @@ async def test_an_instance_runs_in_a_thread_of_its_own_until_it_is_stopped(
     assert instance.ended.result().trace == ""
 
 
-async def test_a_failure_is_told_though_it_is_the_last_word(runner: ThreadRunner) -> None:
+async def test_a_failure_is_reported_though_the_channel_ends_right_after_it(
+    runner: ThreadRunner,
+) -> None:
     instance = await runner.start(order("fail"))
     assert (await asyncio.wait_for(instance.ended, 5)).trace == "Traceback: no"
 
 
-async def test_what_is_raised_in_the_thread_ends_the_instance_alone() -> None:
+async def test_an_error_in_the_thread_ends_the_instance_alone() -> None:
     def broken(_: socket.socket) -> Coroutine[Any, Any, None]:
         raise SystemExit(3)
 
@@ -161,6 +163,6 @@ async def test_an_instance_that_hangs_has_not_ended_until_it_returns(
     assert instance.ended.done()
 
 
-async def test_a_function_that_requires_something_is_refused(runner: ThreadRunner) -> None:
+async def test_a_function_with_an_environment_of_its_own_is_refused(runner: ThreadRunner) -> None:
     with pytest.raises(PackageRefused, match="threads cannot have"):
         await runner.start(order(python=Path("/environments/x/bin/python")))

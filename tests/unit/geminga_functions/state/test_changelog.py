@@ -281,7 +281,9 @@ async def test_a_commit_that_was_given_up_ends_the_state() -> None:
 
 
 @pytest.mark.parametrize("is_exact", [False, True])
-async def test_a_change_stands_on_what_others_stored_though_nobody_reads(is_exact: bool) -> None:  # noqa: FBT001
+async def test_a_change_is_newer_than_what_others_stored_though_no_code_reads_the_state(
+    is_exact: bool,  # noqa: FBT001
+) -> None:
     brokers = Brokers()
     async with opened(Client(brokers), "0") as first, opened(Client(brokers), "1") as second:
         for number in range(3):

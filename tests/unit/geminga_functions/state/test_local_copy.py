@@ -38,7 +38,7 @@ steps = st.lists(
 
 @given(steps, st.sampled_from([0, 1000, local_copy.CACHE_BYTES]))
 @settings(max_examples=40, deadline=None)
-def test_it_holds_what_one_in_memory_does(
+def test_a_local_copy_holds_what_records_in_memory_hold(
     steps: list[tuple[str, str, list[str], bytes]], cache_bytes: int
 ) -> None:
     with (
@@ -68,7 +68,7 @@ def test_it_holds_what_one_in_memory_does(
         copy.close()
 
 
-def test_a_state_that_is_not_there_has_no_files(tmp_path: Path) -> None:
+def test_a_copy_without_records_has_no_files(tmp_path: Path) -> None:
     copy = LocalCopy(tmp_path / "copy")
     assert copy.of("v:a") == {}
     assert copy.summaries == {}
@@ -124,7 +124,7 @@ def break_tables(directory: Path) -> None:
         table.write_bytes(content)
 
 
-def test_a_copy_that_is_damaged_begins_with_nothing(tmp_path: Path) -> None:
+def test_a_damaged_copy_begins_anew_without_records(tmp_path: Path) -> None:
     copy = LocalCopy(tmp_path / "copy")
     copy.write("0", {"v:a": b"1"}, LaneSummary(1, 1, (7, 1)))
     copy.close()
@@ -139,7 +139,9 @@ def test_a_copy_that_is_damaged_begins_with_nothing(tmp_path: Path) -> None:
     copy.close()
 
 
-def test_damage_that_shows_later_is_told_and_ends_the_copy(tmp_path: Path) -> None:
+def test_damage_that_shows_while_the_copy_is_open_is_an_error_and_removes_the_copy(
+    tmp_path: Path,
+) -> None:
     copy = LocalCopy(tmp_path / "copy")
     copy.write("0", {"v:a": b"1"}, LaneSummary(1, 1, (7, 1)))
 
@@ -160,7 +162,7 @@ def test_damage_that_shows_later_is_told_and_ends_the_copy(tmp_path: Path) -> No
     assert not (tmp_path / "copy").exists()
 
 
-def test_a_second_one_is_refused_and_harms_nothing(tmp_path: Path) -> None:
+def test_a_second_copy_in_the_same_directory_is_refused_and_harms_nothing(tmp_path: Path) -> None:
     copy = LocalCopy(tmp_path / "copy")
     copy.write("0", {"v:a": b"1"}, LaneSummary(1, 1, (7, 1)))
     with pytest.raises(LocalCopyFailed, match=r"(?i)lock"):
@@ -171,7 +173,7 @@ def test_a_second_one_is_refused_and_harms_nothing(tmp_path: Path) -> None:
     copy.close()
 
 
-def test_one_that_is_closed_neither_answers_nor_opens_again(tmp_path: Path) -> None:
+def test_a_closed_copy_neither_answers_nor_opens_again(tmp_path: Path) -> None:
     copy = LocalCopy(tmp_path / "copy")
     copy.write("0", {"v:key": b"1"}, LaneSummary(1, 0, (7, 0)))
     copy.close()

@@ -50,7 +50,7 @@ async def put(state: ChangelogState, key: str, value: bytes) -> None:
     await state.commit()
 
 
-async def test_what_was_stored_is_there_and_what_was_read_is_not_read_again(tmp_path: Path) -> None:
+async def test_a_request_sees_all_that_was_stored_and_reads_no_record_twice(tmp_path: Path) -> None:
     brokers = Brokers()
     async with instance(brokers) as writer, states_of(brokers, tmp_path / "copies") as states:
         for number in range(100):
@@ -73,7 +73,7 @@ async def test_what_was_stored_is_there_and_what_was_read_is_not_read_again(tmp_
     assert os.listdir(tmp_path) == []  # noqa: PTH208 - it takes no time
 
 
-async def test_what_nobody_asks_for_is_closed() -> None:
+async def test_a_state_that_no_request_uses_is_closed() -> None:
     brokers = Brokers()
     async with states_of(brokers) as states:
         async with states.use(FUNCTION), states.use(OTHER):
@@ -88,7 +88,7 @@ async def test_what_nobody_asks_for_is_closed() -> None:
         assert not states.open
 
 
-async def test_one_that_is_damaged_is_opened_anew() -> None:
+async def test_a_damaged_state_is_opened_anew() -> None:
     brokers = Brokers()
     async with instance(brokers) as writer, states_of(brokers) as states:
         await put(writer, "key", b"1")
@@ -106,7 +106,7 @@ async def test_one_that_is_damaged_is_opened_anew() -> None:
             assert state.get("key") == b"1"
 
 
-async def test_what_could_not_be_stored_is_forgotten() -> None:
+async def test_a_change_that_is_too_large_to_store_is_forgotten() -> None:
     brokers = Brokers()
     async with states_of(brokers) as states:
         for value in (b"1", b"x" * EntryProducer.message_bytes_max):
@@ -121,7 +121,7 @@ async def test_what_could_not_be_stored_is_forgotten() -> None:
             assert (again.get("key"), again.get("other")) == (b"1", b"2")
 
 
-async def test_what_whoever_asks_gave_up_is_not_built_upon() -> None:
+async def test_a_change_whose_request_was_cancelled_is_not_in_the_state() -> None:
     brokers = Brokers()
     client = Client(brokers)
     states = OpenStates(cast(geminga.Client, client), NAMESPACE, None, SimulatedClock())
@@ -143,7 +143,7 @@ async def test_what_whoever_asks_gave_up_is_not_built_upon() -> None:
             assert state.get("key") == b"1"
 
 
-async def test_all_who_ask_at_once_share_one(tmp_path: Path) -> None:
+async def test_requests_at_the_same_time_share_one_state(tmp_path: Path) -> None:
     brokers = Brokers()
     async with instance(brokers) as writer, states_of(brokers, tmp_path / "copies") as states:
         await put(writer, "key", b"1")

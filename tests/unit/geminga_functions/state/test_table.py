@@ -78,7 +78,7 @@ changes = st.lists(
 
 
 @given(changes)
-def test_all_come_to_the_same_state(steps: list[tuple[str, str, str, int]]) -> None:
+def test_all_instances_come_to_the_same_state(steps: list[tuple[str, str, str, int]]) -> None:
     writers = {lane: Writer(lane) for lane in LANES}
     for lane, what, key, number in steps:
         if what == "exchange":
@@ -148,7 +148,7 @@ def test_compaction_of_the_lanes_changes_nothing(steps: list[tuple[str, str, str
         ("x:a", b"\x93\x01\x01\x01"),
     ],
 )
-def test_what_is_no_record_is_refused(key: str, record: bytes) -> None:
+def test_a_message_that_is_no_record_is_refused(key: str, record: bytes) -> None:
     with pytest.raises(StateDamaged):
         StateTable("0").take("1", [(key, record, (7, 0))])
 
@@ -188,7 +188,7 @@ def test_a_lane_that_has_lost_a_change_of_a_key_that_stays_is_found_out() -> Non
         reader.check("0")
 
 
-def test_in_the_midst_of_an_entry_nothing_is_said_and_its_end_is_awaited() -> None:
+def test_a_lane_is_not_compared_with_its_count_in_the_midst_of_an_entry() -> None:
     first, second = entries_of("a", "b")
     reader = StateTable("1")
     read(reader, "0", first)
@@ -218,7 +218,7 @@ def test_a_copy_of_an_older_lane_is_found_out() -> None:
     assert (old.get("a"), old.get("c"), old.sum_of("sum")) == (None, b"0", 1)
 
 
-def test_what_is_staged_again_while_it_is_stored_stays_staged() -> None:
+def test_a_key_that_changes_again_while_it_is_stored_stays_staged() -> None:
     writer = Writer("0")
     writer.change("put", "a", 1)
     writer.change("put", "b", 1)

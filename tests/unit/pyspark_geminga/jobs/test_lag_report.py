@@ -78,7 +78,7 @@ def test_prometheus_gets_gauges_with_labels() -> None:
     assert sum(line.startswith("# TYPE") for line in text) == 3
 
 
-def test_what_cannot_be_found_out_has_an_exit_code_of_its_own(
+def test_a_lag_that_cannot_be_determined_has_an_exit_code_of_its_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert lag_report.main(["--checkpoint", str(tmp_path)]) == 3

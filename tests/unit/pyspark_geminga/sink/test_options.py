@@ -69,6 +69,10 @@ def test_exactly_once_sorts_unless_told_otherwise() -> None:
         ({"pulsar.producer.sendTimeout": "1"}, True, "is pulsar.producer.sendTimeoutMs"),
     ],
 )
-def test_mistakes_are_told(given: dict[str, str], is_streaming: bool, reason: str) -> None:  # noqa: FBT001
+def test_mistakes_are_refused_with_a_reason(
+    given: dict[str, str],
+    is_streaming: bool,  # noqa: FBT001
+    reason: str,
+) -> None:
     with pytest.raises(InvalidOption, match=reason):
         SinkOptions.of(URL | given, is_streaming=is_streaming)

@@ -138,12 +138,12 @@ def test_raw_is_one_column_of_bytes_or_text(types: list[pa.DataType]) -> None:
         RawEncoder(pa.schema(columns))
 
 
-def test_without_a_topic_at_all_nothing_is_written() -> None:
+def test_a_row_needs_the_option_or_the_column_of_a_topic() -> None:
     with pytest.raises(InvalidColumn, match="the option topic as well"):
         RowLayout.of(pa.schema([("value", pa.binary())]), has_topic_option=False)
 
 
-def test_where_a_message_stood_before_is_left_out() -> None:
+def test_the_former_id_and_publish_time_of_a_message_are_left_out() -> None:
     rows = rows_of(
         {
             "value": (pa.binary(), [b"a"]),
@@ -154,7 +154,7 @@ def test_where_a_message_stood_before_is_left_out() -> None:
     assert (rows.payloads, rows.attributes) == ([b"a"], [b""])
 
 
-def test_what_messages_cannot_say_is_refused() -> None:
+def test_values_that_messages_cannot_have_are_refused() -> None:
     value: tuple[pa.DataType, list[Any]] = (pa.binary(), [b""])
     with pytest.raises(InvalidRow, match="before 1970"):
         rows_of({"value": value, "__eventTime": (pa.int64(), [-1])})

@@ -130,9 +130,7 @@ async def test_no_entry_has_rows_that_the_topic_knows_and_rows_that_it_does_not(
     assert sequence_ids(broker) == [*range(8)]
 
 
-async def test_what_an_earlier_epoch_stored_changes_nothing(
-    client: Client, broker: FakeBroker
-) -> None:
+async def test_rows_of_an_earlier_epoch_change_nothing(client: Client, broker: FakeBroker) -> None:
     knows(broker, first_sequence_id(EPOCH - 1) + 1)
     await Writer(client, options_of(broker)).write(rows_of(*[b"%d" % n for n in range(4)]))
     assert bodies(broker) == [[b"0", b"1", b"2"], [b"3"]]
@@ -146,7 +144,7 @@ async def test_a_topic_with_a_later_epoch_is_refused(client: Client, broker: Fak
     assert broker.of_type(BaseCommand.CLOSE_PRODUCER)
 
 
-async def test_only_who_promises_once_has_topics_checked(
+async def test_topics_are_checked_only_where_rows_are_deduplicated(
     client: Client, broker: FakeBroker
 ) -> None:
     promising, other = (
@@ -266,6 +264,8 @@ async def test_nothing_is_sent_behind_a_large_row_that_the_topic_may_refuse(
     assert broker.stored_bodies == [b"0"]
 
 
-async def test_a_row_that_no_broker_takes_is_told(client: Client, broker: FakeBroker) -> None:
+async def test_a_row_that_is_too_large_for_the_broker_is_an_error(
+    client: Client, broker: FakeBroker
+) -> None:
     with pytest.raises(InvalidRow, match=f"where the broker of .* takes {MAX_MESSAGE_BYTES}"):
         await Writer(client, options_of(broker)).write(rows_of(bytes(MAX_MESSAGE_BYTES + 1)))

@@ -100,7 +100,7 @@ def task(monkeypatch: pytest.MonkeyPatch) -> Reading:
     return Reading(monkeypatch)
 
 
-def test_where_both_ends_are_there_no_more_is_asked(task: Reading) -> None:
+def test_a_part_with_both_ends_asks_the_brokers_nothing(task: Reading) -> None:
     assert len(task.read(START)) == 1
     assert not task.is_asked
 
@@ -189,7 +189,7 @@ def test_the_files_of_private_keys_are_read_by_the_task(
     assert given[1]["decryption"] is None
 
 
-def test_what_spark_makes_of_no_parts_has_no_rows() -> None:
+def test_the_part_that_spark_makes_where_there_are_none_has_no_rows() -> None:
     from pyspark.sql.datasource import InputPartition
 
     options = SourceOptions.of({"service.url": "pulsar://x", "topic": "a"}, is_streaming=False)

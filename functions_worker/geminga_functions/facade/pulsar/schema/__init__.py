@@ -69,6 +69,8 @@ def _primitive(name: str, avro: str, *types: type) -> type[Field]:
     return made
 
 
+# The Python types are those that the official client accepts: a whole number is a float, too, where
+# Avro has a float.
 Null = _primitive("Null", "null", type(None))
 Boolean = _primitive("Boolean", "boolean", bool)
 Integer = _primitive("Integer", "int", int)
@@ -94,6 +96,7 @@ class Record:
             for name, value in vars(cls).items()
             if (made := _field_of(value)) is not None
         }
+        # A new mapping for each class: a subclass must not add fields to its base.
         cls._fields = {**cls._fields, **declared}
 
     def __init__(self, **values: Any) -> None:  # noqa: ANN401 - of the fields' types
@@ -101,6 +104,7 @@ class Record:
             setattr(self, name, values.get(name, field.default))
 
     def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401 - of the field's type
+        # A misspelt field would otherwise be lost without a word when the record is encoded.
         if name not in self._fields:
             raise AttributeError(f"{type(self).__name__} has no field {name!r}")
         # At once, not when it is encoded: the traceback shows who has set it.
@@ -179,6 +183,7 @@ class CustomEnum(Field):
         return {
             "type": "enum",
             "name": self._enum.__name__,
+            # Names, not values: Avro has symbols alone.
             "symbols": [e.name for e in self._enum],
         }
 
