@@ -140,6 +140,7 @@ class Ledgers(Service):
             config=config,
         )
         if config.explicit_lac_interval_s:
+            # The task ends by itself, one interval after the writer is over.
             explicit_lac = ExplicitLac(
                 writer=writer,
                 link=self._links.v3_link,
@@ -169,6 +170,8 @@ class Ledgers(Service):
                 deadline_s=self._config.recovery_deadline_s,
             )
         stored = await self._read_metadata(ledger_id)
+        # A closed ledger never changes its end: it is read as the metadata say, without a request
+        # to any bookie.
         if stored.metadata.state is not LedgerState.CLOSED:
             # Recovery writes entries again, which are checked by CRC32C only.
             digest_type = stored.metadata.digest_type
@@ -184,6 +187,7 @@ class Ledgers(Service):
                     retry=self._retry,
                     config=self._config,
                 ).run()
+        # Closed now, by its writer, by this recovery, or by another process that was faster.
         return self._reader(stored, stored.metadata.last_entry, stored.metadata.length)
 
     async def metadata(self, ledger_id: int) -> LedgerMetadata:
@@ -236,6 +240,7 @@ class Ledgers(Service):
         fragment = metadata.fragments[-1]
         # The metadata of old clients has no password: then that of the config counts.
         password = self._config.password if metadata.password is None else metadata.password
+        # Without a master key: this asks and does not fence, and the ledger's writer goes on.
         votes = await LastEntryPoll(
             ledger_id,
             Quorum(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum),
@@ -243,6 +248,7 @@ class Ledgers(Service):
             answer_timeout_s=self._config.answer_timeout_s,
             decode=entry_decoder(metadata.digest_type, password),
         ).run()
+        # Entries beyond it may be confirmed as well: only an entry that is sent later says so.
         last_confirmed = recovery_start(votes.last_confirmed, fragment.first_entry)
         return self._reader(stored, last_confirmed, votes.length_bytes)
 

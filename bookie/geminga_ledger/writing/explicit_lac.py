@@ -44,11 +44,16 @@ class ExplicitLac:
             await asyncio.sleep(self.interval_s)
             if writer.is_over:
                 return
+            # Entries that are being added carry the LAC themselves.
             is_pausing, pushed = writer.last_pushed == pushed, writer.last_pushed
             last_confirmed = writer.last_confirmed
+            # Also of an empty ledger: -1 is not more than -1.
             if not is_pausing or last_confirmed <= told:
                 continue
             ensemble = writer.ensemble
+            # In the newest ensemble, though another one may have stored the entry: readers ask the
+            # bookies of the last fragment (``LedgerView``). Within it, those that
+            # ``Quorum.telling`` names first.
             results = await asyncio.gather(
                 *(
                     self._tell(self.link(ensemble[slot]), last_confirmed)
@@ -57,6 +62,7 @@ class ExplicitLac:
             )
             # As many bookies must keep it as keep a confirmed entry: then a reader that asks all
             # but Qa - 1 of them learns it.
+            # Else the next poll sends it again, to all of them.
             if sum(results) >= writer.quorum.ack_quorum:
                 told = last_confirmed
 
