@@ -49,6 +49,8 @@ class SingleRequest(asyncio.Protocol):
             return  # one answer was asked for, or the asker has given up
         try:
             buffer, bounds = self._frames.feed(data)
+            # The first frame is the answer. In START_TLS the bookie sends nothing more before our
+            # handshake begins.
             if bounds:
                 start, end = bounds[0]
                 self.answer.set_result(parse_response(buffer[start:end]))

@@ -81,6 +81,7 @@ class LacRead:
             log.info("bookie not asked", extra={"ledger": self.ledger_id, "error": str(error)})
             return
         code = return_code_of(response.status)
+        # A bookie without an entry of the ledger has stored nothing: its answer counts.
         if is_absence(code):
             self.votes.heard.add(slot)
             return
@@ -94,6 +95,7 @@ class LacRead:
             return
         told = response.readLacResponse
         entry = told.lastEntryBody
+        # An answer with neither an entry nor an explicit LAC counts as well.
         last_confirmed = length_bytes = NO_ENTRY
         try:
             if entry:

@@ -455,9 +455,8 @@ class AddPipeline:
         # checks again.
         if self._pending or owing:
             self._check_later()
-        # Stage 3: send again, replace, reconnect. Each step may end the pipeline, and then does
-        # nothing.
-        # ``bookie_connected`` sends an overloaded bookie again what it refused.
+        # Stage 3: send again, replace, reconnect. A step may end the pipeline, for which those
+        # after it then do nothing. ``bookie_connected`` sends an overloaded bookie what it refused.
         overloaded, self._overloaded = sorted(self._overloaded), frozenset()
         for bookie in overloaded:
             self.bookie_connected(bookie)
