@@ -71,6 +71,7 @@ class Channel(asyncio.Protocol):
 
     def close(self) -> None:
         """End the channel, after what was sent; also one whose connection is still being made."""
+        # ``connection_made`` comes after this where the peer was still being connected.
         self._is_unwanted = True
         if self._transport is not None:
             self._transport.close()
@@ -104,6 +105,7 @@ class Channel(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's name
         """asyncio's."""
         self.is_open = False
+        # Last: messages that are sent from within go nowhere, as those that come later.
         self._on_lost(self)
 
 
@@ -119,6 +121,8 @@ async def listen(path: Path, make_channel: Callable[[], Channel]) -> asyncio.Ser
 
 
 def _bind(path: Path) -> socket.socket:
+    # The name of a socket outlives its process, and a name that exists cannot be bound
+    # (EADDRINUSE).
     path.unlink(missing_ok=True)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     # The mask, not a chmod afterwards: from its first moment on only its owner can connect to it.

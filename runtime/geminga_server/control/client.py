@@ -113,6 +113,8 @@ class ControlClient(Service):
                 )
         except OSError as error:  # TimeoutError is one
             raise ControlError(f"no supervisor answers at {self._path}: {error}") from error
+        # From here on the supervisor sees the end of this process by the end of the channel,
+        # however it ends: the kernel closes the socket of a process that was killed, too.
         stack.callback(self._channel.close)
         self._channel.send(Hello(self._part, os.getpid(), self._version))
 
@@ -146,6 +148,7 @@ class ControlClient(Service):
             reason = f"{self._health_checks} health checks hang already"
             self.send(HealthAnswer(request_id, is_healthy=False, reason=reason))
             return
+        # No ``await`` since the count was compared: no more than the bound pass.
         self._health_checks += 1
         try:
             if self._commands.check_health is not None:
@@ -180,6 +183,7 @@ async def obeying_supervisor(
         announce_readiness(" ".join(addresses.values()))
         yield
         return
+    # Opened when the part serves already: a supervisor that gets hello gets the addresses next.
     async with ControlClient(Path(socket_path), part_name(kind), version, commands) as control:
         control.send(Ready(addresses))
         yield

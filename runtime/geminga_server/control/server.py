@@ -44,6 +44,9 @@ HELLO_TIMEOUT_S = 5.0
 CHANNELS_MAX = 64
 
 
+# What a part sends, in order: Hello, which makes the session; Ready once; then answers to what the
+# supervisor sends. The three futures are set once each, and ``lose`` sets all that are left: no
+# waiter outlives the part.
 class PartSession:
     """The supervisor's view of one living part."""
 
@@ -78,6 +81,7 @@ class PartSession:
     async def check_health(self, timeout_s: float) -> HealthAnswer:
         """Ask the part for its health. Without an answer within ``timeout_s``, or when the part
         ends, it is unhealthy."""
+        # Numbered, because a check that hangs may be answered after a later one.
         request_id = self._next_request_id
         self._next_request_id += 1
         answer: asyncio.Future[HealthAnswer] = _future()
@@ -99,6 +103,7 @@ class PartSession:
 
     def ping(self) -> None:
         """Ask the part for a sign of life; ``is_silent`` until it sends anything."""
+        # Before sending. Any message of the part counts as a sign of life, not its Pong alone.
         self.is_silent = True
         self.channel.send(Ping())
 
@@ -173,6 +178,8 @@ class ControlServer(Service):
         self._sessions: dict[Channel, PartSession] = {}
 
     async def _open(self, stack: AsyncExitStack) -> None:
+        # Closed in the opposite order: no new connections, then those that there are, then the
+        # name.
         server = await listen(self._path, self._make_channel)
         stack.callback(self._path.unlink, missing_ok=True)
         stack.callback(self._close_channels)
@@ -206,6 +213,8 @@ class ControlServer(Service):
             if timer is not None:
                 timer.cancel()
                 self._channels[channel] = None
+            # The part started anew while its former process still lives, or while the end of its
+            # channel has not been read yet.
             older = self.session(message.part)
             if older is not None:
                 log.warning(
@@ -220,6 +229,7 @@ class ControlServer(Service):
                     if one is older:
                         del self._sessions[other]
                 older.lose()
+            # Last: the caller finds the new session by the part's name, and not the older one.
             self._on_session(session)
         elif isinstance(message, Instruction):
             # A command sends one instruction and waits for the one answer.

@@ -56,6 +56,7 @@ class HttpConnections:
                 return
             self.evicted += 1
             del self.open[idle]
+            # Taken out of the order before it is closed: ``connection_lost`` comes in a later turn.
             idle.transport.close()
         self.open[connection] = None
 

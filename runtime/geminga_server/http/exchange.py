@@ -88,6 +88,8 @@ class HttpExchange:
 
     async def _send(self, event: h11.Event) -> None:
         # Empty for the end of a body whose length was announced.
+        # Raises ``LocalProtocolError`` for more or fewer bytes than Content-Length says: a body of
+        # a client is never sent on with a wrong length.
         encoded = self.http.send(event)
         if encoded:
             self.writer.write(encoded)
@@ -132,6 +134,7 @@ async def exchange(
     writer = asyncio.StreamWriter(transport, protocol, reader, loop)
     try:
         yield HttpExchange(reader, writer, timeout_s)
+    # Before OSError, of which TimeoutError is a kind.
     except TimeoutError as error:
         raise ServerSilent(url, timeout_s) from error
     except (OSError, h11.RemoteProtocolError) as error:

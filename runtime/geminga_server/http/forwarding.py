@@ -79,9 +79,12 @@ class Forwarder(Service):
         self, scope: Scope, receive: Receive, send: Send, urls: Sequence[str]
     ) -> None:
         """Have the first of ``urls`` answer that accepts a connection; there is at least one."""
+        # One body for all servers that are asked: what one of them took is kept for the next
+        # (``rewind``).
         answer, body = Answer(send), RequestBody(receive, self._limits.replay_bytes_max)
         request = forwarded_request(scope)
         try:
+            # The last one is tried outside of the loop: its refusal is the answer.
             *first, last = urls
             for url in first:
                 try:
@@ -126,6 +129,8 @@ class Forwarder(Service):
                     await asyncio.wait({sending})
             if location is None:
                 return
+            # Raises where too much of the body is gone. Nothing has been answered yet, so the
+            # client is told.
             body.rewind()
             # A location may be relative to the URL that was asked for (RFC 9110, 10.2.2). Its
             # scheme must be the same: ``network`` secures all connections or none.
@@ -189,6 +194,7 @@ class Answer:
 
     async def hand_on(self, head: h11.Response, pieces: AsyncIterator[bytes]) -> None:
         """Pass a server's answer on, as it arrives."""
+        # Before the head is sent: should that fail half way, no second head may follow.
         self.is_begun = True
         await self.send(
             {

@@ -108,6 +108,8 @@ class HttpCalls:
                     is_redirect = answer.status in _REDIRECTS and answer.location is not None
                     if not is_redirect or not call.follows_redirects:
                         return answer
+                    # Method, headers and body stay as they were, also after 301 and 302: those are
+                    # answers of brokers to each other, not of web sites to browsers.
                     call = replace(call, url=urljoin(call.url, answer.location))
         except TimeoutError:
             raise ServerUnreachable(f"{host} did not answer in {timeout_s:g} s") from None
@@ -168,7 +170,8 @@ class BrokerCalls:
             except ServerUnreachable as error:
                 failure = error
                 continue
-            # The next request begins with a broker that lives.
+            # The next request begins with a broker that lives. Others may have reordered the list
+            # meanwhile, which still has each URL once.
             self._urls.remove(url)
             self._urls.insert(0, url)
             return answer

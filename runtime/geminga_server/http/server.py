@@ -114,6 +114,7 @@ class HttpServer(Service):
             collect = partial(connections.families, self._metrics.part)
             self._metrics.collectors.append(collect)
             stack.callback(self._metrics.collectors.remove, collect)
+        # Listening already, the kernel holds connections back until ``startup`` begins to accept.
         server = _make_server(self._app, connections, self._tls)
         # The first tick makes the headers that every answer carries.
         await server.on_tick(0)
@@ -131,6 +132,7 @@ class HttpServer(Service):
         state = server.server_state
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                # uvicorn closes idle connections, and waits for those that are being answered.
                 await server.shutdown(sockets=[listening])
         except TimeoutError:
             log.warning("requests cut off", extra={"requests": len(state.tasks)})
@@ -176,6 +178,7 @@ class RequestLog:
             raise
         finally:
             duration_s = self.clock.monotonic() - begun_s
+            # A probe that fails is logged like any other request.
             is_routine = scope["path"] in self.routine_paths and 200 <= status < 400
             level = logging.DEBUG if is_routine else logging.INFO
             principal: Principal = scope.get("state", {}).get("principal") or ANONYMOUS

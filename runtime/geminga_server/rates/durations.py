@@ -87,8 +87,11 @@ class Durations:
             # of values reaches its share.
             bucket, seen = 0, counts[0]
             for share in shares:
+                # Ends: ``seen`` reaches ``total`` in the last bucket, and no share is above 1. At
+                # least one value, so that a share of 0 is the smallest one.
                 while seen < max(1, share * total):
                     bucket += 1
                     seen += counts[bucket]
+                # Values above all bounds are shown as the highest bound: their size is not kept.
                 quantiles[share] = BOUNDS_MS[min(bucket, len(BOUNDS_MS) - 1)]
         return Summary(quantiles, self.count, self.sum_ms)

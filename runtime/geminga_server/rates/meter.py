@@ -39,6 +39,7 @@ class Meter:
         if elapsed_s <= 0:
             return
         self._at_s = now_s
+        # Idle, as most topics are: no tuple of its own for this meter.
         if counters == self._counters:
             self.rates = _zeros(len(counters))
             return

@@ -48,15 +48,19 @@ class TokenBucket:
 
     def take(self, count: float, now_s: float) -> None:
         """Take ``count`` tokens, even if there are fewer."""
+        # Below zero without a bound: a message of any size passes once, and is paid for by waiting.
         self._tokens = self._fill(now_s) - count
 
     def wait_s(self, now_s: float, *, until: int) -> float:
         """Seconds until there are ``until`` tokens; 0: until none is owed."""
+        # Only an estimate where others take from the same bucket meanwhile: callers ask again
+        # afterwards.
         return max(0.0, (until - self._fill(now_s)) / self._rate)
 
     def change(self, count: float, period_s: float, now_s: float) -> None:
         """Change the limit to ``count`` for each ``period_s``; the tokens that there are stay."""
         # By the old rate up to now, by the new one from here on.
+        # A debt stays a debt. More tokens than the new capacity are cut off by the next ``_fill``.
         self._fill(now_s)
         self._capacity = float(count)
         self._rate = count / period_s

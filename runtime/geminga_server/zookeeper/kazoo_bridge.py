@@ -51,6 +51,8 @@ class Answer:
             if self._is_ready:  # kazoo sets an error twice when its socket pair is gone
                 return
             self._value, self.exception, self._is_ready = value, error, True
+            # Taken over together with the flag: a function is called here or by ``rawlink``, never
+            # by both.
             linked, self._linked = self._linked, []
         # Outside of the lock: what they post may take other locks.
         for function in linked:
@@ -111,6 +113,8 @@ class Connection:
 
     def recv(self, length: int) -> bytes:
         """At most ``length`` bytes; empty at the end of the stream."""
+        # Only an empty buffer is filled, so that each call makes one system call at most. kazoo
+        # takes fewer bytes than it asked for, and asks for the rest.
         if self._start == len(self._buffer):
             self._buffer = self._sock.recv(self.READ_BYTES)
             self._start = 0
@@ -131,7 +135,8 @@ class Connection:
         """Send all that was taken, waiting while the socket is full."""
         if not self._unsent:
             return
-        # A socket that does not block takes a part, or nothing while its buffer is full.
+        # A socket that does not block takes a part, or nothing while its buffer is full. A new
+        # bytearray, because one that a memoryview looks at cannot grow.
         unsent, self._unsent = memoryview(self._unsent), bytearray()
         while unsent:
             try:
@@ -139,6 +144,8 @@ class Connection:
             except BlockingIOError:
                 poller = select.poll()
                 poller.register(self._sock, select.POLLOUT)
+                # What was sent in part ends with the connection: kazoo connects anew, and its
+                # requests fail.
                 if not poller.poll(self._timeout_ms):
                     raise KazooTimeout("the server takes nothing") from None
 
@@ -167,6 +174,7 @@ class Waker:
         """Announce a request."""
         with self._lock:
             self._count += 1
+            # From 0 to 1 the byte is written, from 1 to 0 it is read: the pair never holds two.
             if self._count == 1:
                 self._writer.send(b"\0")
         return 1
@@ -241,6 +249,8 @@ class LoopHandler:
         # First, so that a call posted during the delivery is made below or wakes the loop again.
         self._is_wake_up_due = False
         posted = self._posted
+        # A call may detach this handler: what was posted behind it belongs to a client that is
+        # given up.
         while posted and not self._is_detached:
             function, args = posted.popleft()
             function(*args)
@@ -284,6 +294,9 @@ class LoopHandler:
             self.progress = f"{where}: {error.strerror or error}"
             raise
         self.progress = f"{where} was reached and says nothing"
+        # ``flush`` sends what belongs together with one call, so there is nothing for Nagle's
+        # algorithm to gather; it would only hold a request back until the last answer is
+        # acknowledged.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
         def heard() -> None:
@@ -303,8 +316,11 @@ class LoopHandler:
         Writing is always ready: ``Connection`` waits itself. The system is only asked, and what was
         written only sent, when no reader has anything at hand.
         """
+        # kazoo asks for writers alone, before it sends; it asks for readers alone when it waits.
         if writers:
             return (), writers, ()
+        # Not yet the time to send: kazoo goes on with what it has read, and may have more to send
+        # after it.
         at_hand = [reader for reader in readers if reader.pending()]
         if at_hand:
             return at_hand, (), ()

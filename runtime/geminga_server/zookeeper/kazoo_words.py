@@ -116,6 +116,7 @@ def node_stat(stat: KazooStat) -> NodeStat:
 
 def parents(path: str) -> list[str]:
     """``/a/b`` for ``/a/b/c``, and so on up, the topmost first."""
+    # Without the root, which exists always, or is the chroot and made when the session opens.
     names = path.split("/")[1:-1]
     return ["/" + "/".join(names[: depth + 1]) for depth in range(len(names))]
 

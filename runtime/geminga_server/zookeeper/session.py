@@ -69,6 +69,16 @@ CLOSE_TIMEOUT_S = 2.0
 ClientFactory = Callable[[LoopHandler], Client]
 
 
+# The states of a session, and what leads from one to the next:
+#
+#     EXPIRED ----- connected ------> CONNECTED <-- connected again --+
+#        ^                                |                           |
+#        |                        connection lost                     |
+#        |                                v                           |
+#        +-- the server says so -- SUSPENDED --- nothing heard ---> DOUBTFUL
+#        +-- the server says so -----------------------------------------+
+#
+# From SUSPENDED, too, a connection in time leads back to CONNECTED, with the same session.
 class ZooKeeper(Service):
     """A session with the ZooKeeper at ``hosts`` (``HOST:PORT[,HOST:PORT...][/CHROOT]``).
 
@@ -135,6 +145,8 @@ class ZooKeeper(Service):
                 f"no ZooKeeper answered at {self._hosts} within {self._connect_timeout_s:g} s "
                 f"({self._first_connection()['last']}); is it running there?"
             ) from error
+        # ZooKeeper accepts a session below a chroot that does not exist, and then answers each
+        # request that its node is missing.
         if "/" in self._hosts and self._makes_chroot:
             # Paths are below the chroot: its own node is "/".
             with suppress(NodeExists):
@@ -182,6 +194,7 @@ class ZooKeeper(Service):
         def send(client: Client) -> Answer:
             return client.create_async(path, value, ephemeral=ephemeral, sequence=sequential)
 
+        # The node is tried first: nearly always its parents exist, and that costs one request.
         for _ in range(MAKE_PARENTS_ATTEMPTS_MAX):
             try:
                 return cast("str", await self._ask(path, send))
@@ -254,6 +267,8 @@ class ZooKeeper(Service):
 
     def _begin(self) -> None:
         """Start a new kazoo client, and with it a new session."""
+        # A handler for each client: whatever a former client still posts carries a former handler,
+        # by which ``_session_changed`` knows it.
         handler = LoopHandler(self._clock)
         client = self._make_client(handler)
 
@@ -302,6 +317,8 @@ class ZooKeeper(Service):
         else:
             if self.state is not SessionState.EXPIRED:
                 log.warning("zookeeper session expired", extra={"hosts": self._hosts})
+                # The callbacks are scheduled first, then the waiters of the requests that fail: an
+                # owner gives up what it owned before its own requests return.
                 self.session_id = NO_SESSION
                 self._change_state(SessionState.EXPIRED)
                 self._requests.fail_all(SessionExpired, "the ZooKeeper session expired")
@@ -339,6 +356,8 @@ class ZooKeeper(Service):
         self._is_closed = True
         if self._doubt_timer is not None:
             self._doubt_timer.cancel()
+        # No state is reported any more: services that listened were opened later, and are closed
+        # already.
         # What still waits fails now, and not after its time-out.
         self._requests.close()
         client, handler = self._client, self._handler

@@ -53,6 +53,8 @@ async def wait_for_node(coordination: Coordination, path: str, timeout_s: float)
                 while True:
                     # A watch fires once, and also when the connection breaks: ask again each time.
                     changed = asyncio.Event()
+                    # One request both looks and sets the watch: the node cannot appear in between
+                    # unseen.
                     if await coordination.exists(path, on_change=changed.set) is not None:
                         return
                     await changed.wait()
