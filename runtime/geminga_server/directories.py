@@ -37,11 +37,15 @@ class DirectoryLock:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         try:
             directory.mkdir(parents=True, exist_ok=True)
+            # The file is never deleted: a process that has it open while another deletes and makes
+            # it anew would lock a file that the other does not see, and both would own the
+            # directory.
             self.descriptor = os.open(directory / LOCK_NAME, flags, 0o644)
         except OSError as error:
             raise DirectoryUnusable(directory, str(error.strerror)) from error
         try:
             self._acquire(directory, clock)
+            # Only the owner writes. A process that looks in between finds no id, and waits on.
             os.ftruncate(self.descriptor, 0)
             os.pwrite(self.descriptor, f"{os.getpid()}\n".encode(), 0)
         except OSError as error:  # a file system without locks, or a full disk
@@ -70,6 +74,7 @@ class DirectoryLock:
             # whose ids mean nothing here.
             words = os.pread(self.descriptor, 32, 0).strip()
             owner = int(words) if words.isdigit() else None
+            # A living owner is refused at once: it would not end while we wait.
             if owner is not None and owner != os.getpid() and _is_alive(owner):
                 raise DirectoryInUse(directory, owner)
             if clock.monotonic() >= deadline_s:
@@ -98,6 +103,7 @@ def require_directory(path: Path) -> None:
         raise DirectoryUnusable(path, str(error.strerror)) from error
     # The directory itself, or the lowest one above it that exists, in which it would be made.
     real = Path(os.path.realpath(path))
+    # There is always one: the root directory exists.
     place = next(each for each in (real, *real.parents) if each.exists())
     if not place.is_dir():
         raise DirectoryUnusable(path, f"{place} is no directory")

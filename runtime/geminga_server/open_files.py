@@ -59,6 +59,8 @@ def share_out(limit: int, *, own_min: int = OWN_MIN) -> OpenFiles:
 
     Raises ``ServerStartError`` where clients would get fewer than ``CLIENTS_MIN``.
     """
+    # An eighth each, within bounds: where the limit is high, nearly all of it is for clients; where
+    # it is low, a part has what it cannot do without, or does not start.
     own = max(own_min, min(limit // SHARE, OWN_MAX))
     http = max(HTTP_MIN, min(limit // SHARE, HTTP_MAX))
     shares = OpenFiles(limit, own, http)
@@ -88,6 +90,7 @@ def raise_limit() -> int:
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     # The first value that the system accepts.
+    # The hard limit stays as it is: a process without rights could not raise it again.
     for wanted in (hard, max(current_limit(), MACOS_MAX)):
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

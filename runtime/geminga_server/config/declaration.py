@@ -96,6 +96,8 @@ def settings_of(kind: type[Any]) -> dict[str, Setting]:
 
 
 def _declared(kind: type[Any], prefix: str, above: tuple[str, ...]) -> Iterator[Setting]:
+    # Resolved here, because annotations are text (``from __future__ import annotations``); with
+    # extras, because limits and names of upstream are in ``Annotated``.
     hints = get_type_hints(kind, include_extras=True)
     for each in fields(kind):
         hint = hints[each.name]

@@ -68,6 +68,7 @@ def load_config(
     by default that of the process. Raises ``ConfigError``, whose message names every wrong value,
     where it was read, and what would be right.
     """
+    # Stage 1: one value for each setting, from the source that has the last word.
     settings = settings_of(kind)
     given: dict[str, Given] = {}
     if file is not None:
@@ -82,6 +83,7 @@ def load_config(
         name: replace(one, value=_as_declared(one.value, settings[name]))
         for name, one in given.items()
     }
+    # Stage 2: from flat names to the form of the class.
     # The values in dictionaries that are nested as the config classes are.
     values: dict[str, Any] = {}
     for name, one in given.items():
@@ -90,6 +92,7 @@ def load_config(
         for group in groups:
             table = table.setdefault(group, {})
         table[field] = one.value
+    # Stage 3: build the config, by one of two ways that lead to the same result.
     # The usual way, without pydantic: parts get options that their supervisor has checked.
     if all(_is_plainly_right(one.value, settings[name]) for name, one in given.items()):
         required = (each for each in settings.values() if each.default is MISSING)
@@ -204,6 +207,7 @@ def _is_plainly_right(value: Any, setting: Setting) -> bool:  # noqa: ANN401 - a
         return False  # pydantic converts it
     if get_origin(bare) is Literal:
         return value in get_args(bare)
+    # Not ``isinstance``: True is an int in Python, and no number in a setting.
     if type(value) is not bare and not (bare is Path and issubclass(type(value), Path)):
         return False
     limits = get_args(setting.kind)[1:] if get_origin(setting.kind) is Annotated else ()
@@ -224,6 +228,7 @@ def _is_plainly_right(value: Any, setting: Setting) -> bool:  # noqa: ANN401 - a
 
 def _construct(kind: type[ConfigT], values: dict[str, Any]) -> ConfigT:
     hints = get_type_hints(kind)
+    # The innermost groups first: each class checks in its ``__post_init__`` what it has been given.
     for key, value in values.items():
         if isinstance(value, dict):  # a group: no setting is a mapping that is plainly right
             values[key] = _construct(cast("type[Any]", hints[key]), value)

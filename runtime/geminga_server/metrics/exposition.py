@@ -94,6 +94,8 @@ def lines(name: str, kind: str, values: Iterable[tuple[str, object]]) -> Iterato
 
 def samples(families: Iterable[FieldFamily], labelled: Labelled) -> Iterator[str]:
     """Each family with a sample for each of the snapshots."""
+    # Family by family, not snapshot by snapshot: the format wants all samples of a family together,
+    # below its one TYPE line.
     for each in families:
         name, get = each.family.name, each.get
         if isinstance(each.family, Buckets):
@@ -127,6 +129,7 @@ def gauges(values: Mapping[str, object], labels: str) -> str:
 
 def summary_text(name: str, summary: Summary, labels: str) -> str:
     """Quantiles, then how many there were and their sum."""
+    # The quantiles are of a period, count and sum of the whole life, as the format wants them.
     text = [f"# TYPE {name} summary\n"]
     for share, bound_ms in summary.quantiles.items():
         # Python would write ``nan``, which Prometheus does not take.
