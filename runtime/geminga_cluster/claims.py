@@ -51,6 +51,7 @@ async def claim(
     after the node changed or vanished, and sometimes without need: read again, then decide. Raises
     ``RecordContended`` after ``ROUNDS_MAX`` interrupted rounds, and ``CoordinationError``.
     """
+    # Create, look, decide: what is there after the attempt to create it counts, not its answer.
     for _ in range(ROUNDS_MAX):
         # The node that exists may be our own: an earlier creation of it may have got no answer.
         with suppress(NodeExists):

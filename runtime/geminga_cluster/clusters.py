@@ -43,6 +43,7 @@ class Clusters:
     async def names(self) -> list[str]:
         """The names of the clusters, sorted."""
         try:
+            # Not cached: the list is only asked for by operators' requests.
             names = await self._coordination.children(CLUSTERS_PATH)
         except NodeMissing:  # before the first cluster was registered
             return []

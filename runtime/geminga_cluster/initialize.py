@@ -125,7 +125,7 @@ async def initialize_cluster_metadata(
     for attempt in range(1, ATTEMPTS_MAX + 1):
         try:
             # Created in one transaction, the tenants and namespaces name this cluster already, and
-            # the cluster's record has the URLs.
+            # the cluster's record has the URLs. That happens once, on an empty ZooKeeper.
             if await _create_all(configuration, nodes, but_last=True):
                 return
             await asyncio.gather(
@@ -139,6 +139,7 @@ async def initialize_cluster_metadata(
                 raise
         else:
             break
+    # After all else, and without a version: the process that starts last knows its ports best.
     if replace_urls:
         await configuration.set(cluster_path(cluster), urls.record().encode())
 
@@ -198,6 +199,7 @@ async def _create_all(
         by_depth: dict[int, list[str]] = {}
         for path in list(nodes)[: -1 if but_last else None]:
             by_depth.setdefault(path.count("/"), []).append(path)
+        # From the top down: a parent exists before its children are created.
         for depth in sorted(by_depth):
             await asyncio.gather(
                 *(_create(coordination, path, nodes[path]) for path in by_depth[depth])

@@ -159,6 +159,7 @@ class Namespaces:
             # The bundle that the caller wants to cut is gone: another broker has cut it elsewhere.
             if present[at : at + 2] != (lower, upper):
                 break
+            # The new boundaries go between the two of the bundle, so that the list stays ascending.
             cut = (*present[: at + 1], *boundaries, *present[at + 1 :])
             changed = replace(record, bundles=BundlesData(boundaries=cut, num_bundles=len(cut) - 1))
             try:
@@ -218,6 +219,8 @@ class Namespaces:
         deleted.
         """
         name = str(namespace)
+        # From the cache, which may lag behind another broker: then the deletions below find
+        # nothing.
         if not await self.exists(namespace):
             raise NamespaceNotFound(name)
         # First the nodes below which topics are stored, and only if they are empty: without a

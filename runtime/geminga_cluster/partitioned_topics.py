@@ -180,6 +180,7 @@ class PartitionedTopics:
         """Write a record unless it changed since ``version``; return whether it was written."""
         try:
             await self._configuration.set(_path(topic), record.encode(), version=version)
+        # Either way the caller's next round reads the record, and finds out which it was.
         except (VersionMismatch, NodeMissing):
             return False
         finally:
@@ -201,6 +202,7 @@ async def _create_nodes(
     for start in range(0, len(paths), CREATES_PER_TRANSACTION):
         wanted = list(paths[start : start + CREATES_PER_TRANSACTION])
         while wanted:
+            # All or none of them: a crash in between leaves no partition of these.
             operations: list[Operation] = [Create(path, values.get(path, b"")) for path in wanted]
             try:
                 await coordination.transaction(operations)

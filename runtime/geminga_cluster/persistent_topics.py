@@ -79,6 +79,7 @@ class PersistentTopics:
 
     async def exists(self, topic: TopicName) -> bool:
         """Whether the topic, or the partition, has a managed ledger."""
+        # Without the content: a topic's record may have many ledgers, and no part of it is needed.
         return await self.coordination.exists(topic_path(topic)) is not None
 
 

@@ -77,6 +77,8 @@ class TopicLists(Service):
             followed.task = self.spawn(
                 self._run(namespace, followed), name=f"follow the topics of {namespace}"
             )
+        # Before the wait: a follower that leaves meanwhile must not drop the list that this one
+        # waits for.
         followed.users += 1
         try:
             # Shielded: one follower that gives up must not cancel the read of the others.
@@ -98,6 +100,7 @@ class TopicLists(Service):
         followed.users -= 1
         # The watch stays in ZooKeeper until it fires once more, to no effect.
         if followed.users == 0:
+            # A follower that comes later begins with a list, a task and a watch of its own.
             del self.lists[namespace]
             assert followed.task is not None
             followed.task.cancel()

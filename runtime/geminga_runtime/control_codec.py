@@ -198,6 +198,7 @@ class MessageCodec:
         if kind is None:
             # No error: the newer peer has to do without an answer.
             return UnknownMessage(kind_name)
+        # Fields that only a newer peer knows are never looked at.
         known = {}
         for name, hint in self._hints[kind].items():
             if name not in values:
@@ -239,6 +240,7 @@ class MessageReader:
             # Copied: the buffer cannot be cut below while a view of it is held.
             messages.append(self.codec.decode(bytes(unread[start + SIZE.size : end])))
             start = end
+        # Once for all messages of the chunk: deleting the front of a bytearray moves the rest.
         del unread[:start]
         return messages
 

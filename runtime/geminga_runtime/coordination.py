@@ -243,6 +243,7 @@ async def delete_tree(coordination: Coordination, path: str) -> None:
         # Children first: ZooKeeper deletes no node that has any.
         for name in await coordination.children(path):
             await delete_tree(coordination, f"{path.rstrip('/')}/{name}")
+        # Raises ``NodeNotEmpty`` where another process has added a child since the list was read.
         await coordination.delete(path)
     except NodeMissing:
         return

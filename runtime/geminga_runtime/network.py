@@ -97,6 +97,8 @@ class AsyncioNetwork:
         # Before the connection is made: a server limits the time until the handshake is done.
         tls = await asyncio.to_thread(self.connect_tls) if self.connect_tls else None
         sock = await _connected_socket(loop, host, port)
+        # A context that checks host names checks the one that was asked for, not the address that
+        # it resolved to.
         transport, protocol = await loop.create_connection(
             factory, sock=sock, ssl=tls, server_hostname=host if tls else None
         )
@@ -139,6 +141,8 @@ async def _connected_socket(loop: asyncio.AbstractEventLoop, host: str, port: in
     # In the order of the system's preference.
     addresses = found[:ADDRESSES_MAX]
     errors: list[OSError] = []
+    # One after the other. Happy Eyeballs (RFC 8305) would begin with several at once, and bring
+    # servers connections that are dropped.
     for at, (family, kind, protocol, _, address) in enumerate(addresses):
         sock = socket.socket(family, kind, protocol)
         sock.setblocking(False)  # noqa: FBT003  # socket's signature
