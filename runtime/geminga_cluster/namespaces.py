@@ -146,6 +146,7 @@ class Namespaces:
         await self.bundles(namespace)  # writes the record where there is none
         for _ in range(UPDATE_ROUNDS_MAX):
             try:
+                # As in ``update``: the version belongs to this value, and the cache has none.
                 value, stat = await self._coordination.get(path)
             except NodeMissing:
                 raise NamespaceNotFound(str(namespace)) from None

@@ -134,6 +134,8 @@ class PartitionedTopics:
             if partitions == record.partitions:
                 return
             # Repeating this is harmless: nodes that exist, from a round before, stay.
+            # The managed ledgers exist before the record counts them: a client that sees the new
+            # number may use each of the partitions at once.
             ledgers = _partition_paths(topic, record.partitions, partitions)
             await _create_nodes(self._coordination, ledgers, {})
             for index in range(record.partitions, partitions):

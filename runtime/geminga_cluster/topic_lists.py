@@ -137,6 +137,7 @@ class TopicLists(Service):
             elif added or removed:
                 for on_topics in list(followed.followers):  # one of them may leave meanwhile
                     on_topics(added, removed)
+            # A change during this rest is kept by the event, and read at its end.
             await asyncio.sleep(min((loop.time() - began_s) * REST_FACTOR, REST_S_MAX))
             await followed.changed.wait()
 

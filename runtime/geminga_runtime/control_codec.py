@@ -37,6 +37,7 @@ assert HEADER.size == 5
 PLAIN_TYPES: dict[object, tuple[type, ...]] = {
     bool: (bool,),
     int: (int,),
+    # A caller may write 5 for 5.0, and msgpack keeps it a whole number.
     float: (float, int),
     str: (str,),
     bytes: (bytes,),
@@ -180,6 +181,7 @@ class MessageCodec:
 
         Raises ``ControlMessageError`` and nothing else.
         """
+        # Looked at before msgpack is: another version may have another form altogether.
         if not body or body[0] != VERSION:
             raise ControlMessageError(
                 f"a control message of version {body[0] if body else 'none'}; we speak {VERSION}"

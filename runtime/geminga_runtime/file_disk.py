@@ -256,6 +256,8 @@ class _OpenFile:
             if self._reserve_bytes and self.size > self._reserved_end:
                 with self._appending, self._descriptor.use() as descriptor:
                     try:
+                        # After the sync that callers wait for, in the same call: they wait for this
+                        # as well, once for each ``reserve_bytes``.
                         os.posix_fallocate(descriptor, self.size, self._reserve_bytes)
                     except OSError:  # the disk is full, or the file system cannot: no more attempts
                         self._reserve_bytes = 0

@@ -88,6 +88,8 @@ def candidates(environment: Mapping[str, str]) -> Iterator[Java]:
     ]
     for place in places:
         if place is not None and place.is_file():
+            # Through links, as of Debian's alternatives: ``release`` stands beside the real
+            # ``bin``.
             executable = place.resolve()
             yield java_at(executable)
 

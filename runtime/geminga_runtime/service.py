@@ -113,6 +113,7 @@ class Service:
                 try:
                     await work()
                 except Exception:
+                    # For metrics: work that fails again and again would show in the log alone.
                     self.faults += 1
                     log.exception("background work failed and begins anew", extra={"task": name})
                 # Also after work that returned: a mistake in it must not turn into a busy loop.

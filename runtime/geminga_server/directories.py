@@ -65,6 +65,8 @@ class DirectoryLock:
             # Children share the lock of the descriptor that they inherited: while one of them
             # lives, another process gets ``BlockingIOError``.
             try:
+                # ``flock``, not ``lockf``: a POSIX lock belongs to the process, would not pass to
+                # children, and would be lost when the process closed any descriptor of the file.
                 fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 pass

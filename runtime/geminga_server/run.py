@@ -118,11 +118,13 @@ async def _run_until_stopped(main: PartMain, close_timeout_s: float) -> ExitCode
     loop = asyncio.get_running_loop()
     # From here on a signal only asks: no line of the part is interrupted.
     for number in stop_signals():
+        # Python's own handler for SIGINT would raise KeyboardInterrupt in the middle of any line.
         loop.add_signal_handler(number, stop.ask, f"signal {number.name}")
     # A task of its own, so that a part whose cleanup hangs can be left behind.
     work = loop.create_task(main(stop), name="part")
     asked = loop.create_task(stop.wait(), name="stop request")
     try:
+        # ``wait`` cancels neither of the two, and raises no error of theirs.
         await asyncio.wait({work, asked}, return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
             log.info("part stops", extra={"reason": stop.reason})

@@ -96,6 +96,7 @@ def load_config(
     # The usual way, without pydantic: parts get options that their supervisor has checked.
     if all(_is_plainly_right(one.value, settings[name]) for name, one in given.items()):
         required = (each for each in settings.values() if each.default is MISSING)
+        # pydantic would find these, too; here nothing needs it.
         if missing := [_missing(part, each) for each in required if each.name not in given]:
             raise ConfigError(_describe(part, missing))
         try:
@@ -162,6 +163,7 @@ def _from_environment(
     prefix = f"GEMINGA_{part}_".upper().replace("-", "_")
     problems: list[str] = []
     for variable, value in environment.items():
+        # Before the prefix is looked at: a Kubernetes variable is never a mistake of the user's.
         if _SERVICE_LINK.search(variable) or (
             variable.endswith("_PORT") and value.startswith(_SERVICE_LINK_VALUES)
         ):

@@ -64,6 +64,7 @@ class Channel(asyncio.Protocol):
         if transport is None or not self.is_open:
             return
         transport.write(self._codec.encode(message))
+        # Looked at after writing: what the kernel took at once does not count.
         if transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
             log.warning("control peer takes nothing", extra={"unread_bytes_max": UNREAD_BYTES_MAX})
             # Not ``close``, which would wait until the peer takes what is buffered.
@@ -91,6 +92,7 @@ class Channel(asyncio.Protocol):
                 # A message before it ended the channel: what follows in this chunk is dropped.
                 if not self.is_open:
                     return
+                # Not refused: supervisor and parts are replaced one after the other in an upgrade.
                 if isinstance(message, UnknownMessage):
                     log.info("control message of a newer peer", extra={"kind": message.kind})
                 else:
@@ -154,6 +156,8 @@ def _short(path: Path) -> Generator[str]:
     if len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX:
         yield str(path)
         return
+    # Open until the socket is bound or connected: the name leads through this very descriptor.
+    # Afterwards the kernel knows the socket by its inode, whatever the name was.
     descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{descriptor}/{path.name}"

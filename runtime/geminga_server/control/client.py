@@ -154,6 +154,8 @@ class ControlClient(Service):
             if self._commands.check_health is not None:
                 await self._commands.check_health()
             self.send(HealthAnswer(request_id, is_healthy=True))
+        # Any other error is a mistake of ours: the task logs it, and the supervisor, which gets no
+        # answer, takes the part for unhealthy when its time is up.
         except GemingaError as error:
             # Cut off: the whole answer has to fit into a control message.
             self.send(HealthAnswer(request_id, is_healthy=False, reason=str(error)[:1000]))
@@ -162,6 +164,8 @@ class ControlClient(Service):
 
     async def _drain(self, deadline_s: float) -> None:
         if self._commands.drain is not None:
+            # Where this fails, no ``Drained`` is sent, and the supervisor's own deadline ends its
+            # wait.
             await self._commands.drain(deadline_s)
         self.send(Drained())
 

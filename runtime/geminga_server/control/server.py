@@ -109,6 +109,7 @@ class PartSession:
 
     async def drain(self, deadline_s: float) -> None:
         """Have the part finish its work under way. Raises ``ControlError`` on time-out."""
+        # A part drains once: where it has done so already, this returns at once.
         self.channel.send(Drain(deadline_s))
         try:
             async with asyncio.timeout(deadline_s):
@@ -233,6 +234,7 @@ class ControlServer(Service):
             self._on_session(session)
         elif isinstance(message, Instruction):
             # A command sends one instruction and waits for the one answer.
+            # No session is made: the command is no part, and its end is no news.
             channel.send(self._on_instruction(message))
             channel.close()
         else:
@@ -242,6 +244,7 @@ class ControlServer(Service):
         timer = self._channels.pop(channel, None)
         if timer is not None:
             timer.cancel()
+        # None for a channel that said no hello, was refused, or whose part was replaced.
         session = self._sessions.pop(channel, None)
         if session is not None:
             session.lose()

@@ -51,6 +51,7 @@ class HttpConnections:
             self.log.note(lambda: {"connections_max": self.connections_max})
             if idle is None:
                 self.refused += 1
+                # Written by hand, past uvicorn: a request that is never read needs no parser.
                 connection.transport.write(BUSY)
                 connection.transport.close()
                 return
@@ -101,6 +102,7 @@ class HttpConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The transport's call: a client connected."""
+        # First: ``enter`` may close the transport that this sets.
         super().connection_made(cast("asyncio.Transport", transport))
         self._among.enter(self)
 

@@ -62,6 +62,8 @@ class HttpExchange:
         """
         # Whatever is wrong with the connection, reading the answer fails as well, and reports it.
         with suppress(OSError, h11.LocalProtocolError, ServerUnreachable):
+            # Where the server takes nothing for ``timeout_s``, sending ends (a TimeoutError is an
+            # OSError).
             async for piece in pieces:
                 await self._send(h11.Data(data=piece))
             await self._send(h11.EndOfMessage())
@@ -104,6 +106,7 @@ class HttpExchange:
                 return event
             # The time-out begins anew with each read: a long answer may take longer than that.
             async with asyncio.timeout(self.timeout_s):
+                # Empty at the end of the stream, which tells h11 that the connection was closed.
                 self.http.receive_data(await self.reader.read(READ_BYTES))
 
 

@@ -106,6 +106,7 @@ class Forwarder(Service):
     async def _follow(self, url: str, request: Request, body: RequestBody, answer: Answer) -> None:
         """Ask the server at ``url``, then those that redirects lead to."""
         limits = self._limits
+        # Each turn asks one server, over a connection that ends with the turn.
         for _ in range(REDIRECTS_MAX):
             async with exchange(
                 self._network,
@@ -167,6 +168,8 @@ class RequestBody:
             self.is_complete = not message.get("more_body", False)
             piece = message.get("body", b"")
             if piece:
+                # Kept before it is given out: the sending may be cancelled at the ``yield``, and
+                # the next server must get this piece, too.
                 self.arrived_bytes += len(piece)
                 if self.kept is not None and self.arrived_bytes <= self.kept_bytes_max:
                     self.kept.append(piece)

@@ -170,6 +170,8 @@ class RequestLog:
                 status = message["status"]
             await send(message)
 
+        # The duration ends with the last piece of the answer that the application hands over, not
+        # when the client has it.
         begun_s = self.clock.monotonic()
         try:
             await self.app(scope, receive, send_and_note)
@@ -216,5 +218,6 @@ def _make_server(app: AsgiApp, connections: HttpConnections, tls: SSLContext | N
     config.load()
     config.ssl = tls  # uvicorn would read files, once, and never again
     server = Server(config)
+    # Asked by ``startup`` and ``shutdown``, even where lifespan is off.
     server.lifespan = config.lifespan_class(config)
     return server

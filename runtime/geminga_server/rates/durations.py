@@ -35,6 +35,7 @@ class Histogram:
 
     def add(self, value: float, times: int = 1) -> None:
         """Count ``value``, ``times`` times."""
+        # A value that equals a bound belongs to the bucket below it, as Prometheus's ``le`` says.
         self.counts[bisect_left(self.bounds, value)] += times
         self.count += times
         self.sum += value * times
@@ -72,6 +73,7 @@ class Durations:
 
     def renew(self) -> None:
         """End a period: its quantiles are shown from now on."""
+        # The histogram that ended is only read from here on.
         self._shown, self._present = self._present, Histogram(BOUNDS_MS)
 
     def summary(self, shares: Sequence[float], *, with_present: bool = False) -> Summary:

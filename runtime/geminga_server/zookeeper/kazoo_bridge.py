@@ -236,6 +236,7 @@ class LoopHandler:
             return
         self._is_wake_up_due = True
         try:
+            # One wake-up for all that is posted until ``_deliver`` runs.
             self._loop.call_soon_threadsafe(self._deliver)
         except RuntimeError:  # the loop is closed, and everything that waited with it
             self._is_detached = True
@@ -279,6 +280,7 @@ class LoopHandler:
 
     def create_socket_pair(self) -> tuple[Waker, Waker]:
         """The read end and the write end over which kazoo wakes its connection thread."""
+        # kazoo closes both ends that it gets here; a socket that is closed twice is no error.
         waker = Waker()
         return waker, waker
 
@@ -286,6 +288,7 @@ class LoopHandler:
         self, address: tuple[str, int], timeout: float | None = None, **_tls: object
     ) -> Connection:
         """A TCP connection to ``address`` within ``timeout`` seconds; raises ``OSError``."""
+        # On kazoo's thread. ``progress`` is read on the loop: a string is replaced as a whole.
         where = f"{address[0]}:{address[1]}"
         self.progress = f"connecting to {where}"
         try:
@@ -328,5 +331,6 @@ class LoopHandler:
         for reader in readers:
             reader.flush()
             poller.register(reader, select.POLLIN)
+        # Errors and the end of a stream count as ready, too: reading then reports them to kazoo.
         ready = {number for number, _ in poller.poll(None if timeout is None else timeout * 1000)}
         return [reader for reader in readers if reader.fileno() in ready], (), ()

@@ -121,6 +121,8 @@ class Requests:
 
     def connected(self, client: Client, handler: LoopHandler) -> None:
         """There is a connection: send what is held."""
+        # Requests that were on the way before are not sent again: kazoo has failed them, and their
+        # callers decide.
         self._connection = client, handler
         self._send_held()
 
@@ -209,6 +211,8 @@ class Requests:
                 break
             why = f"no answer from ZooKeeper for {request.path} within {limit_s}"
             request.fail(ConnectionLost(why))
+            # One answer that does not come is enough: a process that ends has no time for a second
+            # wait.
             self.is_given_up = self._is_hurried
         # Requests that were never sent go altogether: kazoo owes no answer for them.
         while self._held and self._held[0].future.done():

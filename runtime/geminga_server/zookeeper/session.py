@@ -216,6 +216,8 @@ class ZooKeeper(Service):
         # One object for each request: kazoo keeps a set of the watches of a node, and calls a
         # callback that was given to it twice only once.
         watch = Watch(on_change) if on_change else None
+        # ``_ask`` calls the lambda when it sends the request: that may be later, and to another
+        # client.
         answer = self._ask(path, lambda client: client.get_async(path, watch=watch), watch)
         # A node may have been created without a value, which is as good as an empty one.
         value, stat = cast("tuple[bytes | None, KazooStat]", await answer)
@@ -224,6 +226,7 @@ class ZooKeeper(Service):
     async def exists(self, path: str, *, on_change: OnChange | None = None) -> NodeStat | None:
         """Stat, or None; ``on_change`` is called once, at creation, change or deletion."""
         watch = Watch(on_change) if on_change else None
+        # Of a missing node, too: this is the one read that leaves a watch where there is no node.
         answer = self._ask(path, lambda client: client.exists_async(path, watch=watch), watch)
         stat = cast("KazooStat | None", await answer)
         return None if stat is None else node_stat(stat)
@@ -253,6 +256,7 @@ class ZooKeeper(Service):
         check_size(first, sum(map(operation_bytes, operations)))
 
         def send(client: Client) -> Answer:
+            # Made when it is sent: kazoo's builder belongs to one client, and goes out once.
             builder = client.transaction()
             for operation in operations:
                 add_operation(builder, operation)
@@ -279,6 +283,7 @@ class ZooKeeper(Service):
             is_over = client.client_state in DEAD_STATES
             handler.post(self._session_changed, handler, kazoo_state, session_id, is_over)
 
+        # Before the client starts: its first event would be missed else.
         client.add_listener(listener)
         self._client, self._handler = client, handler
         client.start_async()
@@ -302,6 +307,8 @@ class ZooKeeper(Service):
                 "zookeeper session begun" if is_new else "zookeeper connection is back",
                 extra={"session": f"{session_id & 0xFFFFFFFFFFFFFFFF:#x}", "hosts": self._hosts},
             )
+            # In one turn up to the end of this branch: the callbacks, which come later, find the
+            # held requests sent already.
             self._change_state(SessionState.CONNECTED)
             self._connected.set()
             # Last: requests that were held are sent in the session that is reported now.
@@ -313,6 +320,7 @@ class ZooKeeper(Service):
             # heard of it.
             quiet_s = self._clock.monotonic() - handler.heard_at_s
             left_s = max(0.0, self._session_timeout_s * DOUBT_FRACTION - quiet_s)
+            # Cancelled by the next change of state, whatever that is.
             self._doubt_timer = asyncio.get_running_loop().call_later(left_s, self._doubt)
         else:
             if self.state is not SessionState.EXPIRED:
