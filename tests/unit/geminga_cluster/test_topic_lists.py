@@ -81,7 +81,7 @@ async def test_watches_of_an_ended_session_are_set_again(
     assert told.changes == [(["a"], [])]
 
 
-async def test_a_list_that_nobody_follows_any_more_is_dropped(
+async def test_a_list_without_followers_is_dropped(
     lists: TopicLists, settle: Settle, requests: list[str]
 ) -> None:
     first, second = Told(), Told()

@@ -178,7 +178,7 @@ def test_an_error_we_have_a_name_for_is_said_without_a_trace(
     assert caplog.records[0].exc_info is None
 
 
-def test_an_error_nobody_expected_is_logged_with_its_trace(
+def test_an_unexpected_error_is_logged_with_its_trace(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main(_stop: StopRequest) -> None:

@@ -117,7 +117,9 @@ async def test_a_part_that_a_supervisor_started_says_where_it_serves_and_obeys(
         assert await part.told.get() == "DEBUG"
 
 
-async def test_a_part_on_its_own_obeys_nobody(part: Part, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_part_without_a_supervisor_gets_no_orders(
+    part: Part, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv(CONTROL_SOCKET_VARIABLE, raising=False)
     async with obeying_supervisor("broker", "0.1.0", part.commands, {}):
         assert part.told.empty()

@@ -70,7 +70,7 @@ async def test_the_connection_that_was_silent_longest_makes_room() -> None:
         assert (await clients[2].ask()).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_connections_that_never_ask_keep_nobody_out() -> None:
+async def test_connections_without_a_request_make_room_for_a_new_one() -> None:
     async with serving(hello) as connect:
         idle = [await connect() for _ in range(ROOM)]
         half = idle[0]
