@@ -95,7 +95,7 @@ async def test_a_list_without_followers_is_dropped(
     assert len(requests) == 2
 
 
-async def test_who_gives_up_waiting_leaves_nothing(
+async def test_a_follower_that_gives_up_waiting_leaves_nothing(
     lists: TopicLists, settle: Settle, suspend: Callable[[str], Awaitable[None]]
 ) -> None:
     await suspend("broker")

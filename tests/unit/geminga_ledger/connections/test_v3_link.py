@@ -25,7 +25,7 @@ async def test_nothing_is_connected_before_the_first_request() -> None:
         assert len(bench.world.network.connects) == 1
 
 
-async def test_those_who_ask_at_once_share_a_connection() -> None:
+async def test_requests_made_at_once_share_a_connection() -> None:
     async with v3_bench(1) as bench:
         asking = [
             bench.links[0].ask(read_lac_request(LEDGER), timeout_s=TIMEOUT_S) for _ in range(5)

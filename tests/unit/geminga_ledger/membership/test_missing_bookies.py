@@ -112,7 +112,7 @@ async def test_a_bookie_that_no_other_could_replace_stays_once_it_is_back() -> N
         assert bench.beginnings == [0]
 
 
-async def test_two_that_are_gone_are_replaced_both() -> None:
+async def test_two_missing_bookies_are_both_replaced() -> None:
     async with writing((3, 3, 2), spare=2) as bench:
         await written(bench)
         for bookie in bench.bookies[:2]:

@@ -70,7 +70,7 @@ async def test_a_hung_bookie_delays_no_reader_where_the_others_are_enough(bench:
     assert bench.world.clock.monotonic() == began_s
 
 
-async def test_damaged_words_do_not_count(bench: V3Bench) -> None:
+async def test_an_answer_with_a_wrong_digest_does_not_count(bench: V3Bench) -> None:
     bench.store(0, 1)
     bench.bookies[0].store(LEDGER, 1, bytes(50), KEY)
     for bookie in bench.bookies[:2]:

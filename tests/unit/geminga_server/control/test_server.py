@@ -89,7 +89,7 @@ async def connected(
         yield await server.sessions.get(), client
 
 
-async def test_a_part_says_who_it_is_and_then_where_it_serves(
+async def test_a_part_sends_its_name_and_then_its_addresses(
     server: Supervisor, path: Path, part: Part
 ) -> None:
     async with connected(server, path, part) as (session, client):
@@ -314,7 +314,7 @@ async def test_more_channels_than_there_can_be_parts_are_cut_off(
         assert (await session.check_health(10)).is_healthy
 
 
-async def test_closing_cuts_off_who_said_no_hello_yet(path: Path, part: Part) -> None:
+async def test_closing_cuts_off_peers_that_said_no_hello_yet(path: Path, part: Part) -> None:
     async with Supervisor(path) as server:
         reader, writer = await raw(path)
         async with connected(server, path, part):

@@ -119,7 +119,7 @@ async def test_two_servers_of_a_process_share_their_bound_and_their_metrics() ->
     assert "geminga_bookie_http_evicted_connections_total 1.0" in text.splitlines()
 
 
-async def test_metrics_show_connections_and_who_was_closed() -> None:
+async def test_metrics_show_connections_and_how_many_were_closed() -> None:
     metrics = PartMetrics("bookie")
     async with serving(hello, metrics) as connect:
         for _ in range(ROOM + 2):
