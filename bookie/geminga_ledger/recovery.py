@@ -162,6 +162,7 @@ class LedgerRecovery:
                     raise pipeline.failure
         finally:
             pipeline.detach()
+        # Stored and confirmed up to there; else nothing followed ``start``.
         if pipeline.last_confirmed > start:
             return pipeline.last_confirmed, pipeline.length_bytes
         # The pipeline appended nothing, and does not know the length.
@@ -225,6 +226,7 @@ class LedgerRecovery:
         ).run()
 
     def _link(self, bookie_id: str) -> BookieLink:
+        # Never a connection of ordinary readers and writers: see ``Purpose``.
         return self.bookies.links.link(bookie_id, Purpose.RECOVERY)
 
 
@@ -240,4 +242,5 @@ class _Tail:
     async def change_ensemble(self, ensemble: tuple[str, ...]) -> None:
         """What comes after what is confirmed goes to ``ensemble`` (``Commit``)."""
         assert self.pipeline is not None
+        # Nothing is written before the end is known: another recovery sees the fragments of before.
         self.after = with_fragment(self.after, self.pipeline.last_confirmed + 1, ensemble)

@@ -154,6 +154,7 @@ async def check_initialized(coordination: Coordination, cluster: str) -> None:
 
 def _configuration_nodes(cluster: str, urls: ClusterUrls) -> dict[str, bytes]:
     """The nodes of the configuration store; the cluster's own record is the last."""
+    # Without administrators: they are an operator's to name.
     tenant = TenantInfo(allowed_clusters=(cluster,))
     bundles = BundlesData.equal(BUNDLES_OF_FIRST_NAMESPACES)
     policies = Policies(replication_clusters=(cluster,), bundles=bundles)
@@ -170,6 +171,7 @@ def _configuration_nodes(cluster: str, urls: ClusterUrls) -> dict[str, bytes]:
             partitioned_topic_path(
                 "pulsar/system", "persistent", "transaction_coordinator_assign"
             ): PartitionedTopicMetadata(partitions=TRANSACTION_COORDINATORS).encode(),
+            # The last, also in the order of ``_with_parents``: ``but_last`` counts on it.
             cluster_path(cluster): urls.record().encode(),
         }
     )

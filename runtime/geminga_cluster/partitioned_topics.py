@@ -201,6 +201,8 @@ async def _create_nodes(
 
     Nodes without a value may exist; for one with a value ``NodeExists`` is raised.
     """
+    # In order: the record stands last, so that a crash between two transactions leaves nodes
+    # without a record, never the other way round.
     for start in range(0, len(paths), CREATES_PER_TRANSACTION):
         wanted = list(paths[start : start + CREATES_PER_TRANSACTION])
         while wanted:

@@ -223,6 +223,7 @@ class Coordination(Protocol):
         ...
 
 
+# Here, so that the real session and the simulated one refuse the same requests.
 def check_size(path: str, size_bytes: int) -> None:
     """Raise ``NodeTooLarge`` for a request about ``path`` with so many bytes of values."""
     # About: the rest of a request has some tens of bytes, and the limit leaves room for 48,000.

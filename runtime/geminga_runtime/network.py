@@ -78,7 +78,7 @@ class AsyncioNetwork:
     """TCP through the running event loop.
 
     Names are resolved at each connection, and all addresses of a name are tried in turn. With
-    ``accept_tls`` each accepted stream is secured, and its protocol made when the handshake is
+    ``accept_tls`` each accepted stream is secured, and its protocol connected when the handshake is
     over. With ``connect_tls`` each opened stream is secured, by a context that is made for it in a
     thread, since that reads files. With ``shares_ports`` other processes may listen on the same
     ports in the same way (``SO_REUSEPORT``): the kernel gives each new stream to one of them.
@@ -113,6 +113,8 @@ class AsyncioNetwork:
         timeout_s = TLS_HANDSHAKE_TIMEOUT_S if tls is not None else None
 
         async def listen(port: int) -> AsyncioListener:
+            # The loop calls ``factory`` before the handshake, and ``connection_made`` after it: the
+            # protocol of a client that does not finish it in time hears nothing at all.
             server = await loop.create_server(
                 factory,
                 host,

@@ -108,6 +108,7 @@ class BookieLink(LinkBase[V2Connection]):
             return
         if self._is_closed:
             raise BookieUnavailable(self.bookie_id, CLOSING)
+        # Registered before the attempt begins: it ends for this waiter, too.
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         self._connect_soon()
@@ -271,6 +272,7 @@ class BookieLinks(Service):
             quarantine_s=config.quarantine_s,
         )
         dialer = Dialer(resolve, network, timeout_s=config.connect_timeout_s, tls=tls)
+        # One health for all: what a V2 link learns of a bookie, its V3 link heeds, too.
         self._services = LinkServices(dialer, clock, random, config, self.health)
         self._clock = clock
         # Made by their first use, never removed: both grow with the bookies that ever were in an

@@ -74,6 +74,7 @@ async def connect_with_tls(
     Raises ``OSError``, also where the bookie serves no TLS, and ``WireError``.
     """
     host, _ = address
+    # Step 1, in plain text: ask for TLS.
     request = pb.Request()
     request.header.version = pb.VERSION_THREE
     request.header.operation = pb.START_TLS
@@ -85,6 +86,8 @@ async def connect_with_tls(
     try:
         # Bounded by the dialer's timeout.
         answer = await start_tls.answer
+        # Step 2: the handshake, over the same connection. The protocol that asked for TLS is
+        # replaced.
         protocol = factory()
         secured = None
         if answer.status == pb.EOK:

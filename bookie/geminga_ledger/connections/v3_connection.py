@@ -56,6 +56,7 @@ class V3Connection(BookieStream):
         """
         assert self._is_live
         assert self._transport is not None
+        # Requests whose asker gave up count, too: the bookie still owes their answers.
         if len(self._requests) >= REQUESTS_MAX:
             raise BookieUnavailable(self._bookie_id, f"owes {REQUESTS_MAX} answers")
         self._requests_made = request.header.txnId = self._requests_made + 1

@@ -71,6 +71,7 @@ class BookieRegistry(Service):
         """
         # Where it has no record at all, an id that is an address counts: ``decode`` of nothing.
         value = b""
+        # A bookie that is both, while it changes over, has the same address in both.
         for directory in (AVAILABLE_PATH, READ_ONLY_PATH):
             try:
                 value, _ = await self._coordination.get(f"{directory}/{bookie_id}")

@@ -87,6 +87,7 @@ class LastEntryPoll:
         link = self.links[bookie]
         flags = Flag.NONE if self.master_key is None else Flag.FENCING
         try:
+            # The only wait in here; what follows sends the request in the same turn.
             await link.connected()
             link.read(
                 self.ledger_id,

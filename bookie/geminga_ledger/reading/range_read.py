@@ -152,6 +152,7 @@ class RangeRead:
         """Request the entry from its next bookie that is connected; False where there is none."""
         # ``read`` answers never before it returns, so this loop and the listener do not meet.
         search, entry_id = self._searches[index], self._entry_ids[index]
+        # Bookies without a connection are passed over, and count as unknown at once.
         while (bookie := search.next_bookie()) is not None:
             try:
                 self._ensembles[index][bookie].read(

@@ -69,6 +69,7 @@ class ExplicitLac:
     async def _tell(self, link: V3Link, last_confirmed: int) -> bool:
         """Whether the bookie keeps it."""
         ledger_id = self.writer.ledger_id
+        # The bookie checks the master key, as with an add.
         request = write_lac_request(ledger_id, last_confirmed, self.master_key)
         try:
             response = await link.ask(request, timeout_s=self.answer_timeout_s)

@@ -55,6 +55,7 @@ class LedgerWriter(AddPipeline):
         config: LedgerConfig,
     ) -> None:
         record = metadata.metadata
+        # The writer begins with the last fragment, which of a new ledger is the only one.
         super().__init__(
             metadata.ledger_id,
             Quorum(record.ensemble_size, record.write_quorum, record.ack_quorum),

@@ -62,6 +62,7 @@ class FieldFamily(NamedTuple):
     @property
     def get(self) -> Callable[[Any], Any]:
         """A function that takes the field from a snapshot; booleans become 0 or 1."""
+        # Prometheus knows no booleans, and Python would write True.
         get = attrgetter(self.field)
         return (lambda snapshot: int(get(snapshot))) if self.field.startswith("is_") else get
 
@@ -111,6 +112,7 @@ def samples(families: Iterable[FieldFamily], labelled: Labelled) -> Iterator[str
 def _buckets(name: str, labelled: Sequence[tuple[str, Histogram]]) -> Iterator[str]:
     # All histograms of a family have the same bounds.
     bounds = labelled[0][1].bounds if labelled else ()
+    # A family for each bound, as Pulsar names them; not one family with a label ``le``.
     for index, bound in enumerate((*bounds, None)):
         suffix = "overflow" if bound is None else f"le_{bound:g}".replace(".", "_")
         values = ((labels, each.counts[index]) for labels, each in labelled)
