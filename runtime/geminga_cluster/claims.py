@@ -58,6 +58,7 @@ async def claim(
             await coordination.create(path, value, ephemeral=True, make_parents=True)
         # Read also what was just created, for its watch. It may be gone again.
         try:
+            # The watch of a round that goes on stays behind, and calls once more than needed.
             found, stat = await coordination.get(path, on_change=on_change)
         except NodeMissing:
             continue

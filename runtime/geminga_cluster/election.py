@@ -99,6 +99,7 @@ class LeaderElection(Service, Generic[RecordT]):
     def _run_again_soon(self) -> None:
         # A watch may still fire while the candidate withdraws, when no task may begin any more.
         if not self._is_closing:
+            # A task, because a watch is called on the loop and a claim takes requests.
             self.spawn(self._run_again(), name=f"elect the leader of {self._path}")
 
     async def _run_again(self) -> None:

@@ -184,6 +184,8 @@ def _with_parents(values: Mapping[str, bytes]) -> dict[str, bytes]:
     for path, value in values.items():
         parts = path.split("/")[1:]
         for count in range(1, len(parts)):
+            # A node may be the parent of one before it and have a value of its own: the assignment
+            # below keeps its place in the order.
             nodes.setdefault("/" + "/".join(parts[:count]), b"")
         nodes[path] = value
     return nodes

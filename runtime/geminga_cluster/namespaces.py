@@ -52,6 +52,7 @@ def serves(cluster: str, policies: Policies) -> bool:
     """Whether ``cluster`` serves the topics of a namespace with these policies: it is one of those
     that the namespace is replicated between, or allowed in. Without any named, all clusters do.
     """
+    # ``allowed_clusters``: of PIP-321; older records have none.
     named = (*policies.replication_clusters, *policies.allowed_clusters)
     return cluster in named or not named
 
@@ -153,6 +154,8 @@ class Namespaces:
             record = LocalPolicies.decode(value)
             present = record.bundles.boundaries
             wanted = (lower, *boundaries, upper)
+            # Beyond the end where there is no such boundary: no slice from there equals anything
+            # below.
             at = present.index(lower) if lower in present else len(present)
             # It is cut already: perhaps by an earlier request of ours that got no answer.
             if present[at : at + len(wanted)] == wanted:

@@ -160,6 +160,8 @@ class PartitionedTopics:
             except NodeMissing:
                 raise PartitionedTopicNotFound(str(topic)) from None
             record = PartitionedTopicMetadata.decode(value)
+            # Marked before the first partition is deleted: a crash leaves a topic that is seen to
+            # be deleted, and the deletion can be repeated.
             marked = replace(record, deleted=deleted)
             # It is marked already, perhaps by an earlier request of ours that got no answer.
             if record == marked or await self._replace(topic, marked, stat.version):
@@ -212,6 +214,8 @@ async def _create_nodes(
                 await coordination.transaction(operations)
             except NodeMissing:
                 # Parents exist nearly always. ZooKeeper does not say which one is missing.
+                # Each is tried, also those that exist: the next round of the loop then finds all of
+                # them.
                 for parent in sorted({path.rpartition("/")[0] for path in wanted}):
                     with suppress(NodeExists):
                         await coordination.create(parent, make_parents=True)

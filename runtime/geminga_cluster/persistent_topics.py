@@ -47,6 +47,7 @@ class PersistentTopics:
     async def names(self, namespace: NamespaceName) -> list[TopicName]:
         """The namespace's topics, partitions one by one, sorted; empty for an unknown one."""
         try:
+            # One request, whatever the number of topics: ZooKeeper answers with all names at once.
             encoded = await self.coordination.children(domain_path(namespace, "persistent"))
         except NodeMissing:  # no topic was ever created in the namespace
             return []

@@ -129,6 +129,7 @@ class TopicLists(Service):
                 continue
             # A topic that was created and deleted since the last read is in neither difference.
             before, names = followed.names, frozenset(found or ())
+            # Before the followers are called: one that comes in a call begins with these names.
             followed.names = names
             added, removed = names - before, before - names
             if not followed.is_read.done():

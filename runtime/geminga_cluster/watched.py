@@ -69,6 +69,8 @@ class Watched(Generic[T]):
         if path in self._entries:
             # A hit awaits nothing: callers ask for every topic that they load.
             return self._entries[path]
+        # Without a connection and without a former answer the read is held until there is one, or
+        # fails.
         if not self._is_connected and path in self._former:
             return self._former[path]
         # Two callers may read the same path at once. The newer read replaces the older one here,

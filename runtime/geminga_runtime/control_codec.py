@@ -174,6 +174,7 @@ class MessageCodec:
         # Values by name, not in order: either side may know fields that the other does not.
         body = cast("bytes", msgpack.packb([kind.__name__, values]))
         assert len(body) < self.message_bytes_max, f"{kind.__name__} takes {len(body)} bytes"
+        # One more than the body: the size counts the version, too.
         return HEADER.pack(len(body) + 1, VERSION) + body
 
     def decode(self, body: bytes) -> object:
@@ -209,6 +210,7 @@ class MessageCodec:
                 raise ControlMessageError(f"{kind_name}.{name} cannot be {values[name]!r:.80}")
             known[name] = values[name]
         try:
+            # The dataclass itself finds which fields are missing: those that have no default.
             return kind(**known)
         except TypeError as error:
             raise ControlMessageError(f"{kind_name} lacks a field: {error}") from error

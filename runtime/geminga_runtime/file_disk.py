@@ -286,6 +286,7 @@ class _OpenFile:
             at, end = offset, min(offset + length, self.size)
             with self._descriptor.use() as descriptor:
                 while at < end:
+                    # Reads and appends need no common lock: both say where in the file they work.
                     piece = os.pread(descriptor, end - at, at)
                     if not piece:
                         break

@@ -130,6 +130,8 @@ class AsyncioNetwork:
         if listener.is_one_port:
             return listener
         # "localhost" is two addresses, and port 0 gave each its own: take the first for both.
+        # Another process may take the port before the second listening, which then fails as for any
+        # port that is taken.
         await listener.close()
         return await listen(listener.port)
 

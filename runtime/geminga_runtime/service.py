@@ -128,6 +128,8 @@ class Service:
         time. An error ends that one time only.
         """
 
+        # After an error the next time comes ``RESTART_S`` later than usual: the pause comes first
+        # again.
         async def repeat() -> None:
             while True:
                 await asyncio.sleep(period_s)

@@ -33,6 +33,7 @@ class WorkPool:
                         # No ``await`` from the look at ``things`` to here: it has an element.
                         await work(things.popleft())
                     except Exception as error:  # noqa: BLE001 -- raised when all are done
+                        # Only kept: the task goes on with the next thing.
                         errors.append(error)
 
         async with asyncio.TaskGroup() as group:

@@ -39,6 +39,7 @@ class RefusalLog:
     def note(self, facts: Callable[[], Mapping[str, object]]) -> None:
         """Count a refusal; ``facts`` is only called for a line."""
         self.unlogged += 1
+        # Those of the last refusal are shown for all of the period.
         self.facts = facts
         if self.timer is None:
             self._log()
@@ -125,6 +126,7 @@ class ConnectionLimits:
     def _facts(self, limit: Limit, address: str) -> dict[str, object]:
         """Facts for operators, who want to know which clients have the connections."""
         by_address = self._open_by_address
+        # A walk over all addresses, at most once in ``LOG_PERIOD_S``.
         most_from = max(by_address, key=by_address.__getitem__, default="")
         return {
             "limit": limit.value,

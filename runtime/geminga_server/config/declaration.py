@@ -90,6 +90,7 @@ def settings_of(kind: type[Any]) -> dict[str, Setting]:
     """Every setting of a config class and of its groups, by name, in the order of declaration."""
     found: dict[str, Setting] = {}
     for setting in _declared(kind, "", ()):
+        # Two groups that are ``INLINE`` may bring the same name; then neither could be set.
         assert setting.name not in found, f"{kind.__name__} has two settings {setting.name}"
         found[setting.name] = setting
     return found

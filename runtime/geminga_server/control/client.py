@@ -172,6 +172,8 @@ class ControlClient(Service):
     def _lose(self, _channel: Channel) -> None:
         # The end of a channel that this part closes itself is no news.
         if not self._is_closing:
+            # A part does not outlive its supervisor: the parts of the next one need its ports and
+            # directories.
             self._commands.shutdown("the supervisor is gone")
 
 

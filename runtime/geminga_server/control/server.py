@@ -124,6 +124,7 @@ class PartSession:
             case Pong():
                 pass
             case Ready(addresses):
+                # A part that repeats itself changes nothing: the first addresses hold.
                 if not self._ready.done():
                     self._ready.set_result(addresses)
             case HealthAnswer(request_id):

@@ -98,6 +98,7 @@ class Forwarder(Service):
                     return
             await self._follow(last, request, body, answer)
         except ServerSilent as error:
+            # A server that said nothing may have carried the request out: no other one is asked.
             await answer.refuse(504, str(error))
         except ServerUnreachable as error:
             status = 502 if error.is_connected else self._unreachable_status

@@ -136,6 +136,7 @@ class HttpServer(Service):
                 await server.shutdown(sockets=[listening])
         except TimeoutError:
             log.warning("requests cut off", extra={"requests": len(state.tasks)})
+            # Cancelled, an application still runs its ``finally`` blocks: they are waited for.
             for task in list(state.tasks):
                 task.cancel()
             await asyncio.gather(*state.tasks, return_exceptions=True)

@@ -94,6 +94,7 @@ def transaction_error(
 
     ZooKeeper answers "rolled back" for the operations before it, "inconsistency" for those after.
     """
+    # One result for each operation, in order; at most one of them is the error that stopped it.
     for result, operation in zip(results, operations, strict=True):
         if isinstance(result, Exception) and not isinstance(
             result, RolledBackError | RuntimeInconsistency

@@ -316,6 +316,9 @@ class ZooKeeper(Service):
         elif state is SessionState.SUSPENDED:
             log.warning("zookeeper connection lost", extra={"hosts": self._hosts})
             self._change_state(SessionState.SUSPENDED)
+            # By the time-out that was asked for: kazoo does not tell which one the server granted,
+            # which may be less where it is beyond the server's own limits (2 to 20 of its ticks by
+            # default).
             # The server counts from what it last heard of us, which was not later than what we last
             # heard of it.
             quiet_s = self._clock.monotonic() - handler.heard_at_s
@@ -332,6 +335,8 @@ class ZooKeeper(Service):
                 self._requests.fail_all(SessionExpired, "the ZooKeeper session expired")
             if is_over:
                 # The server refused the client, which gives up for good: begin anew with another.
+                # Before ``_begin``, which sets both anew: events of the client that ends are
+                # ignored from here on.
                 self._client = self._handler = None
                 handler.detach()
                 # In a thread: stopping waits for kazoo's own.
@@ -376,6 +381,7 @@ class ZooKeeper(Service):
         stopped = asyncio.Event()
 
         def stop_then_report() -> None:
+            # On this thread: it waits for kazoo's, which waits for the server.
             stop_client(client)
             try:
                 loop.call_soon_threadsafe(stopped.set)
