@@ -51,6 +51,7 @@ class Clusters:
 
     async def get(self, name: str) -> ClusterData:
         """A cluster's addresses. Raises ``ClusterNotFound``."""
+        # "There is no such cluster" is cached as well, under a watch on its creation.
         record = await self._records.get(self._path(name))
         if record is None:
             raise ClusterNotFound(name)

@@ -111,6 +111,7 @@ def _declared(kind: type[Any], prefix: str, above: tuple[str, ...]) -> Iterator[
             yield from _declared(bare, prefix if INLINE in marks else f"{prefix}{each.name}.", path)
         else:
             default = each.default
+            # The value itself, because ``--help`` and documents show it.
             if default is MISSING and each.default_factory is not MISSING:
                 default = each.default_factory()
             # At most one: a setting of ours with two names upstream is two settings.

@@ -146,6 +146,7 @@ def _from_file(file: Path, part: str, settings: Mapping[str, Setting]) -> dict[s
 def _flatten(
     table: Mapping[str, object], prefix: str, settings: Mapping[str, Setting]
 ) -> Iterator[tuple[str, object]]:
+    # Groups within groups have names with several dots, as their classes are nested.
     for key, value in table.items():
         name = prefix + key
         if isinstance(value, dict) and name not in settings:

@@ -63,6 +63,7 @@ class HttpConnections:
 
     def heard(self, connection: HttpConnection) -> None:
         """The client sent something."""
+        # At each read of each connection, so it must be cheap: two operations on a dictionary.
         # Moved to the end of the order. One that was refused, or evicted, is not in it.
         if connection in self.open:
             del self.open[connection]
@@ -97,6 +98,8 @@ class HttpConnection(H11Protocol):
     @property
     def is_idle(self) -> bool:
         """Whether no request is being answered (decided as uvicorn's ``shutdown`` does)."""
+        # A request counts when its head is there: a client that sends a byte now and then stays
+        # idle, and holds no place that another one needs.
         cycle: Any = self.cycle  # None before the first request, whatever uvicorn declares
         return cycle is None or bool(cycle.response_complete)
 

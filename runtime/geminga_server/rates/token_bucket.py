@@ -73,6 +73,7 @@ class TokenBuckets:
     __slots__ = ("_bytes", "_messages")
 
     def __init__(self, messages: int, size_bytes: int, period_s: float, now_s: float) -> None:
+        # None for a limit that is not set: a bucket of zero would refuse everything.
         self._messages = TokenBucket.limiting(messages, period_s, now_s)
         self._bytes = TokenBucket.limiting(size_bytes, period_s, now_s)
 

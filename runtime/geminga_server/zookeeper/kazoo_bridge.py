@@ -41,6 +41,7 @@ class Answer:
         # The error, if that is the answer.
         self.exception: BaseException | None = None
         self._is_ready = False
+        # Emptied when the answer is set: what comes after that is called at once.
         self._linked: list[Callable[[Answer], object]] = []
         # Guards the moment of becoming ready: the loop may link a function in it.
         self._lock = threading.Lock()
