@@ -128,6 +128,8 @@ async def initialize_cluster_metadata(
             # the cluster's record has the URLs. That happens once, on an empty ZooKeeper.
             if await _create_all(configuration, nodes, but_last=True):
                 return
+            # Where one fails, the others go on beside the next attempt. Each is a compare-and-set
+            # of one record: to the next attempt they are like another process.
             await asyncio.gather(
                 *(_enter_tenant(configuration, name, cluster) for name in _TENANTS),
                 *(_enter_namespace(configuration, name, cluster) for name in entered),

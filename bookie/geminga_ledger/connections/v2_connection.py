@@ -132,8 +132,8 @@ class V2Connection(BookieStream):
         self, ledger_id: int, entry_id: int, listener: ReadListener, bookie: int
     ) -> None:
         """The answer to the read request that is being sent is for ``listener``."""
-        # Several readers may ask for the same entry. A bookie answers equal requests with equal
-        # entries, so it does not matter which answer is whose.
+        # Several readers may ask for the same entry. It never changes, so it does not matter which
+        # of the answers each of them gets.
         self._reads.setdefault((ledger_id, entry_id), deque()).append((listener, bookie))
 
     def data_received(self, data: bytes) -> None:

@@ -109,7 +109,7 @@ class EnsembleChange:
         try:
             while chosen:
                 newcomers = await self._reach(chosen)
-                # Bookies that are reached replace theirs without waiting for the rest.
+                # Those that were reached replace theirs; for the others the next turn chooses anew.
                 if newcomers and not pipeline.is_over:
                     await self._replace(pipeline, newcomers)
                 if pipeline.is_over:

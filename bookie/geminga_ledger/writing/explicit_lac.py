@@ -52,8 +52,8 @@ class ExplicitLac:
                 continue
             ensemble = writer.ensemble
             # In the newest ensemble, though another one may have stored the entry: readers ask the
-            # bookies of the last fragment (``LedgerView``). Within it, those that
-            # ``Quorum.telling`` names first.
+            # bookies of the last fragment (``LedgerView``), and first those of the entry's write
+            # set (``Quorum.telling``).
             results = await asyncio.gather(
                 *(
                     self._tell(self.link(ensemble[slot]), last_confirmed)

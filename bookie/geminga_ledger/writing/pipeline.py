@@ -57,7 +57,8 @@ FRAME_OVERHEAD_BYTES = len(encode_add(0, 0, 0, 0, b"", bytes(20))) - 4
 #           |                                   |
 #           +-------------- fail ---------------+-----> over, and ``failure`` says why
 #
-# ``_refusal`` is set in all but the first, ``is_over`` in the last.
+# ``close`` (of ``LedgerWriter``) and ``fail`` set ``_refusal``, ``detach`` sets ``is_over``. A
+# recovery detaches its pipeline without closing it.
 class AddPipeline:
     """Appends entries ``last_confirmed + 1``, … to one ensemble, whose bookies ``change`` replaces.
 

@@ -299,8 +299,7 @@ class LoopHandler:
             raise
         self.progress = f"{where} was reached and says nothing"
         # ``flush`` sends what belongs together with one call, so there is nothing for Nagle's
-        # algorithm to gather; it would only hold a request back until the last answer is
-        # acknowledged.
+        # algorithm to gather; it would only hold requests back until those before are acknowledged.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
         def heard() -> None:

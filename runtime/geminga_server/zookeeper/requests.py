@@ -114,7 +114,6 @@ class Requests:
             request.fail(ConnectionLost(f"{REQUESTS_HELD_MAX} requests wait for ZooKeeper already"))
         else:
             # Through the queue even while there is a connection: requests keep their order.
-            # The timer before the sending: it is set for the oldest request, which may be this one.
             self._held.append(request)
             self._set_deadline_timer()
             self._send_held()
