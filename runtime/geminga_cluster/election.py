@@ -27,11 +27,11 @@ OnLeading = Callable[[bool], None]
 """Called with whether this candidate leads, whenever that changes."""
 
 
-# What ends a leadership, and what then begins the next attempt:
+# What ends a leadership, and when the candidate claims the node again:
 #
-#     the node is another session's     its watch fires when the node is gone, and this claims again
-#     the session is in doubt           ``CONNECTED`` follows, and this claims again
-#     the candidate closes              none
+#     the node is another session's     when the node is gone: the claim left a watch on it
+#     the session is in doubt           when it is connected again
+#     the candidate closes              never
 class LeaderElection(Service, Generic[RecordT]):
     """One candidate. Opening takes part in the election, closing withdraws from it."""
 

@@ -208,7 +208,6 @@ async def _create_nodes(
     for start in range(0, len(paths), CREATES_PER_TRANSACTION):
         wanted = list(paths[start : start + CREATES_PER_TRANSACTION])
         while wanted:
-            # All or none of them: a crash in between leaves no partition of these.
             operations: list[Operation] = [Create(path, values.get(path, b"")) for path in wanted]
             try:
                 await coordination.transaction(operations)

@@ -49,8 +49,7 @@ class Threads:
             raise RuntimeError("the threads were closed")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[ResultT] = loop.create_future()
-        # The thread finds the loop in the call: one set of threads may serve several loops, as in
-        # tests that make a loop each.
+        # With its loop: one set of threads may serve several loops.
         self._calls.put((loop, future, call))
         return await future
 
