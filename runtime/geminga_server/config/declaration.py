@@ -70,6 +70,7 @@ class Setting:
 
     def variable(self, part: str) -> str:
         """``GEMINGA_BROKER_LOG__ENTRIES_MAX``."""
+        # Two underscores for a dot: a single one is part of many names.
         return f"GEMINGA_{part}_{self.name.replace('.', '__')}".upper().replace("-", "_")
 
     @property

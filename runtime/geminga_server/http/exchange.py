@@ -51,6 +51,7 @@ class HttpExchange:
 
     async def begin(self, request: Request, host: str) -> None:
         """Send the request's head."""
+        # ``close``: the server need not keep a connection that is used once.
         headers = [(b"host", host.encode()), (b"connection", b"close"), *request.headers]
         head = h11.Request(method=request.method, target=request.target, headers=headers)
         await self._send(head)
@@ -74,6 +75,7 @@ class HttpExchange:
             event = await self._next()
             if isinstance(event, h11.Response):
                 return event
+            # The only other event before an answer is the end of the connection.
             if not isinstance(event, h11.InformationalResponse):
                 raise ServerUnreachable("it closed the connection without an answer")
 

@@ -204,6 +204,7 @@ class Answer:
             {
                 "type": "http.response.start",
                 "status": head.status_code,
+                # Without Content-Length, uvicorn cuts the body into chunks of its own.
                 "headers": forwarded_headers(head.headers.raw_items()),
             }
         )
@@ -214,6 +215,7 @@ class Answer:
     async def refuse(self, status: int, reason: str) -> None:
         """Answer with an error of our own. An answer that has begun ends without its last piece,
         which shows the client that it is broken."""
+        # uvicorn closes the connection of an answer that its application leaves unfinished.
         log.info("request not forwarded", extra={"status": status, "reason": reason})
         if not self.is_begun:
             await refuse(self.send, status, reason)
@@ -233,6 +235,8 @@ def forwarded_request(scope: Scope) -> Request:
     target = scope["raw_path"]
     if scope["query_string"]:
         target += b"?" + scope["query_string"]
+    # Content-Length stays among them, and frames the body. A request with neither header has no
+    # body.
     headers = forwarded_headers(scope["headers"])
     if any(name == b"transfer-encoding" for name, _ in scope["headers"]):
         # It was left out as a header of one connection; the new connection frames the body itself.

@@ -162,6 +162,7 @@ class BrokerCalls:
         if not call.url.startswith(f"{self._named}/"):
             return await self._calls.call(call)
         rest = call.url.removeprefix(self._named)
+        # A refusal is an answer: only a broker that gives none is followed by the next.
         failure: ServerUnreachable | None = None
         # A copy: another request may reorder the list while this one waits.
         for url in list(self._urls):

@@ -205,6 +205,7 @@ def _make_server(app: AsgiApp, connections: HttpConnections, tls: SSLContext | N
     config = Config(
         app,
         loop="none",
+        # uvicorn calls it for each connection, with keywords only.
         http=cast("type[asyncio.Protocol]", partial(HttpConnection, connections)),
         ws="none",
         lifespan="off",
