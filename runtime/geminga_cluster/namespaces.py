@@ -44,6 +44,14 @@ from geminga_runtime.coordination import (
 # row mean that one writes without end.
 UPDATE_ROUNDS_MAX = 16
 
+# Where the records of the namespace ``t/n`` are:
+#
+#     configuration store    /admin/policies/t/n               its policies: it exists with them
+#                            /admin/partitioned-topics/t/n     its partitioned topics, by domain
+#     cluster's ZooKeeper    /admin/local-policies/t/n         its bundles in this cluster
+#                            /namespace/t/n                    which broker owns which bundle
+#                            /managed-ledgers/t/n              its topics, by domain
+
 # The bundles of a namespace whose policies name none: its ring is not cut.
 _UNCUT = BundlesData.equal(1)
 

@@ -47,6 +47,12 @@ CREATES_PER_TRANSACTION = 1000
 # A round fails when another process changes the record between our read and our write.
 ROUNDS_MAX = 16
 
+# The order of each change. A crash in between leaves what the same request, made again, completes:
+#
+#     create    the managed ledgers, then the record
+#     grow      the managed ledgers, ``prepare`` for each new partition, then the record
+#     delete    the mark (``set_deleted``), the partitions (by the caller), then the record
+
 PreparePartition = Callable[[TopicName], Awaitable[None]]
 
 

@@ -20,6 +20,11 @@ from geminga_protocol.records.topics.managed_ledger import (
 )
 from geminga_runtime.coordination import Coordination, NodeMissing, NodeStat
 
+# The nodes of a topic; names of topics and cursors are URL-encoded:
+#
+#     /managed-ledgers/<tenant>/<namespace>/persistent/<topic>              ManagedLedgerInfo
+#     /managed-ledgers/<tenant>/<namespace>/persistent/<topic>/<cursor>     ManagedCursorInfo
+
 
 @dataclass(frozen=True, slots=True)
 class StoredCursor:

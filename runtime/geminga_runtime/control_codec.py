@@ -57,6 +57,16 @@ class UnknownMessage:
     kind: str
 
 
+# Which message follows which:
+#
+#     part to supervisor        Hello first, once; Ready when it serves
+#     supervisor to part        HealthRequest, answered by HealthAnswer with the same id
+#                               Ping, answered by Pong; Drain, answered by Drained
+#                               SetLogLevel and Fault, which are not answered
+#     operator to supervisor    Instruction instead of Hello, answered by InstructionAnswer; then
+#                               the supervisor ends the channel
+
+
 @dataclass(frozen=True, slots=True)
 class Hello:
     """Part to supervisor, first of all: who is speaking. ``version`` is the distribution's."""

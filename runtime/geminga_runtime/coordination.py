@@ -30,6 +30,16 @@ SESSION_TIMEOUT_S = 6.0
 MAKE_PARENTS_ATTEMPTS_MAX = 5
 
 
+# What an error says of the write that it answers:
+#
+#     NodeError         it was refused, and nothing was changed
+#     ConnectionLost    it may have been carried out, or still be
+#     SessionExpired    as ConnectionLost; and what the session owned is gone
+#
+# Of the node errors after a lost answer, ``NodeExists`` and ``VersionMismatch`` may be about the
+# caller's own write: callers read the node to find out.
+
+
 class CoordinationError(GemingaError):
     """ZooKeeper refused a request or could not be reached."""
 

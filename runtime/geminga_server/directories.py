@@ -60,6 +60,12 @@ class DirectoryLock:
         os.close(self.descriptor)
 
     def _acquire(self, directory: Path, clock: Clock) -> None:
+        # What is found, and what follows:
+        #
+        #     the lock is free       it is ours
+        #     its owner lives        refused at once
+        #     its owner is dead      its children end: wait, and refuse after ``ORPHANS_TIMEOUT_S``
+        #     no owner is named      it is about to write its id: wait as well
         deadline_s = clock.monotonic() + ORPHANS_TIMEOUT_S
         while True:
             # Children share the lock of the descriptor that they inherited: while one of them

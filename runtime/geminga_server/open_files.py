@@ -38,6 +38,14 @@ SHARE = 8
 CLIENTS_MIN = 16
 
 
+# Some limits, and what becomes of them:
+#
+#      limit      own     http    clients
+#        128       64       16         48
+#      1,024      128      128        768
+#     65,536    1,024    1,000     63,512
+
+
 @dataclass(frozen=True, slots=True)
 class OpenFiles:
     """The shares of one process, in files; together they are its limit."""

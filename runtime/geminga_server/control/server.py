@@ -157,6 +157,12 @@ def refuse_instruction(instruction: Instruction) -> InstructionAnswer:
     return InstructionAnswer(is_done=False, text=f"{instruction.action} is not done here")
 
 
+# What becomes of a channel:
+#
+#     connected --Hello--------------> a session, until the channel ends or a successor comes
+#               --Instruction--------> answered, and closed
+#               --anything else------> closed
+#               --HELLO_TIMEOUT_S----> closed
 class ControlServer(Service):
     """Listens at ``path``; calls ``on_session`` with each part that said hello, and
     ``on_instruction`` with an operator's instruction.

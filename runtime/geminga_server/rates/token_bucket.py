@@ -14,6 +14,12 @@ ROUNDING = 1e-6
 ANY_NUMBER = math.inf
 
 
+# Ten tokens a second, of which a batch takes 25 at once:
+#
+#     time      0 s           1 s     1.5 s    1.6 s    2.5 s
+#     tokens    10 -> -15     -5      0        1        10, and no more
+#
+# Publishers go on after 1.5 s (``until=0``), dispatchers after 1.6 s (``until=1``).
 class TokenBucket:
     """``count`` tokens for each ``period_s``; the bucket holds at most ``count``."""
 

@@ -24,6 +24,11 @@ def make_app(
 
     Its ``state`` has them under ``routers``. Callers add to it the objects that handlers work on.
     """
+    # The way of a request; an exception on it goes to ``answer_error``:
+    #
+    #     RawPath --> router --> the route's Question --> its other dependencies --> handler
+    #
+    # So rights are checked before a body is read.
     app = FastAPI(
         title="Geminga",
         version=version,
