@@ -225,6 +225,8 @@ def append_error(
     The first two are the end of it: every other bookie refuses the same. An ``AppendRefused`` is
     about this bookie alone.
     """
+    # A bookie keeps a fence for good, and a recovery fences every bookie that it can reach: to wait
+    # for the others would only put the end off.
     if return_code == ReturnCode.EFENCED:
         return LedgerFenced(ledger_id)
     if return_code == ReturnCode.EUA:

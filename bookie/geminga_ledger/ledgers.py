@@ -69,6 +69,8 @@ class Ledgers(Service):
         self._random = random
         self._retry = RetryPolicy(clock=clock, random=random, config=config)
         self._store = LedgerStore(coordination, clock=clock, random=random, config=config)
+        # The registry knows where bookies are, the links how to talk to them; ``Bookies`` chooses
+        # among them with what both know.
         self._registry = BookieRegistry(coordination, random=random, config=config)
         self._links = BookieLinks(
             self._registry.resolve,
@@ -80,6 +82,7 @@ class Ledgers(Service):
         )
         self._bookies = Bookies(self._registry, self._links, random)
         self.counters = LedgerCounters()
+        # One for all readers, so that many open ledgers share a bound.
         self._read_ahead = ReadAheadCache(config.read_ahead_bytes_max)
         # By ledger: the lock of its recovery, and how many hold it or wait for it.
         self._recovering: dict[int, tuple[asyncio.Lock, int]] = {}
@@ -119,6 +122,8 @@ class Ledgers(Service):
         # Before an id is taken: a creation that waits for bookies in vain leaves nothing behind.
         if ensemble is None:
             ensemble = await self._new_ensemble(quorum)
+        # From here on the ledger exists in ZooKeeper, and on no bookie. A caller that ends before
+        # it has noted the id leaves an open ledger without entries behind.
         stored = await self._store.create(
             LedgerMetadata(
                 ensemble_size=quorum.ensemble_size,
@@ -130,6 +135,7 @@ class Ledgers(Service):
                 custom=custom or {},
             )
         )
+        # Asks no bookie for anything: the first entry makes the ledger known to them.
         writer = LedgerWriter(
             stored,
             bookies=self._bookies,
@@ -140,6 +146,7 @@ class Ledgers(Service):
             config=config,
         )
         if config.explicit_lac_interval_s:
+            # The task ends by itself, one interval after the writer is over.
             explicit_lac = ExplicitLac(
                 writer=writer,
                 link=self._links.v3_link,
@@ -169,6 +176,8 @@ class Ledgers(Service):
                 deadline_s=self._config.recovery_deadline_s,
             )
         stored = await self._read_metadata(ledger_id)
+        # A closed ledger never changes its end: it is read as the metadata say, without a request
+        # to any bookie.
         if stored.metadata.state is not LedgerState.CLOSED:
             # Recovery writes entries again, which are checked by CRC32C only.
             digest_type = stored.metadata.digest_type
@@ -184,6 +193,7 @@ class Ledgers(Service):
                     retry=self._retry,
                     config=self._config,
                 ).run()
+        # Closed now, by its writer, by this recovery, or by another process that was faster.
         return self._reader(stored, stored.metadata.last_entry, stored.metadata.length)
 
     async def metadata(self, ledger_id: int) -> LedgerMetadata:
@@ -192,6 +202,7 @@ class Ledgers(Service):
 
     async def delete(self, ledger_id: int) -> None:
         """Delete the ledger; no error where there is none. Bookies drop its entries in time."""
+        # The read-ahead cache may go on holding entries of it; no other ledger ever gets this id.
         await self._store.delete(ledger_id)
 
     async def _new_ensemble(self, quorum: Quorum) -> tuple[str, ...]:
@@ -236,6 +247,7 @@ class Ledgers(Service):
         fragment = metadata.fragments[-1]
         # The metadata of old clients has no password: then that of the config counts.
         password = self._config.password if metadata.password is None else metadata.password
+        # Without a master key: this asks and does not fence, and the ledger's writer goes on.
         votes = await LastEntryPoll(
             ledger_id,
             Quorum(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum),
@@ -243,6 +255,7 @@ class Ledgers(Service):
             answer_timeout_s=self._config.answer_timeout_s,
             decode=entry_decoder(metadata.digest_type, password),
         ).run()
+        # Entries beyond it may be confirmed as well: only an entry that is sent later says so.
         last_confirmed = recovery_start(votes.last_confirmed, fragment.first_entry)
         return self._reader(stored, last_confirmed, votes.length_bytes)
 
@@ -259,6 +272,7 @@ class Ledgers(Service):
     def _reader(
         self, stored: StoredMetadata, last_confirmed: int, length_bytes: int
     ) -> LedgerReader:
+        # The view asks how far the ledger is confirmed over V3; entries are read over V2.
         view = LedgerView(
             stored,
             last_confirmed=last_confirmed,

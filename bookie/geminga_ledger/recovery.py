@@ -76,15 +76,19 @@ class LedgerRecovery:
             self._attempt, on=LedgerError, deadline_s=self.config.recovery_deadline_s
         )
 
+    # An attempt begins with the newest metadata and leaves nothing in this object. What a failed
+    # one has done stays, and does no harm: the mark, the fences, and entries that are stored again.
     async def _attempt(self) -> StoredMetadata:
         def in_recovery(metadata: LedgerMetadata) -> LedgerMetadata | None:
             # Another recovery may have marked it already, or closed it.
             return metadata.in_recovery() if metadata.state is LedgerState.OPEN else None
 
+        # Step 1.
         stored = await self.store.update(await self.store.read(self.ledger_id), in_recovery)
         if stored.metadata.state is LedgerState.CLOSED:
             return stored
         tail = _Tail(before=stored.metadata, after=stored.metadata)
+        # Steps 2 and 3.
         last_entry, length = await self._recover_tail(tail)
 
         def closed(metadata: LedgerMetadata) -> LedgerMetadata | None:
@@ -98,6 +102,7 @@ class LedgerRecovery:
                 last_entry, length
             )
 
+        # Step 4.
         stored = await self.store.update(stored, closed)
         log.info(
             "ledger recovered",
@@ -112,6 +117,7 @@ class LedgerRecovery:
         quorum = Quorum(metadata.ensemble_size, metadata.write_quorum, metadata.ack_quorum)
         fragment = metadata.fragments[-1]
         links = [self._link(bookie_id) for bookie_id in fragment.ensemble]
+        # Step 2: with the key, the poll fences.
         votes = await LastEntryPoll(
             self.ledger_id,
             quorum,
@@ -120,6 +126,8 @@ class LedgerRecovery:
             master_key=key,
         ).run()
         start = recovery_start(votes.last_confirmed, fragment.first_entry)
+        # Step 3. The pipeline numbers its entries from ``start + 1`` on, so each gets the id that
+        # it had.
         change = EnsembleChange(
             self.bookies,
             Purpose.RECOVERY,
@@ -142,6 +150,8 @@ class LedgerRecovery:
         try:
             has_ended = False
             while not has_ended:
+                # Always from where the writer put it (``before``): a bookie that replaced another
+                # during this recovery has only what the recovery stored.
                 batch = await self._read(
                     metadata, pipeline.last_pushed + 1, self.config.recovery_batch_entries
                 )
@@ -152,8 +162,10 @@ class LedgerRecovery:
                     raise pipeline.failure
         finally:
             pipeline.detach()
+        # Stored and confirmed up to there; else nothing followed ``start``.
         if pipeline.last_confirmed > start:
             return pipeline.last_confirmed, pipeline.length_bytes
+        # The pipeline appended nothing, and does not know the length.
         return start, await self._length_at(metadata, start, votes.length_bytes)
 
     async def _append_found(self, batch: list[Found | Verdict], pipeline: AddPipeline) -> bool:
@@ -163,6 +175,8 @@ class LedgerRecovery:
         newer.
         """
         for result in batch:
+            # What later entries of the batch brought does not matter: confirmed are only those in
+            # order.
             if result is Verdict.ABSENT:
                 return True
             if isinstance(result, Verdict):
@@ -171,6 +185,7 @@ class LedgerRecovery:
                     self.ledger_id, f"bookies that did not answer may have entry {entry_id}"
                 )
             length, payload = result
+            # ``append`` adds the payload: the entry is encoded with the length that it had.
             pipeline.length_bytes = length - len(payload)
             try:
                 pipeline.append(payload)
@@ -211,6 +226,7 @@ class LedgerRecovery:
         ).run()
 
     def _link(self, bookie_id: str) -> BookieLink:
+        # Never a connection of ordinary readers and writers: see ``Purpose``.
         return self.bookies.links.link(bookie_id, Purpose.RECOVERY)
 
 
@@ -226,4 +242,5 @@ class _Tail:
     async def change_ensemble(self, ensemble: tuple[str, ...]) -> None:
         """What comes after what is confirmed goes to ``ensemble`` (``Commit``)."""
         assert self.pipeline is not None
+        # Nothing is written before the end is known: another recovery sees the fragments of before.
         self.after = with_fragment(self.after, self.pipeline.last_confirmed + 1, ensemble)

@@ -44,6 +44,8 @@ class RetryPolicy:
                 return await attempt()
             except on as error:
                 delay_s = backoff.next_s()
+                # Asked before the pause: a pause after which no attempt may begin would only delay
+                # the error.
                 if not error.retry or self.clock.monotonic() + delay_s > give_up_s:
                     raise
                 await asyncio.sleep(delay_s)

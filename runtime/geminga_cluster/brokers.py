@@ -34,6 +34,7 @@ class LivingBrokers:
 
     async def ids(self) -> list[str]:
         """The ids (``host:web port``) of the living brokers, sorted."""
+        # None before the first broker of the cluster ever was registered: the node is missing then.
         return sorted(await self._names.get(BROKERS_PATH) or ())
 
     async def get(self, broker_id: str) -> LocalBrokerData | None:

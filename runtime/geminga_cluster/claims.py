@@ -51,12 +51,14 @@ async def claim(
     after the node changed or vanished, and sometimes without need: read again, then decide. Raises
     ``RecordContended`` after ``ROUNDS_MAX`` interrupted rounds, and ``CoordinationError``.
     """
+    # Create, look, decide: what is there after the attempt to create it counts, not its answer.
     for _ in range(ROUNDS_MAX):
         # The node that exists may be our own: an earlier creation of it may have got no answer.
         with suppress(NodeExists):
             await coordination.create(path, value, ephemeral=True, make_parents=True)
         # Read also what was just created, for its watch. It may be gone again.
         try:
+            # The watch of a round that goes on stays behind, and calls once more than needed.
             found, stat = await coordination.get(path, on_change=on_change)
         except NodeMissing:
             continue

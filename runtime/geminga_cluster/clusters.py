@@ -43,6 +43,7 @@ class Clusters:
     async def names(self) -> list[str]:
         """The names of the clusters, sorted."""
         try:
+            # Not cached: the list is only asked for by operators' requests.
             names = await self._coordination.children(CLUSTERS_PATH)
         except NodeMissing:  # before the first cluster was registered
             return []
@@ -50,6 +51,7 @@ class Clusters:
 
     async def get(self, name: str) -> ClusterData:
         """A cluster's addresses. Raises ``ClusterNotFound``."""
+        # "There is no such cluster" is cached as well, under a watch on its creation.
         record = await self._records.get(self._path(name))
         if record is None:
             raise ClusterNotFound(name)

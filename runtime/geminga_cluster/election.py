@@ -27,6 +27,11 @@ OnLeading = Callable[[bool], None]
 """Called with whether this candidate leads, whenever that changes."""
 
 
+# What ends a leadership, and when the candidate claims the node again:
+#
+#     the node is another session's     when the node is gone: the claim left a watch on it
+#     the session is in doubt           when it is connected again
+#     the candidate closes              never
 class LeaderElection(Service, Generic[RecordT]):
     """One candidate. Opening takes part in the election, closing withdraws from it."""
 
@@ -82,9 +87,11 @@ class LeaderElection(Service, Generic[RecordT]):
                 is_stale=lambda value: self._is_past(self._decode(value)),
                 on_change=self._run_again_soon,
             )
+            # A claim that a doubt overtook is made again when the session is connected again.
             self._set_leading(is_leader=node.is_ours and doubts == self._doubts)
 
     def _set_leading(self, *, is_leader: bool) -> None:
+        # Only changes are reported: claims are repeated for other reasons, too.
         if self.is_leader != is_leader:
             self.is_leader = is_leader
             self._on_leading(is_leader)
@@ -92,6 +99,7 @@ class LeaderElection(Service, Generic[RecordT]):
     def _run_again_soon(self) -> None:
         # A watch may still fire while the candidate withdraws, when no task may begin any more.
         if not self._is_closing:
+            # A task, because a watch is called on the loop and a claim takes requests.
             self.spawn(self._run_again(), name=f"elect the leader of {self._path}")
 
     async def _run_again(self) -> None:
@@ -112,6 +120,7 @@ class LeaderElection(Service, Generic[RecordT]):
 
     async def _withdraw(self) -> None:
         """Delete the node on closing: others need not wait until the session has timed out."""
+        # No claim is under way: a service ends its tasks before it closes what it opened.
         if self.is_leader:
             # First: another candidate may lead as soon as the node is gone.
             self._set_leading(is_leader=False)

@@ -125,9 +125,11 @@ async def initialize_cluster_metadata(
     for attempt in range(1, ATTEMPTS_MAX + 1):
         try:
             # Created in one transaction, the tenants and namespaces name this cluster already, and
-            # the cluster's record has the URLs.
+            # the cluster's record has the URLs. That happens once, on an empty ZooKeeper.
             if await _create_all(configuration, nodes, but_last=True):
                 return
+            # Where one fails, the others go on beside the next attempt. Each is a compare-and-set
+            # of one record: to the next attempt they are like another process.
             await asyncio.gather(
                 *(_enter_tenant(configuration, name, cluster) for name in _TENANTS),
                 *(_enter_namespace(configuration, name, cluster) for name in entered),
@@ -139,6 +141,7 @@ async def initialize_cluster_metadata(
                 raise
         else:
             break
+    # After all else, and without a version: the process that starts last knows its ports best.
     if replace_urls:
         await configuration.set(cluster_path(cluster), urls.record().encode())
 
@@ -153,6 +156,7 @@ async def check_initialized(coordination: Coordination, cluster: str) -> None:
 
 def _configuration_nodes(cluster: str, urls: ClusterUrls) -> dict[str, bytes]:
     """The nodes of the configuration store; the cluster's own record is the last."""
+    # Without administrators: they are an operator's to name.
     tenant = TenantInfo(allowed_clusters=(cluster,))
     bundles = BundlesData.equal(BUNDLES_OF_FIRST_NAMESPACES)
     policies = Policies(replication_clusters=(cluster,), bundles=bundles)
@@ -169,6 +173,7 @@ def _configuration_nodes(cluster: str, urls: ClusterUrls) -> dict[str, bytes]:
             partitioned_topic_path(
                 "pulsar/system", "persistent", "transaction_coordinator_assign"
             ): PartitionedTopicMetadata(partitions=TRANSACTION_COORDINATORS).encode(),
+            # The last, also in the order of ``_with_parents``: ``but_last`` counts on it.
             cluster_path(cluster): urls.record().encode(),
         }
     )
@@ -181,6 +186,8 @@ def _with_parents(values: Mapping[str, bytes]) -> dict[str, bytes]:
     for path, value in values.items():
         parts = path.split("/")[1:]
         for count in range(1, len(parts)):
+            # A node may be the parent of one before it and have a value of its own: the assignment
+            # below keeps its place in the order.
             nodes.setdefault("/" + "/".join(parts[:count]), b"")
         nodes[path] = value
     return nodes
@@ -198,6 +205,7 @@ async def _create_all(
         by_depth: dict[int, list[str]] = {}
         for path in list(nodes)[: -1 if but_last else None]:
             by_depth.setdefault(path.count("/"), []).append(path)
+        # From the top down: a parent exists before its children are created.
         for depth in sorted(by_depth):
             await asyncio.gather(
                 *(_create(coordination, path, nodes[path]) for path in by_depth[depth])

@@ -44,6 +44,14 @@ from geminga_runtime.coordination import (
 # row mean that one writes without end.
 UPDATE_ROUNDS_MAX = 16
 
+# Where the records of the namespace ``t/n`` are:
+#
+#     configuration store    /admin/policies/t/n               its policies: it exists with them
+#                            /admin/partitioned-topics/t/n     its partitioned topics, by domain
+#     cluster's ZooKeeper    /admin/local-policies/t/n         its bundles in this cluster
+#                            /namespace/t/n                    which broker owns which bundle
+#                            /managed-ledgers/t/n              its topics, by domain
+
 # The bundles of a namespace whose policies name none: its ring is not cut.
 _UNCUT = BundlesData.equal(1)
 
@@ -52,6 +60,7 @@ def serves(cluster: str, policies: Policies) -> bool:
     """Whether ``cluster`` serves the topics of a namespace with these policies: it is one of those
     that the namespace is replicated between, or allowed in. Without any named, all clusters do.
     """
+    # ``allowed_clusters``: of PIP-321; older records have none.
     named = (*policies.replication_clusters, *policies.allowed_clusters)
     return cluster in named or not named
 
@@ -146,12 +155,15 @@ class Namespaces:
         await self.bundles(namespace)  # writes the record where there is none
         for _ in range(UPDATE_ROUNDS_MAX):
             try:
+                # As in ``update``: the version belongs to this value, and the cache has none.
                 value, stat = await self._coordination.get(path)
             except NodeMissing:
                 raise NamespaceNotFound(str(namespace)) from None
             record = LocalPolicies.decode(value)
             present = record.bundles.boundaries
             wanted = (lower, *boundaries, upper)
+            # Beyond the end where there is no such boundary: no slice from there equals anything
+            # below.
             at = present.index(lower) if lower in present else len(present)
             # It is cut already: perhaps by an earlier request of ours that got no answer.
             if present[at : at + len(wanted)] == wanted:
@@ -159,6 +171,7 @@ class Namespaces:
             # The bundle that the caller wants to cut is gone: another broker has cut it elsewhere.
             if present[at : at + 2] != (lower, upper):
                 break
+            # The new boundaries go between the two of the bundle, so that the list stays ascending.
             cut = (*present[: at + 1], *boundaries, *present[at + 1 :])
             changed = replace(record, bundles=BundlesData(boundaries=cut, num_bundles=len(cut) - 1))
             try:
@@ -218,6 +231,8 @@ class Namespaces:
         deleted.
         """
         name = str(namespace)
+        # From the cache, which may lag behind another broker: then the deletions below find
+        # nothing.
         if not await self.exists(namespace):
             raise NamespaceNotFound(name)
         # First the nodes below which topics are stored, and only if they are empty: without a

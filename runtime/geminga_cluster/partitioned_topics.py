@@ -47,6 +47,12 @@ CREATES_PER_TRANSACTION = 1000
 # A round fails when another process changes the record between our read and our write.
 ROUNDS_MAX = 16
 
+# The order of each change. A crash in between leaves what the same request, made again, completes:
+#
+#     create    the managed ledgers, then the record
+#     grow      the managed ledgers, ``prepare`` for each new partition, then the record
+#     delete    the mark (``set_deleted``), the partitions (by the caller), then the record
+
 PreparePartition = Callable[[TopicName], Awaitable[None]]
 
 
@@ -134,6 +140,8 @@ class PartitionedTopics:
             if partitions == record.partitions:
                 return
             # Repeating this is harmless: nodes that exist, from a round before, stay.
+            # The managed ledgers exist before the record counts them: a client that sees the new
+            # number may use each of the partitions at once.
             ledgers = _partition_paths(topic, record.partitions, partitions)
             await _create_nodes(self._coordination, ledgers, {})
             for index in range(record.partitions, partitions):
@@ -158,6 +166,8 @@ class PartitionedTopics:
             except NodeMissing:
                 raise PartitionedTopicNotFound(str(topic)) from None
             record = PartitionedTopicMetadata.decode(value)
+            # Marked before the first partition is deleted: a crash leaves a topic that is seen to
+            # be deleted, and the deletion can be repeated.
             marked = replace(record, deleted=deleted)
             # It is marked already, perhaps by an earlier request of ours that got no answer.
             if record == marked or await self._replace(topic, marked, stat.version):
@@ -180,6 +190,7 @@ class PartitionedTopics:
         """Write a record unless it changed since ``version``; return whether it was written."""
         try:
             await self._configuration.set(_path(topic), record.encode(), version=version)
+        # Either way the caller's next round reads the record, and finds out which it was.
         except (VersionMismatch, NodeMissing):
             return False
         finally:
@@ -198,6 +209,8 @@ async def _create_nodes(
 
     Nodes without a value may exist; for one with a value ``NodeExists`` is raised.
     """
+    # In order: the record stands last, so that a crash between two transactions leaves nodes
+    # without a record, never the other way round.
     for start in range(0, len(paths), CREATES_PER_TRANSACTION):
         wanted = list(paths[start : start + CREATES_PER_TRANSACTION])
         while wanted:
@@ -206,6 +219,8 @@ async def _create_nodes(
                 await coordination.transaction(operations)
             except NodeMissing:
                 # Parents exist nearly always. ZooKeeper does not say which one is missing.
+                # Each is tried, also those that exist: the next round of the loop then finds all of
+                # them.
                 for parent in sorted({path.rpartition("/")[0] for path in wanted}):
                     with suppress(NodeExists):
                         await coordination.create(parent, make_parents=True)

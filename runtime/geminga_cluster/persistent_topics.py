@@ -20,6 +20,11 @@ from geminga_protocol.records.topics.managed_ledger import (
 )
 from geminga_runtime.coordination import Coordination, NodeMissing, NodeStat
 
+# The nodes of a topic; names of topics and cursors are URL-encoded:
+#
+#     /managed-ledgers/<tenant>/<namespace>/persistent/<topic>              ManagedLedgerInfo
+#     /managed-ledgers/<tenant>/<namespace>/persistent/<topic>/<cursor>     ManagedCursorInfo
+
 
 @dataclass(frozen=True, slots=True)
 class StoredCursor:
@@ -47,6 +52,7 @@ class PersistentTopics:
     async def names(self, namespace: NamespaceName) -> list[TopicName]:
         """The namespace's topics, partitions one by one, sorted; empty for an unknown one."""
         try:
+            # One request, whatever the number of topics: ZooKeeper answers with all names at once.
             encoded = await self.coordination.children(domain_path(namespace, "persistent"))
         except NodeMissing:  # no topic was ever created in the namespace
             return []
@@ -79,6 +85,7 @@ class PersistentTopics:
 
     async def exists(self, topic: TopicName) -> bool:
         """Whether the topic, or the partition, has a managed ledger."""
+        # Without the content: a topic's record may have many ledgers, and no part of it is needed.
         return await self.coordination.exists(topic_path(topic)) is not None
 
 

@@ -48,6 +48,7 @@ class Tenants:
     async def names(self) -> list[str]:
         """The names of the tenants, sorted."""
         try:
+            # Not cached: the list is asked for by operators, and once for each look at all topics.
             return await self._configuration.children(POLICIES_PATH)
         except NodeMissing:
             return []
@@ -75,6 +76,7 @@ class Tenants:
         """Replace a tenant's record. Raises ``TenantNotFound``."""
         path = self._path(name)
         try:
+            # Without a version, as with clusters: a request replaces the record as a whole.
             await self._configuration.set(path, record.encode())
         except NodeMissing:
             raise TenantNotFound(name) from None

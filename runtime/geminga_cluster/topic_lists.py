@@ -77,6 +77,8 @@ class TopicLists(Service):
             followed.task = self.spawn(
                 self._run(namespace, followed), name=f"follow the topics of {namespace}"
             )
+        # Before the wait: a follower that leaves meanwhile must not drop the list that this one
+        # waits for.
         followed.users += 1
         try:
             # Shielded: one follower that gives up must not cancel the read of the others.
@@ -98,6 +100,7 @@ class TopicLists(Service):
         followed.users -= 1
         # The watch stays in ZooKeeper until it fires once more, to no effect.
         if followed.users == 0:
+            # A follower that comes later begins with a list, a task and a watch of its own.
             del self.lists[namespace]
             assert followed.task is not None
             followed.task.cancel()
@@ -126,6 +129,7 @@ class TopicLists(Service):
                 continue
             # A topic that was created and deleted since the last read is in neither difference.
             before, names = followed.names, frozenset(found or ())
+            # Before the followers are called: one that comes in a call begins with these names.
             followed.names = names
             added, removed = names - before, before - names
             if not followed.is_read.done():
@@ -134,6 +138,7 @@ class TopicLists(Service):
             elif added or removed:
                 for on_topics in list(followed.followers):  # one of them may leave meanwhile
                     on_topics(added, removed)
+            # A change during this rest is kept by the event, and read at its end.
             await asyncio.sleep(min((loop.time() - began_s) * REST_FACTOR, REST_S_MAX))
             await followed.changed.wait()
 

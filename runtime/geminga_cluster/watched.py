@@ -26,6 +26,14 @@ OnStale = Callable[[str | None], None]
 """Called with the path whose answer may be outdated; with None when all may be."""
 
 
+# Where an answer is kept, and what moves it:
+#
+#     _asking ---- answered ----> _entries ---- its watch fires ----> _former
+#     (a read under way)          (valid)                             (used without a connection)
+#         |
+#         +-- a change, or a write of ours, came in between: returned, and not kept
+#
+# The next read of the path takes its former answer away; the next connection clears all three.
 class Watched(Generic[T]):
     """Answers by path. ``read(path, on_change)`` reads from ZooKeeper; raises ``NodeMissing``."""
 
@@ -61,6 +69,8 @@ class Watched(Generic[T]):
         if path in self._entries:
             # A hit awaits nothing: callers ask for every topic that they load.
             return self._entries[path]
+        # Without a connection and without a former answer the read is held until there is one, or
+        # fails.
         if not self._is_connected and path in self._former:
             return self._former[path]
         # Two callers may read the same path at once. The newer read replaces the older one here,

@@ -23,6 +23,7 @@ class Backoff:
 
     def next_s(self) -> float:
         """The next delay in seconds."""
+        # Doubled before the attempt is made: a caller that succeeds calls ``reset``.
         ceiling = self._next_s
         self._next_s = min(self._limit_s, ceiling * 2)
         return ceiling * (0.5 + self._random.random() / 2)

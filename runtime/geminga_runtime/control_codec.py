@@ -37,6 +37,7 @@ assert HEADER.size == 5
 PLAIN_TYPES: dict[object, tuple[type, ...]] = {
     bool: (bool,),
     int: (int,),
+    # A caller may write 5 for 5.0, and msgpack keeps it a whole number.
     float: (float, int),
     str: (str,),
     bytes: (bytes,),
@@ -54,6 +55,16 @@ class UnknownMessage:
     """A message of a kind that a newer peer knows and we do not: to be ignored."""
 
     kind: str
+
+
+# Which message follows which:
+#
+#     part to supervisor        Hello first, once; Ready when it serves
+#     supervisor to part        HealthRequest, answered by HealthAnswer with the same id
+#                               Ping, answered by Pong; Drain, answered by Drained
+#                               SetLogLevel and Fault, which are not answered
+#     operator to supervisor    Instruction instead of Hello, answered by InstructionAnswer; then
+#                               the supervisor ends the channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +184,7 @@ class MessageCodec:
         # Values by name, not in order: either side may know fields that the other does not.
         body = cast("bytes", msgpack.packb([kind.__name__, values]))
         assert len(body) < self.message_bytes_max, f"{kind.__name__} takes {len(body)} bytes"
+        # One more than the body: the size counts the version, too.
         return HEADER.pack(len(body) + 1, VERSION) + body
 
     def decode(self, body: bytes) -> object:
@@ -180,6 +192,7 @@ class MessageCodec:
 
         Raises ``ControlMessageError`` and nothing else.
         """
+        # Looked at before msgpack is: another version may have another form altogether.
         if not body or body[0] != VERSION:
             raise ControlMessageError(
                 f"a control message of version {body[0] if body else 'none'}; we speak {VERSION}"
@@ -198,6 +211,7 @@ class MessageCodec:
         if kind is None:
             # No error: the newer peer has to do without an answer.
             return UnknownMessage(kind_name)
+        # Fields that only a newer peer knows are never looked at.
         known = {}
         for name, hint in self._hints[kind].items():
             if name not in values:
@@ -206,6 +220,7 @@ class MessageCodec:
                 raise ControlMessageError(f"{kind_name}.{name} cannot be {values[name]!r:.80}")
             known[name] = values[name]
         try:
+            # The dataclass itself finds which fields are missing: those that have no default.
             return kind(**known)
         except TypeError as error:
             raise ControlMessageError(f"{kind_name} lacks a field: {error}") from error
@@ -239,6 +254,7 @@ class MessageReader:
             # Copied: the buffer cannot be cut below while a view of it is held.
             messages.append(self.codec.decode(bytes(unread[start + SIZE.size : end])))
             start = end
+        # Once for all messages of the chunk: deleting the front of a bytearray moves the rest.
         del unread[:start]
         return messages
 

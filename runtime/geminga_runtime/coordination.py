@@ -30,6 +30,16 @@ SESSION_TIMEOUT_S = 6.0
 MAKE_PARENTS_ATTEMPTS_MAX = 5
 
 
+# What an error says of the write that it answers:
+#
+#     NodeError         it was refused, and nothing was changed
+#     ConnectionLost    it may have been carried out, or still be
+#     SessionExpired    as ConnectionLost; and what the session owned is gone
+#
+# Of the node errors after a lost answer, ``NodeExists`` and ``VersionMismatch`` may be about the
+# caller's own write: callers read the node to find out.
+
+
 class CoordinationError(GemingaError):
     """ZooKeeper refused a request or could not be reached."""
 
@@ -223,6 +233,7 @@ class Coordination(Protocol):
         ...
 
 
+# Here, so that the real session and the simulated one refuse the same requests.
 def check_size(path: str, size_bytes: int) -> None:
     """Raise ``NodeTooLarge`` for a request about ``path`` with so many bytes of values."""
     # About: the rest of a request has some tens of bytes, and the limit leaves room for 48,000.
@@ -243,6 +254,7 @@ async def delete_tree(coordination: Coordination, path: str) -> None:
         # Children first: ZooKeeper deletes no node that has any.
         for name in await coordination.children(path):
             await delete_tree(coordination, f"{path.rstrip('/')}/{name}")
+        # Raises ``NodeNotEmpty`` where another process has added a child since the list was read.
         await coordination.delete(path)
     except NodeMissing:
         return

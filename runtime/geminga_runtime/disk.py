@@ -14,6 +14,13 @@ from typing import Protocol
 Chunk = bytes | bytearray | memoryview
 
 
+# What is left of appended bytes, where the disk syncs at all:
+#
+#                          the process is killed     the power fails
+#     append               all of them               all, a part, or none
+#     append, then sync    all of them               all of them
+#
+# After a power cut, bytes that were not synced may also be wrong ones: readers check them.
 class DiskFile(Protocol):
     """One open file that is only ever appended to, cut off, or read.
 

@@ -50,11 +50,15 @@ class FileDisk:
         def open_it() -> tuple[int, int]:
             # A new name has to survive a power cut before anything is appended under it.
             is_new = not target.exists()
+            # Not inherited by children (``O_CLOEXEC``): a child that lives longer would keep
+            # deleted files' space taken.
             descriptor = os.open(target, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             if is_new:
                 self._sync_directory(target.parent)
             return descriptor, os.fstat(descriptor).st_size
 
+        # The whole file as it was found: zeros that were reserved before a crash are part of it
+        # now.
         descriptor, size = await self._threads.run(open_it)
         if not self._is_synced or not hasattr(os, "posix_fallocate"):
             reserve_bytes = 0
@@ -84,6 +88,7 @@ class FileDisk:
         target = self._root / path
 
         def replace_it() -> None:
+            # Beside the target: a file system can only rename within itself.
             unfinished = target.with_name(target.name + UNFINISHED_SUFFIX)
             with self._replacing:
                 with unfinished.open("wb") as file:
@@ -113,6 +118,8 @@ class FileDisk:
 
         def remove_it() -> None:
             try:
+                # The space is given back when the last open descriptor is closed: readers may go
+                # on.
                 target.unlink()
             except FileNotFoundError:
                 return
@@ -181,15 +188,12 @@ class _Descriptor:
         try:
             yield self.number
         finally:
-            self._leave()
-
-    def _leave(self) -> None:
-        with self._lock:
-            self._users -= 1
-            # Only one user can be the last, since a closed descriptor takes no new ones.
-            is_last = self.is_closed and self._users == 0
-        if is_last:
-            os.close(self.number)
+            with self._lock:
+                self._users -= 1
+                # Only one user can be the last, since a closed descriptor takes no new ones.
+                is_last = self.is_closed and self._users == 0
+            if is_last:
+                os.close(self.number)
 
     def close(self) -> None:
         """Allow no more users, and close once the last is done. A second call does nothing."""
@@ -214,6 +218,8 @@ class _OpenFile:
         is_synced: bool,
     ) -> None:
         # The bytes of the file as we know it; reserved space behind them does not count.
+        # Written in a thread that holds ``_appending``, and read anywhere: Python replaces an
+        # integer as a whole.
         self.size = size
         self._descriptor = _Descriptor(descriptor)
         # How much space is reserved at a time (0: none), and where the reserved space ends.
@@ -238,6 +244,8 @@ class _OpenFile:
 
     async def append_and_sync(self, chunks: Sequence[Chunk]) -> int:
         def append_then_sync() -> int:
+            # Two hand-overs may append one after the other and then sync at once. Each returns
+            # after a sync that began behind its own append.
             offset = self._append(chunks)
             self._sync()
             # Space for the next appends: a sync of a file whose blocks exist need not write the
@@ -245,6 +253,8 @@ class _OpenFile:
             if self._reserve_bytes and self.size > self._reserved_end:
                 with self._appending, self._descriptor.use() as descriptor:
                     try:
+                        # After the sync that callers wait for, in the same call: they wait for this
+                        # as well, once for each ``reserve_bytes``.
                         os.posix_fallocate(descriptor, self.size, self._reserve_bytes)
                     except OSError:  # the disk is full, or the file system cannot: no more attempts
                         self._reserve_bytes = 0
@@ -276,6 +286,7 @@ class _OpenFile:
             at, end = offset, min(offset + length, self.size)
             with self._descriptor.use() as descriptor:
                 while at < end:
+                    # Reads and appends need no common lock: both say where in the file they work.
                     piece = os.pread(descriptor, end - at, at)
                     if not piece:
                         break
@@ -316,6 +327,7 @@ class _OpenFile:
                 except OSError:
                     self._failure = error
                 raise
+            # Only now: a reader never asks for bytes that are not written yet.
             self.size = end
             return offset
 
@@ -334,6 +346,7 @@ class _OpenFile:
 
     def _refuse_after_failure(self) -> None:
         if self._failure is not None:
+            # A new object: several tasks that raised the same one would add their traces to it.
             raise OSError(*self._failure.args)
 
     def _read_cached(self, offset: int, length: int) -> bytes | None:
@@ -343,6 +356,8 @@ class _OpenFile:
         # Up to the end as we know it: zeros that were reserved behind it are no part of the file.
         length = max(0, min(length, self.size - offset))
         buffer = bytearray(length)
+        # On the loop, which alone closes: the number cannot be given to another file before
+        # ``preadv``.
         if self._descriptor.is_closed:
             raise ValueError("the file is closed")
         try:
@@ -352,6 +367,7 @@ class _OpenFile:
         except OSError:  # the file system does not support it; a real error comes again in a thread
             self._can_read_cached = False
             return None
+        # The page cache had only a part: the thread reads all of it anew.
         return bytes(buffer) if count == length else None
 
 

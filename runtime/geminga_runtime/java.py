@@ -88,6 +88,8 @@ def candidates(environment: Mapping[str, str]) -> Iterator[Java]:
     ]
     for place in places:
         if place is not None and place.is_file():
+            # Through links, as of Debian's alternatives: ``release`` stands beside the real
+            # ``bin``.
             executable = place.resolve()
             yield java_at(executable)
 
@@ -105,6 +107,7 @@ def java_at(executable: Path) -> Java:
     # Lines of NAME="value".
     lines = (line.split("=", 1) for line in text.splitlines() if "=" in line)
     release = {name: value.strip().strip('"') for name, value in lines}
+    # The first has the build, too: two builds cannot share a class-data archive.
     version = release.get("JAVA_RUNTIME_VERSION") or release.get("JAVA_VERSION") or ""
     if not version:
         with suppress(OSError, subprocess.TimeoutExpired):

@@ -78,7 +78,7 @@ class AsyncioNetwork:
     """TCP through the running event loop.
 
     Names are resolved at each connection, and all addresses of a name are tried in turn. With
-    ``accept_tls`` each accepted stream is secured, and its protocol made when the handshake is
+    ``accept_tls`` each accepted stream is secured, and its protocol connected when the handshake is
     over. With ``connect_tls`` each opened stream is secured, by a context that is made for it in a
     thread, since that reads files. With ``shares_ports`` other processes may listen on the same
     ports in the same way (``SO_REUSEPORT``): the kernel gives each new stream to one of them.
@@ -97,6 +97,8 @@ class AsyncioNetwork:
         # Before the connection is made: a server limits the time until the handshake is done.
         tls = await asyncio.to_thread(self.connect_tls) if self.connect_tls else None
         sock = await _connected_socket(loop, host, port)
+        # A context that checks host names checks the one that was asked for, not the address that
+        # it resolved to.
         transport, protocol = await loop.create_connection(
             factory, sock=sock, ssl=tls, server_hostname=host if tls else None
         )
@@ -111,6 +113,8 @@ class AsyncioNetwork:
         timeout_s = TLS_HANDSHAKE_TIMEOUT_S if tls is not None else None
 
         async def listen(port: int) -> AsyncioListener:
+            # The loop calls ``factory`` before the handshake, and ``connection_made`` after it: the
+            # protocol of a client that does not finish it in time hears nothing at all.
             server = await loop.create_server(
                 factory,
                 host,
@@ -126,6 +130,8 @@ class AsyncioNetwork:
         if listener.is_one_port:
             return listener
         # "localhost" is two addresses, and port 0 gave each its own: take the first for both.
+        # Another process may take the port before the second listening, which then fails as for any
+        # port that is taken.
         await listener.close()
         return await listen(listener.port)
 
@@ -139,6 +145,8 @@ async def _connected_socket(loop: asyncio.AbstractEventLoop, host: str, port: in
     # In the order of the system's preference.
     addresses = found[:ADDRESSES_MAX]
     errors: list[OSError] = []
+    # One after the other. Happy Eyeballs (RFC 8305) would begin with several at once, and bring
+    # servers connections that are dropped.
     for at, (family, kind, protocol, _, address) in enumerate(addresses):
         sock = socket.socket(family, kind, protocol)
         sock.setblocking(False)  # noqa: FBT003  # socket's signature

@@ -23,6 +23,11 @@ RESTART_S = 1.0
 CANCEL_AGAIN_S = 5.0
 
 
+# The life of a service; a failed opening goes straight to closing:
+#
+#     made --> opening (``_open``) --> open --> closing: tasks, then what was opened --> closed
+#                   |                              ^
+#                   +---------- fails -------------+
 class Service:
     """Base of long-lived objects. Subclasses override ``_open`` and register what must close.
 
@@ -64,6 +69,8 @@ class Service:
 
     async def _open_parts(self) -> None:
         """Open this service; what this raises is raised again after ``_close_parts``."""
+        # Kept before ``_open`` runs: what it has opened when it fails is closed by
+        # ``_close_parts``.
         self._exit_stack = AsyncExitStack()
         await self._open(self._exit_stack)
 
@@ -83,7 +90,10 @@ class Service:
         task: asyncio.Task[object] = asyncio.get_running_loop().create_task(work, name=name)
         if self._tasks is None:
             self._tasks = {}
+        # The loop itself keeps only weak references to tasks: one that nothing holds may vanish
+        # half way.
         self._tasks[task] = None
+        # Called in a later turn, also for a task that is cancelled before it begins.
         task.add_done_callback(self._task_done)
         # Cancelled before its first step: no line of the work runs.
         if self._is_closing:
@@ -103,6 +113,7 @@ class Service:
                 try:
                     await work()
                 except Exception:
+                    # For metrics: work that fails again and again would show in the log alone.
                     self.faults += 1
                     log.exception("background work failed and begins anew", extra={"task": name})
                 # Also after work that returned: a mistake in it must not turn into a busy loop.
@@ -117,6 +128,8 @@ class Service:
         time. An error ends that one time only.
         """
 
+        # After an error the next time comes ``RESTART_S`` later than usual: the pause comes first
+        # again.
         async def repeat() -> None:
             while True:
                 await asyncio.sleep(period_s)
@@ -130,6 +143,7 @@ class Service:
             # An empty dictionary takes memory, in hundreds of thousands of services.
             if not self._tasks:
                 self._tasks = None
+        # Asked before ``exception``, which would raise for a cancelled task.
         if task.cancelled():
             return
         error = task.exception()

@@ -49,6 +49,7 @@ class Threads:
             raise RuntimeError("the threads were closed")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[ResultT] = loop.create_future()
+        # With its loop: one set of threads may serve several loops.
         self._calls.put((loop, future, call))
         return await future
 
@@ -56,6 +57,7 @@ class Threads:
         """Wait until all calls are made that were asked for, then end the threads."""
         if self._is_closed:
             return
+        # Before the end marks: ``run`` refuses from here on, and nothing is queued behind them.
         self._is_closed = True
         # One for each thread, behind all calls: a thread takes none after its own.
         for _ in self._threads:

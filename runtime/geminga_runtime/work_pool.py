@@ -30,13 +30,17 @@ class WorkPool:
                     if not things:
                         return
                     try:
+                        # No ``await`` from the look at ``things`` to here: it has an element.
                         await work(things.popleft())
                     except Exception as error:  # noqa: BLE001 -- raised when all are done
+                        # Only kept: the task goes on with the next thing.
                         errors.append(error)
 
         async with asyncio.TaskGroup() as group:
             # A few tasks that take one thing after the other, instead of a task for each thing, of
             # which there may be millions.
+            # Things that are added while this runs are worked on as well, by the tasks that there
+            # are.
             for _ in range(min(self._width, len(things))):
                 group.create_task(go_on(), name="work in a pool")
         if errors:

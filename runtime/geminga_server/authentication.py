@@ -41,6 +41,12 @@ class Refused:
 Outcome = Accepted | Challenge | Refused
 
 
+# The caller's side of one exchange:
+#
+#     begin --> Accepted or Refused                       the end
+#           --> Challenge --> answer --> Accepted, ...    as often as the method wants
+#
+# An exchange belongs to one client and one attempt: a method may keep secrets in it.
 class Exchange(Protocol):
     """The steps of authenticating one client once. An exception counts as a refusal."""
 

@@ -39,11 +39,14 @@ class RefusalLog:
     def note(self, facts: Callable[[], Mapping[str, object]]) -> None:
         """Count a refusal; ``facts`` is only called for a line."""
         self.unlogged += 1
+        # Those of the last refusal are shown for all of the period.
         self.facts = facts
         if self.timer is None:
             self._log()
 
     def _log(self) -> None:
+        # Called by the first refusal of a series, and by the timer at the end of each period after
+        # it.
         self.timer = None
         # A period without refusals ends the series: no timer follows.
         if self.unlogged:
@@ -68,6 +71,7 @@ def connections_allowed(config: ConnectionConfig, files: OpenFiles) -> Connectio
             "fewer connections are allowed than were set: too few files may be open",
             extra={"wanted": wanted, "allowed": files.clients, "open_files": files.limit},
         )
+    # Never 0, which would mean "any number": a process without files for clients does not start.
     allowed = min(wanted, files.clients) if wanted else files.clients
     return replace(config, connections_max=allowed)
 
@@ -90,6 +94,7 @@ class ConnectionLimits:
     def admit(self, address: str) -> Limit | None:
         """Count a new connection from ``address``, a host without a port, and return None; or
         return the limit that it exceeds, and do not count it."""
+        # No ``await`` between the comparison and the count: no two connections take the last place.
         of_address = self._open_by_address.get(address, 0)
         # The limit on all comes first: where both are reached, it is the one to report.
         limit: Limit | None = None
@@ -110,6 +115,8 @@ class ConnectionLimits:
     def leave(self, address: str) -> None:
         """A connection from ``address`` that was admitted is over."""
         self.open_count -= 1
+        # Once for each connection that ``admit`` counted: a second call may raise ``KeyError``,
+        # and is a mistake of the server's.
         left = self._open_by_address[address] - 1
         if left:
             self._open_by_address[address] = left
@@ -119,6 +126,7 @@ class ConnectionLimits:
     def _facts(self, limit: Limit, address: str) -> dict[str, object]:
         """Facts for operators, who want to know which clients have the connections."""
         by_address = self._open_by_address
+        # A walk over all addresses, at most once in ``LOG_PERIOD_S``.
         most_from = max(by_address, key=by_address.__getitem__, default="")
         return {
             "limit": limit.value,

@@ -37,11 +37,15 @@ class DirectoryLock:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         try:
             directory.mkdir(parents=True, exist_ok=True)
+            # The file is never deleted: a process that has it open while another deletes and makes
+            # it anew would lock a file that the other does not see, and both would own the
+            # directory.
             self.descriptor = os.open(directory / LOCK_NAME, flags, 0o644)
         except OSError as error:
             raise DirectoryUnusable(directory, str(error.strerror)) from error
         try:
             self._acquire(directory, clock)
+            # Only the owner writes. A process that looks in between finds no id, and waits on.
             os.ftruncate(self.descriptor, 0)
             os.pwrite(self.descriptor, f"{os.getpid()}\n".encode(), 0)
         except OSError as error:  # a file system without locks, or a full disk
@@ -56,11 +60,19 @@ class DirectoryLock:
         os.close(self.descriptor)
 
     def _acquire(self, directory: Path, clock: Clock) -> None:
+        # What is found, and what follows:
+        #
+        #     the lock is free       it is ours
+        #     its owner lives        refused at once
+        #     its owner is dead      its children end: wait, and refuse after ``ORPHANS_TIMEOUT_S``
+        #     no owner is named      it is about to write its id: wait as well
         deadline_s = clock.monotonic() + ORPHANS_TIMEOUT_S
         while True:
             # Children share the lock of the descriptor that they inherited: while one of them
             # lives, another process gets ``BlockingIOError``.
             try:
+                # ``flock``, not ``lockf``: a POSIX lock belongs to the process, would not pass to
+                # children, and would be lost when the process closed any descriptor of the file.
                 fcntl.flock(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 pass
@@ -70,6 +82,7 @@ class DirectoryLock:
             # whose ids mean nothing here.
             words = os.pread(self.descriptor, 32, 0).strip()
             owner = int(words) if words.isdigit() else None
+            # A living owner is refused at once: it would not end while we wait.
             if owner is not None and owner != os.getpid() and _is_alive(owner):
                 raise DirectoryInUse(directory, owner)
             if clock.monotonic() >= deadline_s:
@@ -98,6 +111,7 @@ def require_directory(path: Path) -> None:
         raise DirectoryUnusable(path, str(error.strerror)) from error
     # The directory itself, or the lowest one above it that exists, in which it would be made.
     real = Path(os.path.realpath(path))
+    # There is always one: the root directory exists.
     place = next(each for each in (real, *real.parents) if each.exists())
     if not place.is_dir():
         raise DirectoryUnusable(path, f"{place} is no directory")

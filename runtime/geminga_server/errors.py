@@ -10,6 +10,7 @@
     ├── NotAuthorized             this principal may not do that
     ├── ServerStartError          this process cannot run here: no uvloop, a port that is taken
     └── ServerUnreachable         another server did not answer a request
+        └── ServerSilent          it accepted the request, and sent nothing for too long
 """
 
 from __future__ import annotations

@@ -98,6 +98,7 @@ def _structlog_formatter(part: str, *, is_json: bool, is_coloured: bool) -> logg
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
         add_part,
     ]
+    # These run after the facts. The first takes away what the formatter keeps for itself.
     renderers: list[Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
     if is_json:
         renderers.append(structlog.processors.format_exc_info)
@@ -118,6 +119,7 @@ def _structlog_formatter(part: str, *, is_json: bool, is_coloured: bool) -> logg
 @contextmanager
 def _import_blocked(package: str) -> Generator[None]:
     """Make ``import package`` fail, as if it were not installed, unless it is loaded already."""
+    # A program that has loaded it already uses it: it keeps its module.
     is_blocked = package not in sys.modules
     if is_blocked:
         # Python's own mark for a module that cannot be imported.

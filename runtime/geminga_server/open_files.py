@@ -38,6 +38,14 @@ SHARE = 8
 CLIENTS_MIN = 16
 
 
+# Some limits, and what becomes of them:
+#
+#      limit      own     http    clients
+#        128       64       16         48
+#      1,024      128      128        768
+#     65,536    1,024    1,000     63,512
+
+
 @dataclass(frozen=True, slots=True)
 class OpenFiles:
     """The shares of one process, in files; together they are its limit."""
@@ -59,6 +67,8 @@ def share_out(limit: int, *, own_min: int = OWN_MIN) -> OpenFiles:
 
     Raises ``ServerStartError`` where clients would get fewer than ``CLIENTS_MIN``.
     """
+    # An eighth each, within bounds: where the limit is high, nearly all of it is for clients; where
+    # it is low, a part has what it cannot do without, or does not start.
     own = max(own_min, min(limit // SHARE, OWN_MAX))
     http = max(HTTP_MIN, min(limit // SHARE, HTTP_MAX))
     shares = OpenFiles(limit, own, http)
@@ -88,6 +98,7 @@ def raise_limit() -> int:
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     # The first value that the system accepts.
+    # The hard limit stays as it is: a process without rights could not raise it again.
     for wanted in (hard, max(current_limit(), MACOS_MAX)):
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

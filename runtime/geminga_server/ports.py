@@ -52,6 +52,7 @@ def family_of(host: str) -> socket.AddressFamily:
 def cannot_listen(host: str, port: int, error: OSError) -> str:
     """Why listening failed with ``error``, and what would be right, in words for operators."""
     reason = error.strerror or str(error)
+    # First: its ``errno`` is one of the resolver's numbers, which may equal one of those below.
     if isinstance(error, socket.gaierror):
         reason = f"there is no host called {host}; {OWN_ADDRESS}"
     elif error.errno == errno.EADDRNOTAVAIL:

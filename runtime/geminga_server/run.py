@@ -50,6 +50,7 @@ class StopRequest:
     def ask(self, reason: str) -> None:
         """Ask the part to end now; ``reason`` goes to the log."""
         if not self.asked.is_set():
+            # Before the event is set and the callbacks run: both may log it.
             self.reason = reason
             self.asked.set()
             for callback in self.callbacks:
@@ -72,6 +73,7 @@ def run_part(main: PartMain, *, close_timeout_s: float = CLOSE_TIMEOUT_S) -> int
     except ServerStartError as error:
         log.error("part cannot start", extra={"reason": str(error)})  # noqa: TRY400 - no trace
         return ExitCode.REFUSED
+    # Leaving it cancels tasks that ``main`` left behind, and closes the loop's threads.
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         return runner.run(_run_until_stopped(main, close_timeout_s))
 
@@ -111,18 +113,22 @@ def is_uvloop_running() -> bool:
 
 async def _run_until_stopped(main: PartMain, close_timeout_s: float) -> ExitCode:
     assert is_uvloop_running()
+    # Made on the running loop, and before ``main`` begins: a signal that comes early is not lost.
     stop = StopRequest()
     loop = asyncio.get_running_loop()
     # From here on a signal only asks: no line of the part is interrupted.
     for number in stop_signals():
+        # Python's own handler for SIGINT would raise KeyboardInterrupt in the middle of any line.
         loop.add_signal_handler(number, stop.ask, f"signal {number.name}")
     # A task of its own, so that a part whose cleanup hangs can be left behind.
     work = loop.create_task(main(stop), name="part")
     asked = loop.create_task(stop.wait(), name="stop request")
     try:
+        # ``wait`` cancels neither of the two, and raises no error of theirs.
         await asyncio.wait({work, asked}, return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
             log.info("part stops", extra={"reason": stop.reason})
+            # The ``async with`` blocks of ``main`` close now, the one that opened last first.
             work.cancel()
             await asyncio.wait({work}, timeout=close_timeout_s)
             if not work.done():
@@ -136,6 +142,7 @@ async def _run_until_stopped(main: PartMain, close_timeout_s: float) -> ExitCode
                 os._exit(ExitCode.STUCK)
     finally:
         asked.cancel()
+    # ``work`` has ended, by itself or by the cancellation above. An error while closing counts too.
     error = None if work.cancelled() else work.exception()
     if error is None:
         return ExitCode.OK

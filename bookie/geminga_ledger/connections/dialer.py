@@ -58,6 +58,7 @@ class Dialer:
                 else:
                     context = await asyncio.to_thread(self.tls)  # it reads files
                     connected = await connect_with_tls(self.network, factory, (host, port), context)
+        # The deadline above, or the kernel's own (ETIMEDOUT).
         except TimeoutError as error:
             raise BookieUnavailable(bookie_id, "no answer to connecting") from error
         except BookieUnavailable:

@@ -51,6 +51,8 @@ class BookieStream(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The stream is over (``asyncio.Protocol``)."""
         del exc  # whatever the reason, what was not answered is asked again, here or elsewhere
+        # Not for an end that ``retire`` brought about itself: its caller knows, and may have the
+        # next stream already.
         if self._is_live:
             self._on_lost(self)
 
@@ -60,6 +62,7 @@ class BookieStream(asyncio.Protocol):
         if not self._is_live:
             return
         try:
+            # All frames of one read at once: ``receive`` sorts them, and calls each listener once.
             self.receive(*self._frames.feed(data))
         except WireError as error:
             log.warning(
@@ -145,6 +148,8 @@ class LinkBase(Generic[StreamT]):
         hangs now would otherwise delay each read because another one failed a while ago.
         """
         doubted_at_s = self._health.doubted_at_s(self.bookie_id, self._clock.monotonic())
+        # A link without a connection comes after one that is in doubt: it cannot be asked at all
+        # before an attempt to connect.
         return self._connection is None, self.is_doubtful, doubted_at_s
 
     def note_failure(self) -> None:
@@ -171,6 +176,8 @@ class LinkBase(Generic[StreamT]):
             connection.retire(CLOSING)
             self._failed_at_s = self._clock.monotonic()
             raise BookieUnavailable(self.bookie_id, "the connection broke at once")
+        # Only after a connection that lasted until here: one that breaks at once is a failed
+        # attempt.
         self._backoff.reset()
         self._connection = connection
         return transport, connection

@@ -43,6 +43,14 @@ class Purpose(Enum):
 Spawn = Callable[[Coroutine[Any, Any, None], str], asyncio.Task[object]]
 
 
+# Between two turns of the event loop a link is in one of these states:
+#
+#     idle        no connection, nothing needs one
+#     connecting  ``_connecting`` runs: a writer is attached, or a waiter waits
+#     connected   ``_connection`` is set, and ``outbox`` sends through its transport
+#     closed      ``_is_closed``: for good
+#
+# A broken connection leads from connected to connecting where a writer is attached, else to idle.
 class BookieLink(LinkBase[V2Connection]):
     """One bookie, for one purpose. Used through ``BookieLinks.link``."""
 
@@ -71,6 +79,9 @@ class BookieLink(LinkBase[V2Connection]):
 
         A ledger has one writer: a listener that was attached for it before hears no more.
         """
+        # Where there is a connection, ``bookie_connected`` is not called for it: a new writer has
+        # sent nothing yet, and one that brings this bookie in as a newcomer calls it itself
+        # (``admit``).
         self._adders[ledger_id] = listener, bookie
         if self._connection is None:
             self._connect_soon()
@@ -78,6 +89,7 @@ class BookieLink(LinkBase[V2Connection]):
     def detach(self, ledger_id: int, listener: AddListener) -> None:
         """``listener`` is done with the ledger; no error if it is not attached."""
         attached = self._adders.get(ledger_id)
+        # Another listener may have been attached for the ledger since.
         if attached is not None and attached[0] is listener:
             del self._adders[ledger_id]
 
@@ -96,6 +108,7 @@ class BookieLink(LinkBase[V2Connection]):
             return
         if self._is_closed:
             raise BookieUnavailable(self.bookie_id, CLOSING)
+        # Registered before the attempt begins: it ends for this waiter, too.
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         self._connect_soon()
@@ -137,6 +150,8 @@ class BookieLink(LinkBase[V2Connection]):
         """
         if self._connection is None:
             return
+        # Else several writers and readers that wait for the same bookie would each end the
+        # connection that was made because of the one before.
         if self._clock.monotonic() - self._connected_at_s >= silent_s:
             log.warning(
                 "bookie does not answer, reconnecting",
@@ -167,6 +182,8 @@ class BookieLink(LinkBase[V2Connection]):
         if connection is not self._connection:
             return
         self._connection = None
+        # Before the next attempt: what writers append meanwhile is thrown away, and sent again from
+        # their own list when there is a connection.
         self.outbox.detach()
         log.info("bookie connection lost", extra={"bookie": self.bookie_id})
         if self._adders:
@@ -181,6 +198,8 @@ class BookieLink(LinkBase[V2Connection]):
     async def _keep_trying(self) -> None:
         """Connect, again and again as long as a writer or a waiter needs it."""
         try:
+            # Asked anew after each pause: the writers may have detached meanwhile, and the waiters
+            # have given up.
             while self._connection is None and (self._adders or self._waiters):
                 try:
                     transport, _ = await self._dial(
@@ -206,6 +225,8 @@ class BookieLink(LinkBase[V2Connection]):
                     # Writers first: what they send again is older than what waiters will ask for.
                     for listener, bookie in list(self._adders.values()):
                         listener.bookie_connected(bookie)
+                    # Taken out before they are woken: a waiter that comes from now on waits for the
+                    # next attempt.
                     waiters, self._waiters = self._waiters, []
                     for waiter in waiters:
                         if not waiter.done():
@@ -215,6 +236,8 @@ class BookieLink(LinkBase[V2Connection]):
             self._fail_waiters(BookieUnavailable(self.bookie_id, f"connecting failed: {error!r}"))
             raise
         finally:
+            # No ``await`` since the loop ended: an ``attach`` either came before, and was counted,
+            # or finds this task gone and starts the next.
             self._connecting = None
 
     def _fail_waiters(self, error: BookieUnavailable) -> None:
@@ -249,6 +272,7 @@ class BookieLinks(Service):
             quarantine_s=config.quarantine_s,
         )
         dialer = Dialer(resolve, network, timeout_s=config.connect_timeout_s, tls=tls)
+        # One health for all: what a V2 link learns of a bookie, its V3 link heeds, too.
         self._services = LinkServices(dialer, clock, random, config, self.health)
         self._clock = clock
         # Made by their first use, never removed: both grow with the bookies that ever were in an

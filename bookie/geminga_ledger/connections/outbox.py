@@ -29,6 +29,14 @@ GATHER_S = 0.001
 GATHER_CHUNKS_MAX = 512
 
 
+# How bytes go on from here:
+#
+#     chunks --flush--> transport's buffer --> kernel
+#        |                   ^
+#        +--- flush while    | resume
+#             paused --> _held
+#
+# Either ``_held`` is empty or ``_is_paused``: what was sent first leaves first.
 @dataclass(slots=True, eq=False, kw_only=True)
 class Outbox:
     """The outgoing bytes of one bookie, over all its successive connections.
@@ -58,6 +66,7 @@ class Outbox:
 
     def wake_for_entries(self) -> None:
         """Have ``chunks`` sent soon: with the next answer where one is due, else like ``wake``."""
+        # Nothing would end the gathering, and the bookie is idle: the entry leaves with this turn.
         if not self._is_answer_due:
             self._is_answer_due = True
             self._loop.call_soon(self.flush)
@@ -66,6 +75,7 @@ class Outbox:
 
     def answered(self) -> None:
         """Answers to entries came: send what has gathered."""
+        # An answer stays due, now to what leaves here.
         if self.chunks:
             self.flush()
         else:
@@ -88,6 +98,7 @@ class Outbox:
     def resume(self) -> None:
         """The transport takes bytes again."""
         self._is_paused = False
+        # Before writing: the transport may be full again within ``write``, and call ``pause``.
         held, self._held, self.held_bytes = self._held, [], 0
         if held and self._transport is not None:
             self._transport.write(b"".join(held))
@@ -99,6 +110,7 @@ class Outbox:
             self._timer = None
         chunks = self.chunks
         transport = self._transport
+        # The list is emptied in place, never replaced: senders keep it in a local variable.
         if transport is None or not chunks:
             chunks.clear()
         elif self._is_paused:

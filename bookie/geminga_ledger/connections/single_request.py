@@ -49,6 +49,8 @@ class SingleRequest(asyncio.Protocol):
             return  # one answer was asked for, or the asker has given up
         try:
             buffer, bounds = self._frames.feed(data)
+            # The first frame is the answer. In START_TLS the bookie sends nothing more before our
+            # handshake begins.
             if bounds:
                 start, end = bounds[0]
                 self.answer.set_result(parse_response(buffer[start:end]))
@@ -72,6 +74,7 @@ async def connect_with_tls(
     Raises ``OSError``, also where the bookie serves no TLS, and ``WireError``.
     """
     host, _ = address
+    # Step 1, in plain text: ask for TLS.
     request = pb.Request()
     request.header.version = pb.VERSION_THREE
     request.header.operation = pb.START_TLS
@@ -83,6 +86,8 @@ async def connect_with_tls(
     try:
         # Bounded by the dialer's timeout.
         answer = await start_tls.answer
+        # Step 2: the handshake, over the same connection. The protocol that asked for TLS is
+        # replaced.
         protocol = factory()
         secured = None
         if answer.status == pb.EOK:

@@ -132,11 +132,14 @@ class V2Connection(BookieStream):
         self, ledger_id: int, entry_id: int, listener: ReadListener, bookie: int
     ) -> None:
         """The answer to the read request that is being sent is for ``listener``."""
+        # Several readers may ask for the same entry. It never changes, so it does not matter which
+        # of the answers each of them gets.
         self._reads.setdefault((ledger_id, entry_id), deque()).append((listener, bookie))
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the bookie (``asyncio.Protocol``); HOT."""
         # The usual case, and the fast one: nothing but whole answers to adds.
+        # With bytes of an unfinished frame held back, ``data`` does not begin with a frame.
         if self._is_live and not self._frames.held_bytes and len(data) % _ADD_ANSWER_BYTES == 0:
             groups = _group_add_answers(data)
             if groups is not None:
@@ -154,6 +157,8 @@ class V2Connection(BookieStream):
             if operation == Operation.READ:
                 reads.append((ledger_id, entry_id, code, body, end))
             elif operation != Operation.ADD:
+                # Nothing of this read has been given out then. The connection ends, and all of it
+                # is sent and asked again.
                 raise WireError(f"a bookie answered operation {operation}, which was not requested")
             elif code == ReturnCode.EOK:
                 stored[ledger_id].append(entry_id)
@@ -168,9 +173,13 @@ class V2Connection(BookieStream):
             listener, bookie = askers.popleft()
             if not askers:
                 del self._reads[key]
+            # Last: a reader may ask for the same entry again within the call.
             listener.read_answered(bookie, entry_id, code, buffer, body, end)
 
     def _tell_adders(self, stored: Stored, refused: Refused) -> None:
+        # What is stored comes first: a refusal may end a writer, whose confirmed entries still
+        # count. Each listener is looked up when its turn comes, because the calls before may have
+        # detached it.
         adders = self._adders
         for ledger_id, entry_ids in stored.items():
             adder = adders.get(ledger_id)  # None: its writer has detached

@@ -56,16 +56,19 @@ class V3Connection(BookieStream):
         """
         assert self._is_live
         assert self._transport is not None
+        # Requests whose asker gave up count, too: the bookie still owes their answers.
         if len(self._requests) >= REQUESTS_MAX:
             raise BookieUnavailable(self._bookie_id, f"owes {REQUESTS_MAX} answers")
         self._requests_made = request.header.txnId = self._requests_made + 1
         answer: asyncio.Future[pb.Response] = self._loop.create_future()
         self._requests[self._requests_made] = _Request(answer, self._loop.time() + timeout_s)
+        # At once, without an outbox: there are a few of these a second.
         self._transport.write(encode_frame(request))
         return answer
 
     def give_up(self, why: str) -> None:
         """Fail all requests without an answer."""
+        # Taken out first: a stream that is over owes nothing and is not overdue.
         requests, self._requests = self._requests, {}
         for each in requests.values():
             if not each.answer.done():

@@ -38,6 +38,8 @@ class V3Link(LinkBase[V3Connection]):
         """
         try:
             async with asyncio.timeout(timeout_s):
+                # The deadline covers the connecting too: a caller waits ``timeout_s`` and no
+                # longer.
                 connection = await self._connected()
                 return await connection.ask(request, timeout_s=timeout_s)
         except TimeoutError as error:
@@ -51,6 +53,8 @@ class V3Link(LinkBase[V3Connection]):
         connection = self._connection
         if connection is not None:
             return connection
+        # Before the wait for the lock: an attempt that failed since then was this request's attempt
+        # too.
         asked_at_s = self._clock.monotonic()
         async with self._connecting:
             # Another request may have connected, or failed to, while this one waited for the lock.
@@ -67,6 +71,8 @@ class V3Link(LinkBase[V3Connection]):
                     lambda: V3Connection(self.bookie_id, self._lose, frame_bytes_max=limit)
                 )
             except BookieUnavailable:
+                # Without it each request to a bookie that is away would begin an attempt of its
+                # own.
                 self._retry_at_s = self._clock.monotonic() + self._backoff.next_s()
                 raise
             return connection

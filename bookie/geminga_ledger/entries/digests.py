@@ -82,6 +82,8 @@ class _Decoder:
 
     def __init__(self, digest_type: DigestType | None, password: bytes) -> None:
         self._digest_type = digest_type
+        # An unknown digest is treated as a dummy: nothing is computed or compared, and what follows
+        # the header counts as payload.
         self._digest_bytes = _DIGEST_BYTES[digest_type] if digest_type is not None else 0
         # Not the master key, which every bookie knows: another prefix (``MacDigestManager``).
         self._key = sha1(b"mac" + password, usedforsecurity=False).digest()
@@ -121,6 +123,7 @@ class _Decoder:
         payload_start = digest_start + self._digest_bytes
         if payload_start > end or end > len(buffer):
             raise EntryDigestMismatch(ledger_id, entry_id, f"{end - start} bytes are no entry")
+        # Before the ids are looked at: those of a damaged header would only mislead.
         computed = self._compute(buffer[start:digest_start], buffer[payload_start:end])
         digest = buffer[digest_start:payload_start]
         if computed != digest:
@@ -128,6 +131,7 @@ class _Decoder:
                 ledger_id, entry_id, f"digest {digest.hex()}, computed {computed.hex()}"
             )
         found_ledger, found, last_confirmed, length = DIGESTED_HEADER.unpack_from(buffer, start)
+        # A right digest over other ids: the bookie gave an entry that was not asked for.
         if found_ledger != ledger_id or entry_id not in (found, ANY_ENTRY):
             raise EntryDigestMismatch(
                 ledger_id, entry_id, f"is entry {found} of ledger {found_ledger}"

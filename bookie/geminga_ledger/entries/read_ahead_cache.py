@@ -37,6 +37,7 @@ class ReadAheadCache:
             self._entries[ledger_id, entry_id] = payload
             self.size_bytes += len(payload) + ENTRY_OVERHEAD_BYTES
         while self.size_bytes > self.bytes_max:
+            # An entry above the bound goes at once; an empty cache has 0 bytes, which ends this.
             self.take(*next(iter(self._entries)))
 
     def take(self, ledger_id: int, entry_id: int) -> bytes | None:

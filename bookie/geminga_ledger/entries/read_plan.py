@@ -73,6 +73,7 @@ class ReadPlan:
         is always requested, with some that follow it; and the end of the next window.
         """
         sure, fitting, reach = self._known(wanted, room_bytes)
+        # Known lengths bound the bytes of the first ``sure`` entries: so many may go out at once.
         if sure:
             # All that surely fit into the room, or so many as probably do.
             count = min(max(fitting, min(sure, self._seeming(room_bytes))), self.in_flight_max)
@@ -80,6 +81,8 @@ class ReadPlan:
             window = self._seeming(window_bytes - window_bytes // 8)
             end = min(count + window, max(reach, count)) if window > BLIND_ENTRIES_MAX else count
         else:
+            # Nothing is known from here on. A few entries go out blindly, together with the end of
+            # this window: the next request knows the size of what lies between.
             end = min(self._seeming(room_bytes), reach)
             count = min(end, BLIND_ENTRIES_MAX)
         # ``end`` is one past the end of the next window.
@@ -105,6 +108,8 @@ class ReadPlan:
         sure_id = fitting_id = -1
         beyond: tuple[int, int] | None = None
         for at, upto in self._lengths.items():
+            # Growing ids have growing lengths, so the largest id below a bound tells how far the
+            # bound reaches.
             if at >= first:
                 if upto - before <= room_bytes:
                     fitting_id = max(fitting_id, at)

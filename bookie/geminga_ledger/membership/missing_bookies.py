@@ -52,6 +52,7 @@ class MissingBookieWatch(Service):
     async def _watch(self) -> None:
         while True:
             now_s = self._clock.monotonic()
+            # Looked at anew after each wait: links get writers, and writers change bookies.
             missing = dict.fromkeys(
                 link.bookie_id
                 for link in self._links.writing

@@ -71,6 +71,7 @@ class BookieRegistry(Service):
         """
         # Where it has no record at all, an id that is an address counts: ``decode`` of nothing.
         value = b""
+        # A bookie that is both, while it changes over, has the same address in both.
         for directory in (AVAILABLE_PATH, READ_ONLY_PATH):
             try:
                 value, _ = await self._coordination.get(f"{directory}/{bookie_id}")
@@ -92,6 +93,7 @@ class BookieRegistry(Service):
 
     async def _open(self, stack: AsyncExitStack) -> None:
         del stack  # the watching task is the service's own, nothing else is opened
+        # Before the first reading: a session that begins anew meanwhile is not missed.
         self._coordination.on_session(self._session_changed)
         # The first reading must work: without bookies nothing else can be opened.
         await self._refresh()
@@ -121,6 +123,9 @@ class BookieRegistry(Service):
     async def _refresh(self) -> None:
         # Before reading: a change that comes meanwhile is read the next time.
         self._is_stale.clear()
+        # Two requests, so a bookie that changes from one list to the other in between may be in
+        # both or in neither. The watch of the first list has fired then, and the next reading puts
+        # it right; until then ``MissingBookieWatch`` has its grace.
         available = await self._names_in(AVAILABLE_PATH)
         read_only = await self._names_in(READ_ONLY_PATH)
         await self._refresh_racks()
@@ -130,6 +135,8 @@ class BookieRegistry(Service):
             log.info(
                 "bookies changed", extra={"writable": list(writable), "read_only": list(read_only)}
             )
+            # The event that waiters have is set once and then dropped: each call of ``changed``
+            # waits for a change that comes after it.
             self._changed.set()
             self._changed = asyncio.Event()
 

@@ -58,6 +58,7 @@ class LedgerIds:
         except NodeMissing:
             names = []
         highs = sorted(int(match[1]) for match in map(_HIGH_NAME.fullmatch, names) if match)
+        # Not 0: a high half of 0 would give the numbers of the short counter a second time.
         high = highs[-1] if highs else 1
         while high < COUNTER_END:
             low = await self._count(_HIGH_DIRECTORY.format(high))
@@ -74,6 +75,9 @@ class LedgerIds:
     async def _count(self, directory: str) -> int | None:
         """The next number of a directory's counter; None when it is used up."""
         prefix = f"{directory}/{_ID_PREFIX}"
+        # ZooKeeper counts in the directory itself, up with each node that is made there; deleting
+        # the node does not take the number back. Ephemeral, so that one whose deletion fails goes
+        # too.
         path = await self.coordination.create(
             prefix, ephemeral=True, sequential=True, make_parents=True
         )

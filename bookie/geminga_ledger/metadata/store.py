@@ -94,10 +94,12 @@ class LedgerStore:
         token = self._random.getrandbits(_CREATION_TOKEN_BITS)
         marked = replace(metadata, creation_token=token)
         while True:
+            # An id whose answer was lost is never used: ids grow with gaps.
             ledger_id = await self._persist(self._ids.next_id)
             if await self._persist(partial(self._create_as, ledger_id, marked)):
                 return StoredMetadata(ledger_id, marked, 0)
-            # Another kind of client made a ledger under a number that it chose itself.
+            # Another kind of client made a ledger under a number that it chose itself. The next
+            # turn takes the next id.
             log.warning("ledger id was taken", extra={"ledger": ledger_id})
 
     async def _create_as(self, ledger_id: int, metadata: LedgerMetadata) -> bool:
@@ -105,6 +107,8 @@ class LedgerStore:
         path = ledger_path(ledger_id)
         try:
             await self._coordination.create(path, metadata.encode(), make_parents=True)
+        # The token says whose node it is. No other client is given this id, but some choose ids
+        # themselves.
         except NodeExists:
             try:
                 stored = await self._read_once(ledger_id)
@@ -145,6 +149,8 @@ class LedgerStore:
         ``change`` is called again whenever another process wrote in between. Returns what is
         stored then. Raises what ``change`` raises, and ``NoSuchLedger``.
         """
+        # Outlives a lost answer: the next attempt compares with the same version again, and reads
+        # what is stored only where that has moved on.
         current = stored
 
         async def attempt() -> StoredMetadata:
@@ -179,6 +185,8 @@ class LedgerStore:
             path = ledger_path(ledger_id)
             try:
                 await self._coordination.delete(path)
+            # An earlier attempt may have deleted it. The inner nodes are left then, as in the case
+            # below.
             except NodeMissing:
                 return
             # The inner nodes that have become empty go as well.

@@ -47,6 +47,7 @@ class LacRead:
         Raises ``BookieUnavailable`` where too few answer.
         """
         self.votes = LastEntryVotes(self.quorum)
+        # A task for each bookie, so that a hung one delays nothing where the others are enough.
         asking = {
             asyncio.get_running_loop().create_task(self._ask(slot), name=f"ask {link.bookie_id}")
             for slot, link in enumerate(self.links)
@@ -81,10 +82,12 @@ class LacRead:
             log.info("bookie not asked", extra={"ledger": self.ledger_id, "error": str(error)})
             return
         code = return_code_of(response.status)
+        # A bookie without an entry of the ledger has stored nothing: its answer counts.
         if is_absence(code):
             self.votes.heard.add(slot)
             return
         if code != ReturnCode.EOK:
+            # A refusal, other than an absence, is the bookie's own fault. It counts as no answer.
             link.note_failure()
             refusal = refusal_of(code, self.ledger_id, ANY_ENTRY)
             log.warning(
@@ -94,12 +97,14 @@ class LacRead:
             return
         told = response.readLacResponse
         entry = told.lastEntryBody
+        # An answer with neither an entry nor an explicit LAC counts as well.
         last_confirmed = length_bytes = NO_ENTRY
         try:
             if entry:
                 _, last_confirmed, length_bytes, _ = self.decode_entry(
                     entry, 0, len(entry), self.ledger_id, ANY_ENTRY
                 )
+            # Each carries a digest of its own; the higher of the two counts.
             if told.lacBody:
                 last_confirmed = max(last_confirmed, self.decode_lac(told.lacBody, self.ledger_id))
         except EntryDigestMismatch as error:

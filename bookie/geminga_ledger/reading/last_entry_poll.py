@@ -54,6 +54,8 @@ class LastEntryPoll:
         self.votes = LastEntryVotes(self.quorum)
         self._awaited.update(range(len(self.links)))
         try:
+            # The tasks end when their requests are sent; the answers come to ``read_answered``,
+            # which sets ``_finished``.
             async with asyncio.timeout(self.answer_timeout_s), asyncio.TaskGroup() as group:
                 asking = [
                     group.create_task(self._ask(bookie), name=f"ask {link.bookie_id}")
@@ -64,6 +66,8 @@ class LastEntryPoll:
                 for task in asking:
                     task.cancel()
         except TimeoutError:
+            # These were asked or could not be asked in time. ``suspect`` spares a young connection
+            # and a link without one.
             for bookie in sorted(self._awaited):
                 self.links[bookie].suspect(self.answer_timeout_s)
         if self._is_password_wrong:
@@ -83,6 +87,7 @@ class LastEntryPoll:
         link = self.links[bookie]
         flags = Flag.NONE if self.master_key is None else Flag.FENCING
         try:
+            # The only wait in here; what follows sends the request in the same turn.
             await link.connected()
             link.read(
                 self.ledger_id,
@@ -100,6 +105,7 @@ class LastEntryPoll:
         self, bookie: int, entry_id: int, return_code: int, buffer: bytes, start: int, end: int
     ) -> None:
         """A bookie's answer (``ReadListener``)."""
+        # ``run`` may have returned: the votes are with the caller, and stay as they were judged.
         if self._finished.is_set():
             return
         if return_code == ReturnCode.EOK:

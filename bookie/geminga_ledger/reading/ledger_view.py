@@ -139,6 +139,7 @@ class LedgerView:
         # Without a watch on the newest metadata: the ledger may be closed, or on other bookies.
         is_blind = self._changed is None or self.is_old
         if is_blind and now_s >= self._blind_until_s:
+            # Stage 1: a watch. The next call of this function goes on with stage 2.
             # Read and watch the metadata first. That may be news by itself, so that the caller
             # looks before it waits at bookies.
             try:
@@ -150,6 +151,7 @@ class LedgerView:
                 )
                 self._blind_until_s = asyncio.get_running_loop().time() + _BLIND_S
             return
+        # Stage 2: a long poll, in the shadow of the watch; or blind, and then not for long.
         # A reader that waits briefly, again and again, should not begin with the same bookie each
         # time: that one may hang, or know nothing.
         if after != self._polled_after:
@@ -167,6 +169,7 @@ class LedgerView:
         news = await self._unless_moved(poll.run())
         if news is None:
             return
+        # Kept before ``advance``: the reader that wakes takes it.
         if news.entry is not None:
             self._at_hand = after + 1, news.entry
         self.advance(news.last_confirmed)
@@ -187,6 +190,7 @@ class LedgerView:
 
     def _take(self, stored: StoredMetadata) -> None:
         """Take over metadata, unless they were read before what is known already."""
+        # Answers may overtake each other: a reading that began earlier may end later.
         if stored.version <= self._stored.version:
             return
         is_end = stored.metadata.state is LedgerState.CLOSED and not self.is_closed
@@ -205,8 +209,10 @@ class LedgerView:
 
     async def _unless_moved(self, work: Coroutine[Any, Any, ResultT]) -> ResultT | None:
         """The result of ``work``; None where the metadata changes, or ``advance`` moves, first."""
+        # No ``await`` from the caller's look at ``last_confirmed`` to here: a poll misses no news.
         self._news.clear()
         events = [self._news]
+        # One that is set already would end each poll at once: a blind reader polls without it.
         if self._changed is not None and not self._changed.is_set():
             events.append(self._changed)
         loop = asyncio.get_running_loop()
@@ -220,6 +226,7 @@ class LedgerView:
             await asyncio.wait([working, *hearing], return_when=asyncio.FIRST_COMPLETED)
             return working.result() if working.done() else None
         finally:
+            # Also the poll that lost: it must not hold its place at the bookies for its whole time.
             for task in (working, *hearing):
                 task.cancel()
             await asyncio.gather(working, *hearing, return_exceptions=True)

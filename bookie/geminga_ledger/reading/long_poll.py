@@ -81,6 +81,8 @@ class LongPoll:
         try:
             self._ask_next()
             while self._asking and self._news.last_confirmed <= self._after:
+                # Without a bookie left to ask there is nothing to wake for but answers, which have
+                # a deadline each.
                 timeout_s = self._spread_s if self._unasked else None
                 done, _ = await asyncio.wait(
                     self._asking, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
@@ -90,6 +92,7 @@ class LongPoll:
                         self._spread_s * _SPREAD_GROWTH, self._config.long_poll_spread_limit_s
                     )
                     self._ask_next()
+                # ``_ask_next`` adds to the dictionary meanwhile.
                 for task in [each for each in self._asking if each in done]:
                     self._take_answer(self._asking.pop(task), task)
                 # A bookie that answered that nothing more is confirmed, its wait being over.
@@ -122,6 +125,7 @@ class LongPoll:
         code = return_code_of(response.status)
         if code == ReturnCode.EOK:
             told = response.readResponse
+            # Several bookies may answer in one turn: the highest counts.
             if told.HasField("maxLAC") and told.maxLAC > self._news.last_confirmed:
                 # An entry that is not confirmed, or not the next one, is of no use to the reader.
                 is_next = told.HasField("body") and told.entryId == self._after + 1 <= told.maxLAC

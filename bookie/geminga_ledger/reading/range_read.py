@@ -79,7 +79,9 @@ class RangeRead:
         links = {ensemble: tuple(map(link, ensemble)) for ensemble in dict.fromkeys(ensembles)}
         self._links = list(dict.fromkeys(chain.from_iterable(links.values())))
         self._ensembles = [links[ensemble] for ensemble in ensembles]
+        # Filled by ``run``, when the links have been tried.
         self._searches: list[EntrySearch] = []
+        # None until the entry is settled; then it stays as it is, whatever comes later.
         self._results: list[Found | Verdict | None] = [None] * len(ensembles)
         # How many entries have no result yet; at 0 ``_finished`` is set.
         self._open_count = len(ensembles)
@@ -101,6 +103,7 @@ class RangeRead:
 
     async def run(self) -> list[Found | Verdict]:
         """What became of each entry, in order."""
+        # Stage 1: connections.
         # One attempt to connect to each bookie that is not known to be down.
         missing = [link for link in self._links if not link.is_connected and not link.is_down]
         if missing:
@@ -111,6 +114,7 @@ class RangeRead:
                 for attempt in attempts:
                     attempt.cancel()
                 await asyncio.gather(*attempts, return_exceptions=True)
+        # Stage 2: the order in which each entry's bookies are asked.
         # After connecting: that has shown which bookies are worth asking first. Entries with the
         # same write set on the same ensemble share their order.
         orders: dict[tuple[tuple[BookieLink, ...], int], tuple[int, ...]] = {}
@@ -122,10 +126,16 @@ class RangeRead:
                 ranks = {bookie: links[bookie].rank for bookie in write_set}
                 order = orders[key] = tuple(sorted(write_set, key=ranks.__getitem__))
             self._searches.append(EntrySearch(order, self._absences_proving))
+        # Stage 3: one request for each entry. Answers come to ``read_answered``, which asks the
+        # next bookie where it must; this function only looks after those that do not answer.
         for index in range(len(self._results)):
             self._ask_next(index)
         try:
+            # Ends: each entry's search asks Qw bookies at most, and one that hangs is given up
+            # after ``answer_timeout_s``.
             while self._open_count:
+                # A request that is made between two checks has not had a whole period to be
+                # answered.
                 awaited = self._awaited()
                 self._heard.clear()
                 try:
@@ -140,7 +150,9 @@ class RangeRead:
 
     def _ask_next(self, index: int) -> bool:
         """Request the entry from its next bookie that is connected; False where there is none."""
+        # ``read`` answers never before it returns, so this loop and the listener do not meet.
         search, entry_id = self._searches[index], self._entry_ids[index]
+        # Bookies without a connection are passed over, and count as unknown at once.
         while (bookie := search.next_bookie()) is not None:
             try:
                 self._ensembles[index][bookie].read(
@@ -244,6 +256,7 @@ class RangeRead:
 
     def _check_silent(self, awaited_before: dict[BookieLink, list[tuple[int, int]]]) -> None:
         """Ask other bookies where one has answered nothing since the last check."""
+        # A bookie is hung after so many checks in a row without any answer from it.
         checks_max = round(self._answer_timeout_s / self._check_s)
         for link, owed in self._awaited().items():
             # A bookie that answers other requests is busy, not hung.

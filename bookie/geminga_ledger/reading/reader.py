@@ -125,6 +125,7 @@ class LedgerReader:
         digest_type = self.view.metadata.digest_type
         if digest_type is None:
             raise UnsupportedLedger(self.ledger_id, "does not say which digest it has")
+        # Read once: ``advance`` may move the end while this reads, and the next read sees it.
         wanted = entry_ids[: bisect_right(entry_ids, self.last_confirmed)]
         if not wanted or wanted[0] < 0:
             raise NoSuchEntry(self.ledger_id, entry_ids[0] if entry_ids else 0)
@@ -173,6 +174,8 @@ class LedgerReader:
             if payload is None:
                 if found and room < bytes_max // _ENOUGH_PART:
                     break
+                # Each turn brings the next entry or raises, unless another reader of the ledger
+                # takes it out of the read-ahead cache meanwhile: the next turn requests it then.
                 # Several entries are requested at once; the loop goes on with what has come.
                 entry_ids = self._plan.next_ids(wanted[len(found) :], room, bytes_max)
                 try:
@@ -249,8 +252,10 @@ class LedgerReader:
             decode=decode,
             counters=self._counters,
         )
+        # Stage 1: the bookies' answers, whole or not.
         results = await read.run()
         self._counters.bytes_read += read.received_bytes
+        # Stage 2: what operators should know.
         # Confirmed entries that a bookie lacks should be copied by auto-recovery. At the end of an
         # open ledger that is nothing special: an ack quorum was faster than this bookie.
         level = logging.WARNING if self.view.is_closed else logging.INFO
@@ -261,6 +266,7 @@ class LedgerReader:
                 "copies missing",
                 extra={"ledger": self.ledger_id, "bookie": bookie_id, "entries": count},
             )
+        # Stage 3: what came is kept, also where the first entry could not be read.
         for entry_id, found in zip(entry_ids, results, strict=True):
             if not isinstance(found, Verdict):
                 at_hand[entry_id] = found[1]
@@ -273,6 +279,7 @@ class LedgerReader:
         neighbours = [each for each in results[:-1] or results if not isinstance(each, Verdict)]
         if neighbours:
             self._plan.note_sizes(len(neighbours), sum(len(payload) for _, payload in neighbours))
+        # Stage 4: only the first entry can make this fail.
         first, result = entry_ids[0], results[0]
         if isinstance(result, Verdict):
             is_damaged = first in read.damaged and first not in read.unheard

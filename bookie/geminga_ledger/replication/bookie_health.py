@@ -41,6 +41,8 @@ class BookieHealth:
 
         Returns whether it is in quarantine from now on, and was not before.
         """
+        # A doubt at once, though a quarantine takes several errors: reads ask another bookie from
+        # the first error on.
         self.doubt(bookie_id, now_s)
         errors = self._errors.setdefault(bookie_id, deque(maxlen=self.errors_max))
         errors.append(now_s)
@@ -50,6 +52,8 @@ class BookieHealth:
         # The next quarantine needs as many errors again.
         errors.clear()
         was_quarantined = self.is_quarantined(bookie_id, now_s)
+        # Where the bookie is in quarantine already, that begins anew: the ledgers that it holds
+        # still use it, so it can go on failing.
         self._quarantined_at_s[bookie_id] = now_s
         return not was_quarantined
 

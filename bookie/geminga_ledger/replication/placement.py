@@ -59,6 +59,8 @@ def choose_ensemble(
     if len(usable) < quorum.ensemble_size:
         raise NotEnoughBookies(quorum.ensemble_size, len(usable))
     chosen = _Ensemble(quorum, racks or {})
+    # Greedy, slot by slot: a choice sees the racks of the slots before it, and is never taken back.
+    # To compare all ensembles would take a number of steps that grows with the power of E.
     for slot in range(quorum.ensemble_size):
         best = min(usable, key=lambda each: chosen.cost(slot, each))
         usable.remove(best)
@@ -102,6 +104,8 @@ class _Ensemble:
 
     def cost(self, slot: int, candidate: Candidate) -> tuple[bool, bool, int, int]:
         """How bad a choice for ``slot`` this is; the first of the least bad ones is taken."""
+        # Bookies without a rack are neighbours of each other. Where no racks are assigned at all,
+        # all candidates therefore cost the same here, and their order, which is chance, decides.
         rack = self.racks.get(candidate.bookie_id, DEFAULT_RACK)
         same_rack = neighbours = 0
         for other, bookie_id in self.bookies.items():
@@ -112,4 +116,5 @@ class _Ensemble:
                 apart = abs(slot - other)
                 apart = min(apart, self.quorum.ensemble_size - apart)
                 neighbours += apart < self.quorum.write_quorum
+        # Compared from the left: a rule of more weight is never outvoted by those after it.
         return candidate.is_down, candidate.is_quarantined, neighbours, same_rack

@@ -85,6 +85,8 @@ class Quorum:
         That holds when every write set has fewer than Qa bookies that are unknown: then a fence on
         the known ones stops the writer, and their answers together speak for all it confirmed.
         """
+        # With E = Qw = 3 and Qa = 2 one bookie may be unknown. With E = 4 and Qw = Qa = 2 it may be
+        # two that share no write set, such as 0 and 2.
         return all(
             sum(bookie not in known for bookie in write_set) < self.ack_quorum
             for write_set in self.write_sets
@@ -117,6 +119,9 @@ class Acknowledgements:
         # The bookies of each write set as a bit set; an entry's is number ``entry_id % E``.
         self._write_masks = [sum(1 << each for each in bookies) for bookies in quorum.write_sets]
         # Bit sets of bookies by entry id, of entries that at least one bookie answered for.
+        # Both have entries beyond ``last_confirmed`` only: ``record`` and ``refuse`` take no
+        # others, and an entry leaves when it is confirmed. An entry of ``_refused`` whose bits were
+        # all forgiven may stay longer; without a bit it counts for nothing.
         self._stored: dict[int, int] = {}
         self._refused: dict[int, int] = {}
 
@@ -128,6 +133,8 @@ class Acknowledgements:
         """
         confirmed = self.last_confirmed
         stored = self._stored
+        # Not while held: then ``_enough`` is 2. Nor while ``stored`` has an entry that was answered
+        # out of order: the loops below must count that.
         if self._enough == 1 and not stored and self._ensemble_size == 1:
             # The one bookie nearly always answers in order. Comparing with a range costs 20 ns an
             # entry, counting each one 220 ns.
@@ -143,6 +150,8 @@ class Acknowledgements:
             if confirmed < entry_id <= last_pushed and write_masks[entry_id % ensemble_size] & mask:
                 stored[entry_id] = stored.get(entry_id, 0) | mask
         # In order: an entry that has enough copies waits for the ones before it.
+        # Ends at the first entry without an answer: it has 0 copies, and ``enough`` is at least 1.
+        # While held, ``enough`` is more than E, and the loop does not begin.
         enough = self._enough
         entry_id = confirmed + 1
         while stored.get(entry_id, 0).bit_count() >= enough:
@@ -174,6 +183,7 @@ class Acknowledgements:
 
     def refuse(self, bookie: int, entry_id: int) -> None:
         """``bookie`` will not store the entry."""
+        # What the other bookies have confirmed meanwhile does not need this one.
         if entry_id > self.last_confirmed:
             self._refused[entry_id] = self._refused.get(entry_id, 0) | 1 << bookie
 
@@ -182,6 +192,7 @@ class Acknowledgements:
         for entry_id in sorted(self._refused):
             # A bookie that refused may have stored it when it was sent again.
             refused = self._refused[entry_id] & ~self._stored.get(entry_id, 0)
+            # Fewer than Qa bookies are left that may store it.
             if refused.bit_count() >= self.quorum.absences_proving:
                 return entry_id
         return None
@@ -246,6 +257,8 @@ class EntrySearch:
 
     def absent(self, bookie: int) -> Verdict | None:
         """``bookie`` does not have it; a verdict where one is possible."""
+        # The caller reports each asked bookie once, having looked for it in ``awaited``. A second
+        # report would count the same absence twice, and prove what is not so.
         self._absences_left -= 1
         return self.unknown(bookie)
 

@@ -31,6 +31,7 @@ from geminga_protocol.records.ledgers.ledger_metadata import NO_ENTRY
 # kept. Where only b and c answer, 5 is absent on two bookies, which proves that it was not
 # confirmed: the ledger ends at 4.
 
+# A bookie that has other entries of the ledger answers ENOENTRY, one that has none ENOLEDGER.
 _ABSENT = frozenset({int(ReturnCode.ENOENTRY), int(ReturnCode.ENOLEDGER)})
 
 
@@ -56,6 +57,8 @@ class LastEntryVotes:
     def found(self, bookie: int, last_confirmed: int, length_bytes: int) -> None:
         """``bookie`` has an entry, which was sent when the ledger was confirmed up to there."""
         self.heard.add(bookie)
+        # Of several entries with the same LAC, the length of any will do: it is a hint for where
+        # entry ``last_confirmed`` itself cannot be read (``LedgerRecovery``).
         if last_confirmed > self.last_confirmed:
             self.last_confirmed = last_confirmed
             self.length_bytes = length_bytes

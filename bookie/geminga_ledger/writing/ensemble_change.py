@@ -76,6 +76,8 @@ class EnsembleChange:
         """Begin to replace the pipeline's failing bookies, unless a change is under way already."""
         if self.task is not None or pipeline.is_over:
             return
+        # No ``await`` from the test of ``task`` to its setting: two callers never begin a change
+        # each.
         chosen = self._choose(pipeline)
         if chosen:
             self.counters.ensemble_changes += 1
@@ -83,6 +85,7 @@ class EnsembleChange:
             name = f"change ensemble of ledger {pipeline.ledger_id}"
             self.task = self.bookies.links.spawn(work, name=name)
         else:
+            # May fail the pipeline before this returns: callers look at ``is_over`` afterwards.
             pipeline.no_replacement()
 
     def stop(self) -> None:
@@ -106,6 +109,7 @@ class EnsembleChange:
         try:
             while chosen:
                 newcomers = await self._reach(chosen)
+                # Those that were reached replace theirs; for the others the next turn chooses anew.
                 if newcomers and not pipeline.is_over:
                     await self._replace(pipeline, newcomers)
                 if pipeline.is_over:
@@ -121,6 +125,7 @@ class EnsembleChange:
             if self.task is asyncio.current_task():
                 self.task = None
         if pipeline.failing:
+            # Only now: ``task`` is None, so that failing the pipeline finds no change to stop.
             pipeline.no_replacement()
 
     async def _reach(self, chosen: Mapping[int, str]) -> dict[int, BookieLink]:
@@ -129,6 +134,8 @@ class EnsembleChange:
             slot: self.bookies.links.link(bookie_id, self.purpose)
             for slot, bookie_id in chosen.items()
         }
+        # All at once: one that hangs takes the whole connect timeout, and the others need not wait
+        # longer than that.
         attempts = (link.connected() for link in links.values())
         results = await asyncio.gather(*attempts, return_exceptions=True)
         reached: dict[int, BookieLink] = {}
@@ -143,9 +150,15 @@ class EnsembleChange:
         before = pipeline.ensemble
         names = {slot: link.bookie_id for slot, link in newcomers.items()}
         ensemble = tuple(names.get(slot, bookie_id) for slot, bookie_id in enumerate(before))
+        # Step 2. It stands before the first ``await`` of the commit: an entry that was confirmed by
+        # a leaving bookie's copy after ``commit`` chose the fragment's first entry would be looked
+        # for on bookies that do not have it.
         pipeline.retire(newcomers)
+        # The longest time in which nothing is confirmed, however long ZooKeeper takes.
         pause = asyncio.get_running_loop().call_later(self.config.change_pause_s, pipeline.release)
         try:
+            # Step 3. No deadline of its own: meanwhile the bookies that stay confirm entries, or
+            # the pipeline fails by ``append_deadline_s``.
             # An attempt whose answer was lost may have changed the metadata. Only ZooKeeper knows,
             # so neither the old ensemble nor the new one is sure until it answers: ask on.
             while not pipeline.is_over:
@@ -161,8 +174,11 @@ class EnsembleChange:
                     break
         finally:
             pause.cancel()
+        # The metadata may name the newcomers already. They got nothing: all that was confirmed is
+        # on bookies that were there before.
         if pipeline.is_over:
             return
+        # Step 4.
         pipeline.admit(newcomers)
         self.counters.bookies_replaced += len(newcomers)
         log.info(

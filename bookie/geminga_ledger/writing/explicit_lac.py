@@ -44,11 +44,16 @@ class ExplicitLac:
             await asyncio.sleep(self.interval_s)
             if writer.is_over:
                 return
+            # Entries that are being added carry the LAC themselves.
             is_pausing, pushed = writer.last_pushed == pushed, writer.last_pushed
             last_confirmed = writer.last_confirmed
+            # Also of an empty ledger: -1 is not more than -1.
             if not is_pausing or last_confirmed <= told:
                 continue
             ensemble = writer.ensemble
+            # In the newest ensemble, though another one may have stored the entry: readers ask the
+            # bookies of the last fragment (``LedgerView``), and first those of the entry's write
+            # set (``Quorum.telling``).
             results = await asyncio.gather(
                 *(
                     self._tell(self.link(ensemble[slot]), last_confirmed)
@@ -57,12 +62,14 @@ class ExplicitLac:
             )
             # As many bookies must keep it as keep a confirmed entry: then a reader that asks all
             # but Qa - 1 of them learns it.
+            # Else the next poll sends it again, to all of them.
             if sum(results) >= writer.quorum.ack_quorum:
                 told = last_confirmed
 
     async def _tell(self, link: V3Link, last_confirmed: int) -> bool:
         """Whether the bookie keeps it."""
         ledger_id = self.writer.ledger_id
+        # The bookie checks the master key, as with an add.
         request = write_lac_request(ledger_id, last_confirmed, self.master_key)
         try:
             response = await link.ask(request, timeout_s=self.answer_timeout_s)

@@ -51,6 +51,14 @@ _CHECKS_PER_TIMEOUT = 4
 FRAME_OVERHEAD_BYTES = len(encode_add(0, 0, 0, 0, b"", bytes(20))) - 4
 
 
+# What a pipeline is at each moment; there is no way back:
+#
+#     takes entries --close--> takes no more, waits for those on their way --detach--> over
+#           |                                   |
+#           +-------------- fail ---------------+-----> over, and ``failure`` says why
+#
+# ``close`` (of ``LedgerWriter``) and ``fail`` set ``_refusal``, ``detach`` sets ``is_over``. A
+# recovery detaches its pipeline without closing it.
 class AddPipeline:
     """Appends entries ``last_confirmed + 1``, … to one ensemble, whose bookies ``change`` replaces.
 
@@ -136,7 +144,8 @@ class AddPipeline:
         # Why ``append`` raises; None while it takes entries.
         self._refusal: LedgerError | None = None
         self._acks = Acknowledgements(quorum, last_confirmed)
-        # (everything before the payload, payload) of the entries from last_confirmed + 1 on.
+        # (everything before the payload, payload) of the entries from last_confirmed + 1 on, up to
+        # last_pushed and without a gap: an entry's place gives its id.
         self._pending: deque[tuple[bytes, bytes]] | None = None
         self._ensemble_size = quorum.ensemble_size
         self._outboxes = self._route()
@@ -145,14 +154,16 @@ class AddPipeline:
         # unreachable.
         self._refusals: dict[int, AppendRefused] = {}
         self._unreachable_since: dict[int, int] = {}
-        # By slot: the entries that its bookie answered last. One more than there are slots:
-        # ``release`` records an empty answer there.
+        # By slot: the entries that its bookie answered last, another object for each answer
+        # (``StallDetector`` compares them). One more than there are slots: ``release`` records an
+        # empty answer there.
         self._answers: list[Answers] = [(last_confirmed,)] * (quorum.ensemble_size + 1)
         self._stalls = StallDetector()
         # Slots whose bookies leave in the change under way; whose bookies are overloaded.
         self._retired: frozenset[int] = frozenset()
         self._overloaded: frozenset[int] = frozenset()
         self._drained: asyncio.Future[None] | None = None
+        # Last: a link without a connection begins to connect, and will call this object.
         for bookie, link in enumerate(links):
             link.attach(ledger_id, self, bookie)
 
@@ -172,6 +183,7 @@ class AddPipeline:
         Raises ``EntryTooLarge``, ``TooMuchPending``, or why the pipeline takes no more:
         ``LedgerClosed``, ``LedgerFenced``, ….
         """
+        # Everything that can refuse the entries comes before the first change of state.
         if self._refusal is not None:
             raise self._refusal
         largest = max(map(len, payloads))
@@ -200,6 +212,8 @@ class AddPipeline:
                 payload,
             )
             pending.append(entry)
+            # ``flush`` may end a connection. The next one is made by a task, so that
+            # ``bookie_connected`` finds all entries of this call counted in ``last_pushed``.
             for outbox in outboxes[entry_id % ensemble_size]:
                 chunks = outbox.chunks
                 if not chunks:
@@ -268,6 +282,7 @@ class AddPipeline:
             take = pending.popleft
             for _ in range(count):
                 self.pending_bytes -= len(take()[1])
+        # After all counts have moved on: the listener may append, close or detach.
         self._listener.entries_confirmed(confirmed)
         # Asked again: the listener may have appended, or detached the pipeline.
         if not pending and self._drained is not None:
@@ -301,6 +316,8 @@ class AddPipeline:
     def bookie_unreachable(self, bookie: int) -> None:
         """A bookie cannot be connected to: it fails once it is needed."""
         pushed = self._unreachable_since.setdefault(bookie, self.last_pushed)
+        # Needed: an entry waits, or one has been added since. Where Qa < Qw that one may be
+        # confirmed already, and is a copy short.
         if self._pending or self.last_pushed > pushed:
             self._note_failing(bookie)
 
@@ -329,6 +346,8 @@ class AddPipeline:
             return
         if not outbox.chunks:
             outbox.wake()
+        # Confirmed entries are not kept: where Qa < Qw, one that was lost on its way to this bookie
+        # stays a copy short.
         for entry_id, entry in enumerate(self._pending or (), self.last_confirmed + 1):
             if entry_id in unstored:
                 outbox.chunks += entry
@@ -349,6 +368,8 @@ class AddPipeline:
 
     def retire(self, slots: Mapping[int, BookieLink]) -> None:
         """Count no more what these slots' bookies say, and confirm nothing for the moment."""
+        # Until ``admit``, new entries still go to the outboxes of the bookies that leave, whose
+        # answers do not reach this pipeline; the newcomers are sent all that is not confirmed.
         self._acks.hold()
         for bookie in slots:
             self._retired |= {bookie}
@@ -379,6 +400,8 @@ class AddPipeline:
             # Where its connection broke meanwhile, the next one calls ``bookie_connected``.
             if link.is_connected:
                 self.bookie_connected(bookie)
+        # Last: what the bookies that stay have stored meanwhile is confirmed now, leaves
+        # ``_pending``, and could not be sent to the newcomers any more.
         self.release()
 
     def no_replacement(self) -> None:
@@ -418,6 +441,7 @@ class AddPipeline:
             and self.quorum.newest_of(bookie, self.last_pushed)
             > max(self._answers[bookie], default=-1)
         ]
+        # Stage 1: which bookies have owed an answer for too long.
         # Every bookie is looked at, also one that owes nothing: its time begins anew then.
         stalled = [
             bookie
@@ -428,9 +452,12 @@ class AddPipeline:
         stalled += self._lagging(now_s)
         if self.is_over:
             return
+        # Stage 2: the next check, while there is something to wait for. The next append starts the
+        # checks again.
         if self._pending or owing:
             self._check_later()
-        # ``bookie_connected`` sends an overloaded bookie again what it refused.
+        # Stage 3: send again, replace, reconnect. A step may end the pipeline, for which those
+        # after it then do nothing. ``bookie_connected`` sends an overloaded bookie what it refused.
         overloaded, self._overloaded = sorted(self._overloaded), frozenset()
         for bookie in overloaded:
             self.bookie_connected(bookie)
@@ -449,6 +476,7 @@ class AddPipeline:
 
         Fails the pipeline where it has waited for the whole deadline.
         """
+        # Beside the answers of single bookies: one may answer other entries and never this one.
         oldest = self.last_confirmed + 1 if self._pending else -1
         stalled_s = self._stalls.waited_s(oldest, now_s)
         if not self._pending or stalled_s < self._config.answer_timeout_s:

@@ -55,6 +55,7 @@ class LedgerWriter(AddPipeline):
         config: LedgerConfig,
     ) -> None:
         record = metadata.metadata
+        # The writer begins with the last fragment, which of a new ledger is the only one.
         super().__init__(
             metadata.ledger_id,
             Quorum(record.ensemble_size, record.write_quorum, record.ack_quorum),
@@ -87,6 +88,8 @@ class LedgerWriter(AddPipeline):
         Raises ``LedgerFenced`` when another process has taken the ledger over; then, and on
         ``CoordinationError``, it is not closed and ``close`` may be called again.
         """
+        # Before the first ``await``: nothing is appended any more, so that ``drained`` comes to an
+        # end.
         if self._refusal is None:
             self._refusal = LedgerClosed(self.ledger_id)
         async with self._closing:
@@ -94,11 +97,15 @@ class LedgerWriter(AddPipeline):
                 return
             # All confirmed, or failed: then the end is where it was confirmed.
             await self.drained()
+            # The end is the new owner's to find: it may keep entries which this writer saw
+            # unconfirmed.
             if isinstance(self.failure, LedgerFenced):
                 raise LedgerFenced(self.ledger_id) from self.failure
             # From here on the ensemble does not change: a change would add a fragment after the
             # end.
             self.detach()
+            # Where ZooKeeper stays away, the ledger is left open and ``_is_closed`` unset: the
+            # caller closes again, or the next owner of the ledger recovers it.
             self._metadata = await self._store.update(self._metadata, self._with_end)
             self._is_closed = True
         log.info(
@@ -117,6 +124,7 @@ class LedgerWriter(AddPipeline):
         """
         if metadata.state is not LedgerState.CLOSED:
             return metadata.closed(self.last_confirmed, self.length_bytes)
+        # Our own write whose answer was lost, or a recovery that came to the same end.
         if metadata.last_entry == self.last_confirmed and metadata.length == self.length_bytes:
             return None
         raise self._closed_by_other(metadata)
@@ -127,6 +135,8 @@ class LedgerWriter(AddPipeline):
         def changed(metadata: LedgerMetadata) -> LedgerMetadata | None:
             if metadata.state is LedgerState.CLOSED:
                 raise self._closed_by_other(metadata)
+            # The recovery looks for the end in the fragments that it found. It would not see what a
+            # new one holds.
             if metadata.state is LedgerState.IN_RECOVERY:
                 raise LedgerFenced(self.ledger_id)
             newest = metadata.fragments[-1].ensemble
@@ -135,6 +145,8 @@ class LedgerWriter(AddPipeline):
             if newest != self.ensemble:
                 # Only the writer begins fragments: another process takes itself for the writer.
                 raise LedgerFenced(self.ledger_id)
+            # ``last_confirmed`` cannot have moved since ``retire``, unless the pause was over: then
+            # the entries since are on bookies of both ensembles.
             return with_fragment(metadata, self.last_confirmed + 1, ensemble)
 
         self._metadata = await self._store.update(self._metadata, changed)

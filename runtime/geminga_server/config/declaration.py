@@ -70,6 +70,7 @@ class Setting:
 
     def variable(self, part: str) -> str:
         """``GEMINGA_BROKER_LOG__ENTRIES_MAX``."""
+        # Two underscores for a dot: a single one is part of many names.
         return f"GEMINGA_{part}_{self.name.replace('.', '__')}".upper().replace("-", "_")
 
     @property
@@ -90,12 +91,15 @@ def settings_of(kind: type[Any]) -> dict[str, Setting]:
     """Every setting of a config class and of its groups, by name, in the order of declaration."""
     found: dict[str, Setting] = {}
     for setting in _declared(kind, "", ()):
+        # Two groups that are ``INLINE`` may bring the same name; then neither could be set.
         assert setting.name not in found, f"{kind.__name__} has two settings {setting.name}"
         found[setting.name] = setting
     return found
 
 
 def _declared(kind: type[Any], prefix: str, above: tuple[str, ...]) -> Iterator[Setting]:
+    # Resolved here, because annotations are text (``from __future__ import annotations``); with
+    # extras, because limits and names of upstream are in ``Annotated``.
     hints = get_type_hints(kind, include_extras=True)
     for each in fields(kind):
         hint = hints[each.name]
@@ -108,6 +112,7 @@ def _declared(kind: type[Any], prefix: str, above: tuple[str, ...]) -> Iterator[
             yield from _declared(bare, prefix if INLINE in marks else f"{prefix}{each.name}.", path)
         else:
             default = each.default
+            # The value itself, because ``--help`` and documents show it.
             if default is MISSING and each.default_factory is not MISSING:
                 default = each.default_factory()
             # At most one: a setting of ours with two names upstream is two settings.

@@ -68,6 +68,7 @@ def load_config(
     by default that of the process. Raises ``ConfigError``, whose message names every wrong value,
     where it was read, and what would be right.
     """
+    # Stage 1: one value for each setting, from the source that has the last word.
     settings = settings_of(kind)
     given: dict[str, Given] = {}
     if file is not None:
@@ -82,6 +83,7 @@ def load_config(
         name: replace(one, value=_as_declared(one.value, settings[name]))
         for name, one in given.items()
     }
+    # Stage 2: from flat names to the form of the class.
     # The values in dictionaries that are nested as the config classes are.
     values: dict[str, Any] = {}
     for name, one in given.items():
@@ -90,9 +92,11 @@ def load_config(
         for group in groups:
             table = table.setdefault(group, {})
         table[field] = one.value
+    # Stage 3: build the config, by one of two ways that lead to the same result.
     # The usual way, without pydantic: parts get options that their supervisor has checked.
     if all(_is_plainly_right(one.value, settings[name]) for name, one in given.items()):
         required = (each for each in settings.values() if each.default is MISSING)
+        # pydantic would find these, too; here nothing needs it.
         if missing := [_missing(part, each) for each in required if each.name not in given]:
             raise ConfigError(_describe(part, missing))
         try:
@@ -142,6 +146,7 @@ def _from_file(file: Path, part: str, settings: Mapping[str, Setting]) -> dict[s
 def _flatten(
     table: Mapping[str, object], prefix: str, settings: Mapping[str, Setting]
 ) -> Iterator[tuple[str, object]]:
+    # Groups within groups have names with several dots, as their classes are nested.
     for key, value in table.items():
         name = prefix + key
         if isinstance(value, dict) and name not in settings:
@@ -159,6 +164,7 @@ def _from_environment(
     prefix = f"GEMINGA_{part}_".upper().replace("-", "_")
     problems: list[str] = []
     for variable, value in environment.items():
+        # Before the prefix is looked at: a Kubernetes variable is never a mistake of the user's.
         if _SERVICE_LINK.search(variable) or (
             variable.endswith("_PORT") and value.startswith(_SERVICE_LINK_VALUES)
         ):
@@ -204,6 +210,7 @@ def _is_plainly_right(value: Any, setting: Setting) -> bool:  # noqa: ANN401 - a
         return False  # pydantic converts it
     if get_origin(bare) is Literal:
         return value in get_args(bare)
+    # Not ``isinstance``: True is an int in Python, and no number in a setting.
     if type(value) is not bare and not (bare is Path and issubclass(type(value), Path)):
         return False
     limits = get_args(setting.kind)[1:] if get_origin(setting.kind) is Annotated else ()
@@ -224,6 +231,7 @@ def _is_plainly_right(value: Any, setting: Setting) -> bool:  # noqa: ANN401 - a
 
 def _construct(kind: type[ConfigT], values: dict[str, Any]) -> ConfigT:
     hints = get_type_hints(kind)
+    # The innermost groups first: each class checks in its ``__post_init__`` what it has been given.
     for key, value in values.items():
         if isinstance(value, dict):  # a group: no setting is a mapping that is plainly right
             values[key] = _construct(cast("type[Any]", hints[key]), value)

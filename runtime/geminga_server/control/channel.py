@@ -64,6 +64,7 @@ class Channel(asyncio.Protocol):
         if transport is None or not self.is_open:
             return
         transport.write(self._codec.encode(message))
+        # Looked at after writing: what the kernel took at once does not count.
         if transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
             log.warning("control peer takes nothing", extra={"unread_bytes_max": UNREAD_BYTES_MAX})
             # Not ``close``, which would wait until the peer takes what is buffered.
@@ -71,6 +72,7 @@ class Channel(asyncio.Protocol):
 
     def close(self) -> None:
         """End the channel, after what was sent; also one whose connection is still being made."""
+        # ``connection_made`` comes after this where the peer was still being connected.
         self._is_unwanted = True
         if self._transport is not None:
             self._transport.close()
@@ -90,6 +92,7 @@ class Channel(asyncio.Protocol):
                 # A message before it ended the channel: what follows in this chunk is dropped.
                 if not self.is_open:
                     return
+                # Not refused: supervisor and parts are replaced one after the other in an upgrade.
                 if isinstance(message, UnknownMessage):
                     log.info("control message of a newer peer", extra={"kind": message.kind})
                 else:
@@ -104,6 +107,7 @@ class Channel(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's name
         """asyncio's."""
         self.is_open = False
+        # Last: messages that are sent from within go nowhere, as those that come later.
         self._on_lost(self)
 
 
@@ -119,6 +123,8 @@ async def listen(path: Path, make_channel: Callable[[], Channel]) -> asyncio.Ser
 
 
 def _bind(path: Path) -> socket.socket:
+    # The name of a socket outlives its process, and a name that exists cannot be bound
+    # (EADDRINUSE).
     path.unlink(missing_ok=True)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     # The mask, not a chmod afterwards: from its first moment on only its owner can connect to it.
@@ -150,6 +156,8 @@ def _short(path: Path) -> Generator[str]:
     if len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX:
         yield str(path)
         return
+    # Open until the socket is bound or connected: the name leads through this very descriptor.
+    # Afterwards the kernel knows the socket by its inode, whatever the name was.
     descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{descriptor}/{path.name}"

@@ -113,6 +113,8 @@ class ControlClient(Service):
                 )
         except OSError as error:  # TimeoutError is one
             raise ControlError(f"no supervisor answers at {self._path}: {error}") from error
+        # From here on the supervisor sees the end of this process by the end of the channel,
+        # however it ends: the kernel closes the socket of a process that was killed, too.
         stack.callback(self._channel.close)
         self._channel.send(Hello(self._part, os.getpid(), self._version))
 
@@ -146,11 +148,14 @@ class ControlClient(Service):
             reason = f"{self._health_checks} health checks hang already"
             self.send(HealthAnswer(request_id, is_healthy=False, reason=reason))
             return
+        # No ``await`` since the count was compared: no more than the bound pass.
         self._health_checks += 1
         try:
             if self._commands.check_health is not None:
                 await self._commands.check_health()
             self.send(HealthAnswer(request_id, is_healthy=True))
+        # Any other error is a mistake of ours: the task logs it, and the supervisor, which gets no
+        # answer, takes the part for unhealthy when its time is up.
         except GemingaError as error:
             # Cut off: the whole answer has to fit into a control message.
             self.send(HealthAnswer(request_id, is_healthy=False, reason=str(error)[:1000]))
@@ -159,12 +164,16 @@ class ControlClient(Service):
 
     async def _drain(self, deadline_s: float) -> None:
         if self._commands.drain is not None:
+            # Where this fails, no ``Drained`` is sent, and the supervisor's own deadline ends its
+            # wait.
             await self._commands.drain(deadline_s)
         self.send(Drained())
 
     def _lose(self, _channel: Channel) -> None:
         # The end of a channel that this part closes itself is no news.
         if not self._is_closing:
+            # A part does not outlive its supervisor: the parts of the next one need its ports and
+            # directories.
             self._commands.shutdown("the supervisor is gone")
 
 
@@ -180,6 +189,7 @@ async def obeying_supervisor(
         announce_readiness(" ".join(addresses.values()))
         yield
         return
+    # Opened when the part serves already: a supervisor that gets hello gets the addresses next.
     async with ControlClient(Path(socket_path), part_name(kind), version, commands) as control:
         control.send(Ready(addresses))
         yield

@@ -44,6 +44,9 @@ HELLO_TIMEOUT_S = 5.0
 CHANNELS_MAX = 64
 
 
+# What a part sends, in order: Hello, which makes the session; Ready once; then answers to what the
+# supervisor sends. The three futures are set once each, and ``lose`` sets all that are left: no
+# waiter outlives the part.
 class PartSession:
     """The supervisor's view of one living part."""
 
@@ -78,6 +81,7 @@ class PartSession:
     async def check_health(self, timeout_s: float) -> HealthAnswer:
         """Ask the part for its health. Without an answer within ``timeout_s``, or when the part
         ends, it is unhealthy."""
+        # Numbered, because a check that hangs may be answered after a later one.
         request_id = self._next_request_id
         self._next_request_id += 1
         answer: asyncio.Future[HealthAnswer] = _future()
@@ -99,11 +103,13 @@ class PartSession:
 
     def ping(self) -> None:
         """Ask the part for a sign of life; ``is_silent`` until it sends anything."""
+        # Before sending. Any message of the part counts as a sign of life, not its Pong alone.
         self.is_silent = True
         self.channel.send(Ping())
 
     async def drain(self, deadline_s: float) -> None:
         """Have the part finish its work under way. Raises ``ControlError`` on time-out."""
+        # A part drains once: where it has done so already, this returns at once.
         self.channel.send(Drain(deadline_s))
         try:
             async with asyncio.timeout(deadline_s):
@@ -118,6 +124,7 @@ class PartSession:
             case Pong():
                 pass
             case Ready(addresses):
+                # A part that repeats itself changes nothing: the first addresses hold.
                 if not self._ready.done():
                     self._ready.set_result(addresses)
             case HealthAnswer(request_id):
@@ -150,6 +157,12 @@ def refuse_instruction(instruction: Instruction) -> InstructionAnswer:
     return InstructionAnswer(is_done=False, text=f"{instruction.action} is not done here")
 
 
+# What becomes of a channel:
+#
+#     connected --Hello--------------> a session, until the channel ends or a successor comes
+#               --Instruction--------> answered, and closed
+#               --anything else------> closed
+#               --HELLO_TIMEOUT_S----> closed
 class ControlServer(Service):
     """Listens at ``path``; calls ``on_session`` with each part that said hello, and
     ``on_instruction`` with an operator's instruction.
@@ -173,6 +186,8 @@ class ControlServer(Service):
         self._sessions: dict[Channel, PartSession] = {}
 
     async def _open(self, stack: AsyncExitStack) -> None:
+        # Closed in the opposite order: no new connections, then those that there are, then the
+        # name.
         server = await listen(self._path, self._make_channel)
         stack.callback(self._path.unlink, missing_ok=True)
         stack.callback(self._close_channels)
@@ -206,6 +221,8 @@ class ControlServer(Service):
             if timer is not None:
                 timer.cancel()
                 self._channels[channel] = None
+            # The part started anew while its former process still lives, or while the end of its
+            # channel has not been read yet.
             older = self.session(message.part)
             if older is not None:
                 log.warning(
@@ -220,9 +237,11 @@ class ControlServer(Service):
                     if one is older:
                         del self._sessions[other]
                 older.lose()
+            # Last: the caller finds the new session by the part's name, and not the older one.
             self._on_session(session)
         elif isinstance(message, Instruction):
             # A command sends one instruction and waits for the one answer.
+            # No session is made: the command is no part, and its end is no news.
             channel.send(self._on_instruction(message))
             channel.close()
         else:
@@ -232,6 +251,7 @@ class ControlServer(Service):
         timer = self._channels.pop(channel, None)
         if timer is not None:
             timer.cancel()
+        # None for a channel that said no hello, was refused, or whose part was replaced.
         session = self._sessions.pop(channel, None)
         if session is not None:
             session.lose()

@@ -51,16 +51,19 @@ class HttpConnections:
             self.log.note(lambda: {"connections_max": self.connections_max})
             if idle is None:
                 self.refused += 1
+                # Written by hand, past uvicorn: a request that is never read needs no parser.
                 connection.transport.write(BUSY)
                 connection.transport.close()
                 return
             self.evicted += 1
             del self.open[idle]
+            # Taken out of the order before it is closed: ``connection_lost`` comes in a later turn.
             idle.transport.close()
         self.open[connection] = None
 
     def heard(self, connection: HttpConnection) -> None:
         """The client sent something."""
+        # At each read of each connection, so it must be cheap: two operations on a dictionary.
         # Moved to the end of the order. One that was refused, or evicted, is not in it.
         if connection in self.open:
             del self.open[connection]
@@ -95,11 +98,14 @@ class HttpConnection(H11Protocol):
     @property
     def is_idle(self) -> bool:
         """Whether no request is being answered (decided as uvicorn's ``shutdown`` does)."""
+        # A request counts when its head is there: a client that sends a byte now and then stays
+        # idle, and holds no place that another one needs.
         cycle: Any = self.cycle  # None before the first request, whatever uvicorn declares
         return cycle is None or bool(cycle.response_complete)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The transport's call: a client connected."""
+        # First: ``enter`` may close the transport that this sets.
         super().connection_made(cast("asyncio.Transport", transport))
         self._among.enter(self)
 

@@ -51,6 +51,7 @@ class HttpExchange:
 
     async def begin(self, request: Request, host: str) -> None:
         """Send the request's head."""
+        # ``close``: the server need not keep a connection that is used once.
         headers = [(b"host", host.encode()), (b"connection", b"close"), *request.headers]
         head = h11.Request(method=request.method, target=request.target, headers=headers)
         await self._send(head)
@@ -62,6 +63,8 @@ class HttpExchange:
         """
         # Whatever is wrong with the connection, reading the answer fails as well, and reports it.
         with suppress(OSError, h11.LocalProtocolError, ServerUnreachable):
+            # Where the server takes nothing for ``timeout_s``, sending ends (a TimeoutError is an
+            # OSError).
             async for piece in pieces:
                 await self._send(h11.Data(data=piece))
             await self._send(h11.EndOfMessage())
@@ -72,6 +75,7 @@ class HttpExchange:
             event = await self._next()
             if isinstance(event, h11.Response):
                 return event
+            # The only other event before an answer is the end of the connection.
             if not isinstance(event, h11.InformationalResponse):
                 raise ServerUnreachable("it closed the connection without an answer")
 
@@ -88,6 +92,8 @@ class HttpExchange:
 
     async def _send(self, event: h11.Event) -> None:
         # Empty for the end of a body whose length was announced.
+        # Raises ``LocalProtocolError`` for more or fewer bytes than Content-Length says: a body of
+        # a client is never sent on with a wrong length.
         encoded = self.http.send(event)
         if encoded:
             self.writer.write(encoded)
@@ -102,6 +108,7 @@ class HttpExchange:
                 return event
             # The time-out begins anew with each read: a long answer may take longer than that.
             async with asyncio.timeout(self.timeout_s):
+                # Empty at the end of the stream, which tells h11 that the connection was closed.
                 self.http.receive_data(await self.reader.read(READ_BYTES))
 
 
@@ -132,6 +139,7 @@ async def exchange(
     writer = asyncio.StreamWriter(transport, protocol, reader, loop)
     try:
         yield HttpExchange(reader, writer, timeout_s)
+    # Before OSError, of which TimeoutError is a kind.
     except TimeoutError as error:
         raise ServerSilent(url, timeout_s) from error
     except (OSError, h11.RemoteProtocolError) as error:

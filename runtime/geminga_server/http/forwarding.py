@@ -79,9 +79,12 @@ class Forwarder(Service):
         self, scope: Scope, receive: Receive, send: Send, urls: Sequence[str]
     ) -> None:
         """Have the first of ``urls`` answer that accepts a connection; there is at least one."""
+        # One body for all servers that are asked: what one of them took is kept for the next
+        # (``rewind``).
         answer, body = Answer(send), RequestBody(receive, self._limits.replay_bytes_max)
         request = forwarded_request(scope)
         try:
+            # The last one is tried outside of the loop: its refusal is the answer.
             *first, last = urls
             for url in first:
                 try:
@@ -95,6 +98,7 @@ class Forwarder(Service):
                     return
             await self._follow(last, request, body, answer)
         except ServerSilent as error:
+            # A server that said nothing may have carried the request out: no other one is asked.
             await answer.refuse(504, str(error))
         except ServerUnreachable as error:
             status = 502 if error.is_connected else self._unreachable_status
@@ -103,6 +107,7 @@ class Forwarder(Service):
     async def _follow(self, url: str, request: Request, body: RequestBody, answer: Answer) -> None:
         """Ask the server at ``url``, then those that redirects lead to."""
         limits = self._limits
+        # Each turn asks one server, over a connection that ends with the turn.
         for _ in range(REDIRECTS_MAX):
             async with exchange(
                 self._network,
@@ -126,6 +131,8 @@ class Forwarder(Service):
                     await asyncio.wait({sending})
             if location is None:
                 return
+            # Raises where too much of the body is gone. Nothing has been answered yet, so the
+            # client is told.
             body.rewind()
             # A location may be relative to the URL that was asked for (RFC 9110, 10.2.2). Its
             # scheme must be the same: ``network`` secures all connections or none.
@@ -162,6 +169,8 @@ class RequestBody:
             self.is_complete = not message.get("more_body", False)
             piece = message.get("body", b"")
             if piece:
+                # Kept before it is given out: the sending may be cancelled at the ``yield``, and
+                # the next server must get this piece, too.
                 self.arrived_bytes += len(piece)
                 if self.kept is not None and self.arrived_bytes <= self.kept_bytes_max:
                     self.kept.append(piece)
@@ -189,11 +198,13 @@ class Answer:
 
     async def hand_on(self, head: h11.Response, pieces: AsyncIterator[bytes]) -> None:
         """Pass a server's answer on, as it arrives."""
+        # Before the head is sent: should that fail half way, no second head may follow.
         self.is_begun = True
         await self.send(
             {
                 "type": "http.response.start",
                 "status": head.status_code,
+                # Without Content-Length, uvicorn cuts the body into chunks of its own.
                 "headers": forwarded_headers(head.headers.raw_items()),
             }
         )
@@ -204,6 +215,7 @@ class Answer:
     async def refuse(self, status: int, reason: str) -> None:
         """Answer with an error of our own. An answer that has begun ends without its last piece,
         which shows the client that it is broken."""
+        # uvicorn closes the connection of an answer that its application leaves unfinished.
         log.info("request not forwarded", extra={"status": status, "reason": reason})
         if not self.is_begun:
             await refuse(self.send, status, reason)
@@ -223,6 +235,8 @@ def forwarded_request(scope: Scope) -> Request:
     target = scope["raw_path"]
     if scope["query_string"]:
         target += b"?" + scope["query_string"]
+    # Content-Length stays among them, and frames the body. A request with neither header has no
+    # body.
     headers = forwarded_headers(scope["headers"])
     if any(name == b"transfer-encoding" for name, _ in scope["headers"]):
         # It was left out as a header of one connection; the new connection frames the body itself.

@@ -108,6 +108,8 @@ class HttpCalls:
                     is_redirect = answer.status in _REDIRECTS and answer.location is not None
                     if not is_redirect or not call.follows_redirects:
                         return answer
+                    # Method, headers and body stay as they were, also after 301 and 302: those are
+                    # answers of brokers to each other, not of web sites to browsers.
                     call = replace(call, url=urljoin(call.url, answer.location))
         except TimeoutError:
             raise ServerUnreachable(f"{host} did not answer in {timeout_s:g} s") from None
@@ -160,6 +162,7 @@ class BrokerCalls:
         if not call.url.startswith(f"{self._named}/"):
             return await self._calls.call(call)
         rest = call.url.removeprefix(self._named)
+        # A refusal is an answer: only a broker that gives none is followed by the next.
         failure: ServerUnreachable | None = None
         # A copy: another request may reorder the list while this one waits.
         for url in list(self._urls):
@@ -168,7 +171,8 @@ class BrokerCalls:
             except ServerUnreachable as error:
                 failure = error
                 continue
-            # The next request begins with a broker that lives.
+            # The next request begins with a broker that lives. Others may have reordered the list
+            # meanwhile, which still has each URL once.
             self._urls.remove(url)
             self._urls.insert(0, url)
             return answer

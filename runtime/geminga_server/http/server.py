@@ -114,6 +114,7 @@ class HttpServer(Service):
             collect = partial(connections.families, self._metrics.part)
             self._metrics.collectors.append(collect)
             stack.callback(self._metrics.collectors.remove, collect)
+        # Listening already, the kernel holds connections back until ``startup`` begins to accept.
         server = _make_server(self._app, connections, self._tls)
         # The first tick makes the headers that every answer carries.
         await server.on_tick(0)
@@ -131,9 +132,11 @@ class HttpServer(Service):
         state = server.server_state
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                # uvicorn closes idle connections, and waits for those that are being answered.
                 await server.shutdown(sockets=[listening])
         except TimeoutError:
             log.warning("requests cut off", extra={"requests": len(state.tasks)})
+            # Cancelled, an application still runs its ``finally`` blocks: they are waited for.
             for task in list(state.tasks):
                 task.cancel()
             await asyncio.gather(*state.tasks, return_exceptions=True)
@@ -168,6 +171,8 @@ class RequestLog:
                 status = message["status"]
             await send(message)
 
+        # The duration ends with the last piece of the answer that the application hands over, not
+        # when the client has it.
         begun_s = self.clock.monotonic()
         try:
             await self.app(scope, receive, send_and_note)
@@ -176,6 +181,7 @@ class RequestLog:
             raise
         finally:
             duration_s = self.clock.monotonic() - begun_s
+            # A probe that fails is logged like any other request.
             is_routine = scope["path"] in self.routine_paths and 200 <= status < 400
             level = logging.DEBUG if is_routine else logging.INFO
             principal: Principal = scope.get("state", {}).get("principal") or ANONYMOUS
@@ -199,6 +205,7 @@ def _make_server(app: AsgiApp, connections: HttpConnections, tls: SSLContext | N
     config = Config(
         app,
         loop="none",
+        # uvicorn calls it for each connection, with keywords only.
         http=cast("type[asyncio.Protocol]", partial(HttpConnection, connections)),
         ws="none",
         lifespan="off",
@@ -213,5 +220,6 @@ def _make_server(app: AsgiApp, connections: HttpConnections, tls: SSLContext | N
     config.load()
     config.ssl = tls  # uvicorn would read files, once, and never again
     server = Server(config)
+    # Asked by ``startup`` and ``shutdown``, even where lifespan is off.
     server.lifespan = config.lifespan_class(config)
     return server

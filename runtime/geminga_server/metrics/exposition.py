@@ -62,6 +62,7 @@ class FieldFamily(NamedTuple):
     @property
     def get(self) -> Callable[[Any], Any]:
         """A function that takes the field from a snapshot; booleans become 0 or 1."""
+        # Prometheus knows no booleans, and Python would write True.
         get = attrgetter(self.field)
         return (lambda snapshot: int(get(snapshot))) if self.field.startswith("is_") else get
 
@@ -94,6 +95,8 @@ def lines(name: str, kind: str, values: Iterable[tuple[str, object]]) -> Iterato
 
 def samples(families: Iterable[FieldFamily], labelled: Labelled) -> Iterator[str]:
     """Each family with a sample for each of the snapshots."""
+    # Family by family, not snapshot by snapshot: the format wants all samples of a family together,
+    # below its one TYPE line.
     for each in families:
         name, get = each.family.name, each.get
         if isinstance(each.family, Buckets):
@@ -109,6 +112,7 @@ def samples(families: Iterable[FieldFamily], labelled: Labelled) -> Iterator[str
 def _buckets(name: str, labelled: Sequence[tuple[str, Histogram]]) -> Iterator[str]:
     # All histograms of a family have the same bounds.
     bounds = labelled[0][1].bounds if labelled else ()
+    # A family for each bound, as Pulsar names them; not one family with a label ``le``.
     for index, bound in enumerate((*bounds, None)):
         suffix = "overflow" if bound is None else f"le_{bound:g}".replace(".", "_")
         values = ((labels, each.counts[index]) for labels, each in labelled)
@@ -127,6 +131,7 @@ def gauges(values: Mapping[str, object], labels: str) -> str:
 
 def summary_text(name: str, summary: Summary, labels: str) -> str:
     """Quantiles, then how many there were and their sum."""
+    # The quantiles are of a period, count and sum of the whole life, as the format wants them.
     text = [f"# TYPE {name} summary\n"]
     for share, bound_ms in summary.quantiles.items():
         # Python would write ``nan``, which Prometheus does not take.

@@ -52,6 +52,8 @@ class PartMetrics:
         """All families, in Prometheus's text format 0.0.4."""
         from prometheus_client import generate_latest  # noqa: PLC0415 - 50 ms, see above
 
+        # In one go, without giving the event loop back: fit for some hundred samples. Where there
+        # are many, ``exposition`` writes them in pieces.
         return generate_latest(self.registry)
 
     @property
@@ -122,6 +124,7 @@ def metric(name: str, kind: str, samples: Iterable[Sample], about: str) -> Metri
     """
     from prometheus_client.core import Metric  # noqa: PLC0415 - as above
 
+    # The writer of the text appends ``_total`` to a counter's name by itself.
     family_name = name
     if kind == "counter":
         family_name = name.removesuffix("_total")
@@ -154,6 +157,8 @@ def part_app(
             case "/health":
                 try:
                     async with asyncio.timeout(HEALTH_TIMEOUT_S):
+                        # On the event loop: a loop that is held answers nothing, which a prober
+                        # takes for ill as well.
                         await check_health()
                 except GemingaError as error:
                     return _json(503, {"status": "unhealthy", "reason": str(error)})

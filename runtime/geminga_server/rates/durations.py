@@ -35,6 +35,7 @@ class Histogram:
 
     def add(self, value: float, times: int = 1) -> None:
         """Count ``value``, ``times`` times."""
+        # A value that equals a bound belongs to the bucket below it, as Prometheus's ``le`` says.
         self.counts[bisect_left(self.bounds, value)] += times
         self.count += times
         self.sum += value * times
@@ -72,6 +73,7 @@ class Durations:
 
     def renew(self) -> None:
         """End a period: its quantiles are shown from now on."""
+        # The histogram that ended is only read from here on.
         self._shown, self._present = self._present, Histogram(BOUNDS_MS)
 
     def summary(self, shares: Sequence[float], *, with_present: bool = False) -> Summary:
@@ -87,8 +89,11 @@ class Durations:
             # of values reaches its share.
             bucket, seen = 0, counts[0]
             for share in shares:
+                # Ends: ``seen`` reaches ``total`` in the last bucket, and no share is above 1. At
+                # least one value, so that a share of 0 is the smallest one.
                 while seen < max(1, share * total):
                     bucket += 1
                     seen += counts[bucket]
+                # Values above all bounds are shown as the highest bound: their size is not kept.
                 quantiles[share] = BOUNDS_MS[min(bucket, len(BOUNDS_MS) - 1)]
         return Summary(quantiles, self.count, self.sum_ms)

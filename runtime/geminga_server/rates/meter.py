@@ -27,6 +27,7 @@ class Meter:
     def __init__(self, now_s: float | None, *counters: int) -> None:
         # The last tick, and the counters then.
         self._at_s = now_s
+        # A meter that is made when its counters are not 0 counts what comes after that.
         self._counters: tuple[float, ...] = counters if any(counters) else _zeros(len(counters))
         # Per second, in the order of the counters.
         self.rates = _zeros(len(counters))
@@ -39,6 +40,7 @@ class Meter:
         if elapsed_s <= 0:
             return
         self._at_s = now_s
+        # Idle, as most topics are: no tuple of its own for this meter.
         if counters == self._counters:
             self.rates = _zeros(len(counters))
             return

@@ -14,6 +14,12 @@ ROUNDING = 1e-6
 ANY_NUMBER = math.inf
 
 
+# Ten tokens a second, of which a batch takes 25 at once:
+#
+#     time      0 s           1 s     1.5 s    1.6 s    2.5 s
+#     tokens    10 -> -15     -5      0        1        10, and no more
+#
+# Publishers go on after 1.5 s (``until=0``), dispatchers after 1.6 s (``until=1``).
 class TokenBucket:
     """``count`` tokens for each ``period_s``; the bucket holds at most ``count``."""
 
@@ -48,15 +54,19 @@ class TokenBucket:
 
     def take(self, count: float, now_s: float) -> None:
         """Take ``count`` tokens, even if there are fewer."""
+        # Below zero without a bound: a message of any size passes once, and is paid for by waiting.
         self._tokens = self._fill(now_s) - count
 
     def wait_s(self, now_s: float, *, until: int) -> float:
         """Seconds until there are ``until`` tokens; 0: until none is owed."""
+        # Only an estimate where others take from the same bucket meanwhile: callers ask again
+        # afterwards.
         return max(0.0, (until - self._fill(now_s)) / self._rate)
 
     def change(self, count: float, period_s: float, now_s: float) -> None:
         """Change the limit to ``count`` for each ``period_s``; the tokens that there are stay."""
         # By the old rate up to now, by the new one from here on.
+        # A debt stays a debt. More tokens than the new capacity are cut off by the next ``_fill``.
         self._fill(now_s)
         self._capacity = float(count)
         self._rate = count / period_s
@@ -69,6 +79,7 @@ class TokenBuckets:
     __slots__ = ("_bytes", "_messages")
 
     def __init__(self, messages: int, size_bytes: int, period_s: float, now_s: float) -> None:
+        # None for a limit that is not set: a bucket of zero would refuse everything.
         self._messages = TokenBucket.limiting(messages, period_s, now_s)
         self._bytes = TokenBucket.limiting(size_bytes, period_s, now_s)
 

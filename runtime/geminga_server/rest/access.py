@@ -57,6 +57,8 @@ def access_of(request: Request) -> Access:
     return access
 
 
+# One object for all routes that make the same check: there are hundreds of routes, and a few
+# checks.
 @cache
 def on_topic(action: Action) -> Any:  # noqa: ANN401 - what Depends returns has no public type
     """Check the right to the topic in the path."""

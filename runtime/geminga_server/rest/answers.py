@@ -93,6 +93,7 @@ def answer_errors(
                 return Response(status_code=307, headers={"Location": error.location})
             case RestError():
                 return refusal(error.status, error.reason)
+            # The framework's own: no route, no such method.
             case HTTPException():
                 return Json(
                     {"reason": error.detail}, status_code=error.status_code, headers=error.headers

@@ -24,6 +24,11 @@ def make_app(
 
     Its ``state`` has them under ``routers``. Callers add to it the objects that handlers work on.
     """
+    # The way of a request; an exception on it goes to ``answer_error``:
+    #
+    #     RawPath --> router --> the route's Question --> its other dependencies --> handler
+    #
+    # So rights are checked before a body is read.
     app = FastAPI(
         title="Geminga",
         version=version,
@@ -38,6 +43,7 @@ def make_app(
     for router in routers:
         app.include_router(router)
     # The framework looks for the most derived class: the last one takes all others.
+    # Starlette raises what only ``Exception`` covers again once it is answered: so uvicorn logs it.
     for kind in (GemingaError, HTTPException, Exception):
         app.add_exception_handler(kind, answer_error)
     # Around all of it: the router, and what it reports, see the raw path alone.

@@ -48,4 +48,5 @@ class RawPath:
             path = path[:-1]
         # Routes name GET alone.
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        # A copy: the middleware around this one logs method and path as the client sent them.
         await self.app({**scope, "path": path, "method": method}, receive, send)

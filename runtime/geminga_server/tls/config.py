@@ -82,6 +82,11 @@ class TlsConfig:
             what += f" with key_file {self.key_file}" if self.key_file else " with the key in it"
             # Always with a password: without one OpenSSL asks for it at the terminal.
             context.load_cert_chain(self.certificate_file, self.key_file or None, password="")
+            # What a client has to show:
+            #
+            #     no trust file         nothing: it is asked for no certificate
+            #     a trust file          nothing; but what it shows must be trusted
+            #     ... and required      a certificate that is trusted
             if self.trust_file:
                 what = f"trust_file {self.trust_file}"
                 context.load_verify_locations(self.trust_file)

@@ -62,6 +62,7 @@ class ServerTls(Service):
 
     def _choose(self, connection: SSLObject, name: str | None, first: SSLContext) -> None:
         del name
+        # Not before the first renewal: until then the context in use is the listener's own.
         if self._current is not None and self._current is not first:
             connection.context = self._current
 

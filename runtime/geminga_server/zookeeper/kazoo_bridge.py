@@ -41,6 +41,7 @@ class Answer:
         # The error, if that is the answer.
         self.exception: BaseException | None = None
         self._is_ready = False
+        # Emptied when the answer is set: what comes after that is called at once.
         self._linked: list[Callable[[Answer], object]] = []
         # Guards the moment of becoming ready: the loop may link a function in it.
         self._lock = threading.Lock()
@@ -51,6 +52,8 @@ class Answer:
             if self._is_ready:  # kazoo sets an error twice when its socket pair is gone
                 return
             self._value, self.exception, self._is_ready = value, error, True
+            # Taken over together with the flag: a function is called here or by ``rawlink``, never
+            # by both.
             linked, self._linked = self._linked, []
         # Outside of the lock: what they post may take other locks.
         for function in linked:
@@ -103,6 +106,7 @@ class Connection:
         # Taken from kazoo and not sent yet.
         self._unsent = bytearray()
         # For all else kazoo takes this object for a socket.
+        # kazoo calls ``setblocking(0)`` once it is connected: from then on ``send`` may raise.
         self.fileno, self.setblocking, self.close = sock.fileno, sock.setblocking, sock.close
 
     def pending(self) -> int:
@@ -111,6 +115,8 @@ class Connection:
 
     def recv(self, length: int) -> bytes:
         """At most ``length`` bytes; empty at the end of the stream."""
+        # Only an empty buffer is filled, so that each call makes one system call at most. kazoo
+        # takes fewer bytes than it asked for, and asks for the rest.
         if self._start == len(self._buffer):
             self._buffer = self._sock.recv(self.READ_BYTES)
             self._start = 0
@@ -131,7 +137,8 @@ class Connection:
         """Send all that was taken, waiting while the socket is full."""
         if not self._unsent:
             return
-        # A socket that does not block takes a part, or nothing while its buffer is full.
+        # A socket that does not block takes a part, or nothing while its buffer is full. A new
+        # bytearray, because one that a memoryview looks at cannot grow.
         unsent, self._unsent = memoryview(self._unsent), bytearray()
         while unsent:
             try:
@@ -139,6 +146,8 @@ class Connection:
             except BlockingIOError:
                 poller = select.poll()
                 poller.register(self._sock, select.POLLOUT)
+                # What was sent in part ends with the connection: kazoo connects anew, and its
+                # requests fail.
                 if not poller.poll(self._timeout_ms):
                     raise KazooTimeout("the server takes nothing") from None
 
@@ -167,6 +176,7 @@ class Waker:
         """Announce a request."""
         with self._lock:
             self._count += 1
+            # From 0 to 1 the byte is written, from 1 to 0 it is read: the pair never holds two.
             if self._count == 1:
                 self._writer.send(b"\0")
         return 1
@@ -228,6 +238,7 @@ class LoopHandler:
             return
         self._is_wake_up_due = True
         try:
+            # One wake-up for all that is posted until ``_deliver`` runs.
             self._loop.call_soon_threadsafe(self._deliver)
         except RuntimeError:  # the loop is closed, and everything that waited with it
             self._is_detached = True
@@ -241,6 +252,8 @@ class LoopHandler:
         # First, so that a call posted during the delivery is made below or wakes the loop again.
         self._is_wake_up_due = False
         posted = self._posted
+        # A call may detach this handler: what was posted behind it belongs to a client that is
+        # given up.
         while posted and not self._is_detached:
             function, args = posted.popleft()
             function(*args)
@@ -269,6 +282,7 @@ class LoopHandler:
 
     def create_socket_pair(self) -> tuple[Waker, Waker]:
         """The read end and the write end over which kazoo wakes its connection thread."""
+        # kazoo closes both ends that it gets here; a socket that is closed twice is no error.
         waker = Waker()
         return waker, waker
 
@@ -276,6 +290,7 @@ class LoopHandler:
         self, address: tuple[str, int], timeout: float | None = None, **_tls: object
     ) -> Connection:
         """A TCP connection to ``address`` within ``timeout`` seconds; raises ``OSError``."""
+        # On kazoo's thread. ``progress`` is read on the loop: a string is replaced as a whole.
         where = f"{address[0]}:{address[1]}"
         self.progress = f"connecting to {where}"
         try:
@@ -284,6 +299,8 @@ class LoopHandler:
             self.progress = f"{where}: {error.strerror or error}"
             raise
         self.progress = f"{where} was reached and says nothing"
+        # ``flush`` sends what belongs together with one call, so there is nothing for Nagle's
+        # algorithm to gather; it would only hold requests back until those before are acknowledged.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
         def heard() -> None:
@@ -303,8 +320,11 @@ class LoopHandler:
         Writing is always ready: ``Connection`` waits itself. The system is only asked, and what was
         written only sent, when no reader has anything at hand.
         """
+        # kazoo asks for writers alone, before it sends; it asks for readers alone when it waits.
         if writers:
             return (), writers, ()
+        # Not yet the time to send: kazoo goes on with what it has read, and may have more to send
+        # after it.
         at_hand = [reader for reader in readers if reader.pending()]
         if at_hand:
             return at_hand, (), ()
@@ -312,5 +332,6 @@ class LoopHandler:
         for reader in readers:
             reader.flush()
             poller.register(reader, select.POLLIN)
+        # Errors and the end of a stream count as ready, too: reading then reports them to kazoo.
         ready = {number for number, _ in poller.poll(None if timeout is None else timeout * 1000)}
         return [reader for reader in readers if reader.fileno() in ready], (), ()

@@ -101,6 +101,7 @@ def connect_kazoo(hosts: str, session_timeout_s: float, handler: LoopHandler) ->
         sleep_func=handler.sleep_func,
     )
     client = KazooClient(
+        # kazoo shuffles the hosts, so that the parts of a cluster do not all ask the same one.
         hosts=hosts,
         timeout=session_timeout_s,
         handler=handler,

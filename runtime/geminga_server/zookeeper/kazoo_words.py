@@ -94,6 +94,7 @@ def transaction_error(
 
     ZooKeeper answers "rolled back" for the operations before it, "inconsistency" for those after.
     """
+    # One result for each operation, in order; at most one of them is the error that stopped it.
     for result, operation in zip(results, operations, strict=True):
         if isinstance(result, Exception) and not isinstance(
             result, RolledBackError | RuntimeInconsistency
@@ -116,6 +117,7 @@ def node_stat(stat: KazooStat) -> NodeStat:
 
 def parents(path: str) -> list[str]:
     """``/a/b`` for ``/a/b/c``, and so on up, the topmost first."""
+    # Without the root, which exists always, or is the chroot and made when the session opens.
     names = path.split("/")[1:-1]
     return ["/" + "/".join(names[: depth + 1]) for depth in range(len(names))]
 

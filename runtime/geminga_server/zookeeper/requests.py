@@ -69,6 +69,13 @@ class Watch:
         asyncio.get_running_loop().call_soon(self.on_change)
 
 
+# The way of one request; its future is done at the end of each line:
+#
+#     ask --> held --> in flight --> answered       by kazoo, in the order of sending
+#              |           |
+#              |           +-------> out of time    fails, and stays in flight until kazoo answers
+#              +-------------------> out of time    fails, and is never sent
+#     held or in flight -----------> failed         at the end of the session (``fail_all``)
 class Requests:
     """The requests of one part, over all its sessions."""
 
@@ -96,6 +103,7 @@ class Requests:
         assert path.startswith("/"), f"a node's path begins with '/', this one does not: {path!r}"
         loop = asyncio.get_running_loop()
         request = _Request(path, send, loop.create_future(), loop.time() + self.timeout_s)
+        # Before the request is sent: the watch looks at this future when it is called.
         if watch is not None:
             watch.asked_by = request.future
         if self._is_closed:
@@ -113,6 +121,8 @@ class Requests:
 
     def connected(self, client: Client, handler: LoopHandler) -> None:
         """There is a connection: send what is held."""
+        # Requests that were on the way before are not sent again: kazoo has failed them, and their
+        # callers decide.
         self._connection = client, handler
         self._send_held()
 
@@ -125,6 +135,7 @@ class Requests:
         failed to come."""
         self._is_hurried = True
         self.timeout_s = min(self.timeout_s, HURRIED_S)
+        # Deadlines stay in the order of the requests: all that were later become this one.
         limit_s = asyncio.get_running_loop().time() + self.timeout_s
         for request in chain(self._in_flight, self._held):
             request.deadline_s = min(request.deadline_s, limit_s)
@@ -137,6 +148,7 @@ class Requests:
     def fail_all(self, error_type: type[CoordinationError], why: str) -> None:
         """Fail all requests that have no answer."""
         waiting = [*self._in_flight, *self._held]
+        # Before any request fails: none of them counts against the bound any more.
         self._in_flight.clear()
         self._held.clear()
         for request in waiting:
@@ -158,7 +170,8 @@ class Requests:
             if request.future.done():  # cancelled, or out of time, before it was sent
                 continue
             self._in_flight[request] = None
-            # kazoo's thread sets the answer; the loop takes it, in the order of reading.
+            # kazoo's thread sets the answer; the loop takes it, in the order of reading. Where the
+            # answer is there before ``rawlink`` is called, the loop posts it to itself.
             request.send(client).rawlink(partial(handler.post, self._answered, request))
 
     def _answered(self, request: _Request, answer: Answer) -> None:
@@ -193,10 +206,13 @@ class Requests:
         for request in chain(self._in_flight, self._held):
             if request.future.done():
                 continue
+            # The deadlines of those that follow are no earlier.
             if request.deadline_s > now_s:
                 break
             why = f"no answer from ZooKeeper for {request.path} within {limit_s}"
             request.fail(ConnectionLost(why))
+            # One answer that does not come is enough: a process that ends has no time for a second
+            # wait.
             self.is_given_up = self._is_hurried
         # Requests that were never sent go altogether: kazoo owes no answer for them.
         while self._held and self._held[0].future.done():

@@ -69,6 +69,16 @@ CLOSE_TIMEOUT_S = 2.0
 ClientFactory = Callable[[LoopHandler], Client]
 
 
+# The states of a session, and what leads from one to the next:
+#
+#     EXPIRED ----- connected ------> CONNECTED <-- connected again --+
+#        ^                                |                           |
+#        |                        connection lost                     |
+#        |                                v                           |
+#        +-- the server says so -- SUSPENDED --- nothing heard ---> DOUBTFUL
+#        +-- the server says so -----------------------------------------+
+#
+# From SUSPENDED, too, a connection in time leads back to CONNECTED, with the same session.
 class ZooKeeper(Service):
     """A session with the ZooKeeper at ``hosts`` (``HOST:PORT[,HOST:PORT...][/CHROOT]``).
 
@@ -135,6 +145,8 @@ class ZooKeeper(Service):
                 f"no ZooKeeper answered at {self._hosts} within {self._connect_timeout_s:g} s "
                 f"({self._first_connection()['last']}); is it running there?"
             ) from error
+        # ZooKeeper accepts a session below a chroot that does not exist, and then answers each
+        # request that its node is missing.
         if "/" in self._hosts and self._makes_chroot:
             # Paths are below the chroot: its own node is "/".
             with suppress(NodeExists):
@@ -182,6 +194,7 @@ class ZooKeeper(Service):
         def send(client: Client) -> Answer:
             return client.create_async(path, value, ephemeral=ephemeral, sequence=sequential)
 
+        # The node is tried first: nearly always its parents exist, and that costs one request.
         for _ in range(MAKE_PARENTS_ATTEMPTS_MAX):
             try:
                 return cast("str", await self._ask(path, send))
@@ -203,6 +216,8 @@ class ZooKeeper(Service):
         # One object for each request: kazoo keeps a set of the watches of a node, and calls a
         # callback that was given to it twice only once.
         watch = Watch(on_change) if on_change else None
+        # ``_ask`` calls the lambda when it sends the request: that may be later, and to another
+        # client.
         answer = self._ask(path, lambda client: client.get_async(path, watch=watch), watch)
         # A node may have been created without a value, which is as good as an empty one.
         value, stat = cast("tuple[bytes | None, KazooStat]", await answer)
@@ -211,6 +226,7 @@ class ZooKeeper(Service):
     async def exists(self, path: str, *, on_change: OnChange | None = None) -> NodeStat | None:
         """Stat, or None; ``on_change`` is called once, at creation, change or deletion."""
         watch = Watch(on_change) if on_change else None
+        # Of a missing node, too: this is the one read that leaves a watch where there is no node.
         answer = self._ask(path, lambda client: client.exists_async(path, watch=watch), watch)
         stat = cast("KazooStat | None", await answer)
         return None if stat is None else node_stat(stat)
@@ -240,6 +256,7 @@ class ZooKeeper(Service):
         check_size(first, sum(map(operation_bytes, operations)))
 
         def send(client: Client) -> Answer:
+            # Made when it is sent: kazoo's builder belongs to one client, and goes out once.
             builder = client.transaction()
             for operation in operations:
                 add_operation(builder, operation)
@@ -254,6 +271,8 @@ class ZooKeeper(Service):
 
     def _begin(self) -> None:
         """Start a new kazoo client, and with it a new session."""
+        # A handler for each client: whatever a former client still posts carries a former handler,
+        # by which ``_session_changed`` knows it.
         handler = LoopHandler(self._clock)
         client = self._make_client(handler)
 
@@ -264,6 +283,7 @@ class ZooKeeper(Service):
             is_over = client.client_state in DEAD_STATES
             handler.post(self._session_changed, handler, kazoo_state, session_id, is_over)
 
+        # Before the client starts: its first event would be missed else.
         client.add_listener(listener)
         self._client, self._handler = client, handler
         client.start_async()
@@ -287,6 +307,8 @@ class ZooKeeper(Service):
                 "zookeeper session begun" if is_new else "zookeeper connection is back",
                 extra={"session": f"{session_id & 0xFFFFFFFFFFFFFFFF:#x}", "hosts": self._hosts},
             )
+            # In one turn up to the end of this branch: the callbacks, which come later, find the
+            # held requests sent already.
             self._change_state(SessionState.CONNECTED)
             self._connected.set()
             # Last: requests that were held are sent in the session that is reported now.
@@ -294,19 +316,27 @@ class ZooKeeper(Service):
         elif state is SessionState.SUSPENDED:
             log.warning("zookeeper connection lost", extra={"hosts": self._hosts})
             self._change_state(SessionState.SUSPENDED)
+            # By the time-out that was asked for: kazoo does not tell which one the server granted,
+            # which may be less where it is beyond the server's own limits (2 to 20 of its ticks by
+            # default).
             # The server counts from what it last heard of us, which was not later than what we last
             # heard of it.
             quiet_s = self._clock.monotonic() - handler.heard_at_s
             left_s = max(0.0, self._session_timeout_s * DOUBT_FRACTION - quiet_s)
+            # Cancelled by the next change of state, whatever that is.
             self._doubt_timer = asyncio.get_running_loop().call_later(left_s, self._doubt)
         else:
             if self.state is not SessionState.EXPIRED:
                 log.warning("zookeeper session expired", extra={"hosts": self._hosts})
+                # The callbacks are scheduled first, then the waiters of the requests that fail: an
+                # owner gives up what it owned before its own requests return.
                 self.session_id = NO_SESSION
                 self._change_state(SessionState.EXPIRED)
                 self._requests.fail_all(SessionExpired, "the ZooKeeper session expired")
             if is_over:
                 # The server refused the client, which gives up for good: begin anew with another.
+                # Before ``_begin``, which sets both anew: events of the client that ends are
+                # ignored from here on.
                 self._client = self._handler = None
                 handler.detach()
                 # In a thread: stopping waits for kazoo's own.
@@ -339,6 +369,8 @@ class ZooKeeper(Service):
         self._is_closed = True
         if self._doubt_timer is not None:
             self._doubt_timer.cancel()
+        # No state is reported any more: services that listened were opened later, and are closed
+        # already.
         # What still waits fails now, and not after its time-out.
         self._requests.close()
         client, handler = self._client, self._handler
@@ -349,6 +381,7 @@ class ZooKeeper(Service):
         stopped = asyncio.Event()
 
         def stop_then_report() -> None:
+            # On this thread: it waits for kazoo's, which waits for the server.
             stop_client(client)
             try:
                 loop.call_soon_threadsafe(stopped.set)

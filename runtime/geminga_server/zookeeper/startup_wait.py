@@ -32,6 +32,8 @@ def logged_wait(event: str, facts: Callable[[], Mapping[str, object]]) -> Genera
         level = logging.INFO if waited_s < NEXT_MESSAGE_S else logging.WARNING
         # The facts of now: how far a connection has come changes while it is waited for.
         log.log(level, event, extra={**facts(), "waited_s": waited_s})
+        # Always one timer: the next is set when the last has fired, and the end of the wait cancels
+        # it.
         timer = loop.call_later(NEXT_MESSAGE_S, report)
 
     timer = loop.call_later(FIRST_MESSAGE_S, report)
@@ -53,6 +55,8 @@ async def wait_for_node(coordination: Coordination, path: str, timeout_s: float)
                 while True:
                     # A watch fires once, and also when the connection breaks: ask again each time.
                     changed = asyncio.Event()
+                    # One request both looks and sets the watch: the node cannot appear in between
+                    # unseen.
                     if await coordination.exists(path, on_change=changed.set) is not None:
                         return
                     await changed.wait()

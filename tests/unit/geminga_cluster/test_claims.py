@@ -43,7 +43,7 @@ async def test_a_claim_repeated_is_still_ours(coordination: Coordination) -> Non
     assert await claimed(coordination, b"me") == first
 
 
-async def test_somebody_elses_node_is_left_alone(
+async def test_a_node_of_another_session_is_left_alone(
     coordination: Coordination, session: Callable[[str], Coordination]
 ) -> None:
     other = await claimed(session("other"), b"other")
@@ -52,7 +52,7 @@ async def test_somebody_elses_node_is_left_alone(
     assert (node.value, node.stat) == (b"other", other.stat)
 
 
-async def test_a_node_of_our_past_is_taken_over_at_once(
+async def test_a_node_of_an_earlier_life_is_taken_over_at_once(
     coordination: Coordination, session: Callable[[str], Coordination]
 ) -> None:
     before = await claimed(session("killed"), b"past")

@@ -21,7 +21,7 @@ Election = LeaderElection[LeaderBroker]
 
 
 def candidate(
-    coordination: Coordination, name: str, told: list[bool] | None = None, past: str = "nobody"
+    coordination: Coordination, name: str, told: list[bool] | None = None, past: str = "none"
 ) -> Election:
     """A candidate of that name; ``past`` is the name it had before."""
     return LeaderElection(

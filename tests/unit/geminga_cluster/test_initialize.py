@@ -129,7 +129,9 @@ async def test_an_attempt_that_was_cut_short_is_completed(
     assert tree() == whole
 
 
-async def test_what_somebody_else_wrote_is_kept(coordination: Coordination, tree: Tree) -> None:
+async def test_records_that_another_program_wrote_are_kept(
+    coordination: Coordination, tree: Tree
+) -> None:
     await coordination.create("/ledgers/INSTANCEID", b"older", make_parents=True)
     await coordination.create("/ledgers/cookies/b1", b"cookie", make_parents=True)
     tenant = TenantInfo(admin_roles=("boss",), allowed_clusters=("first",))

@@ -53,9 +53,9 @@ async def test_a_namespace_is_created_once(namespaces: Namespaces) -> None:
 
 async def test_a_namespace_needs_its_tenant(namespaces: Namespaces) -> None:
     with pytest.raises(TenantNotFound):
-        await namespaces.create(NamespaceName("nobody", "shop"), FOUR)
+        await namespaces.create(NamespaceName("missing", "shop"), FOUR)
     with pytest.raises(TenantNotFound):
-        await namespaces.names("nobody")
+        await namespaces.names("missing")
 
 
 async def test_a_missing_namespace_is_not_found(namespaces: Namespaces) -> None:
@@ -133,7 +133,7 @@ async def test_a_namespace_under_deletion_is_not_served(namespaces: Namespaces) 
         await namespaces.bundles(SHOP)
 
 
-async def test_a_change_keeps_what_somebody_else_changed_meanwhile(
+async def test_a_change_keeps_what_another_process_changed_meanwhile(
     namespaces: Namespaces, meddle: Meddle
 ) -> None:
     await namespaces.create(SHOP, FOUR)

@@ -81,7 +81,7 @@ async def test_watches_of_an_ended_session_are_set_again(
     assert told.changes == [(["a"], [])]
 
 
-async def test_a_list_that_nobody_follows_any_more_is_dropped(
+async def test_a_list_without_followers_is_dropped(
     lists: TopicLists, settle: Settle, requests: list[str]
 ) -> None:
     first, second = Told(), Told()
@@ -95,7 +95,7 @@ async def test_a_list_that_nobody_follows_any_more_is_dropped(
     assert len(requests) == 2
 
 
-async def test_who_gives_up_waiting_leaves_nothing(
+async def test_a_follower_that_gives_up_waiting_leaves_nothing(
     lists: TopicLists, settle: Settle, suspend: Callable[[str], Awaitable[None]]
 ) -> None:
     await suspend("broker")

@@ -38,7 +38,7 @@ async def test_a_missing_node_is_asked_for_once(texts: Watched[str], requests: l
     assert requests == []
 
 
-async def test_a_change_by_somebody_else_is_seen(
+async def test_a_change_by_another_session_is_seen(
     texts: Watched[str], session: Callable[[str], Coordination], settle: Settle
 ) -> None:
     other = session("other")

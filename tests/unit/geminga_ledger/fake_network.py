@@ -64,7 +64,7 @@ class FakeNetwork:
             await asyncio.get_running_loop().create_future()
         acceptor = self.acceptors.get(port)
         if acceptor is None:
-            raise ConnectionRefusedError(f"nobody listens on {host}:{port}")
+            raise ConnectionRefusedError(f"no process listens on {host}:{port}")
         protocol = factory()
         assert isinstance(protocol, asyncio.Protocol)
         server = acceptor()

@@ -231,7 +231,7 @@ async def test_a_bookie_in_quarantine_gets_no_new_ledgers_while_there_are_others
         assert ensembles == {("b1",)}
 
 
-async def test_a_ledger_that_nobody_writes_to_takes_a_few_kilobytes() -> None:
+async def test_an_open_ledger_without_entries_takes_a_few_kilobytes() -> None:
     world = World(1)
     async with world.ledgers() as ledgers:
         kept = [await ledgers.create(listener=Listener(), custom=CUSTOM)]

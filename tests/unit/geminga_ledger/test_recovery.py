@@ -85,7 +85,7 @@ async def test_the_end_is_behind_the_last_entry_of_which_there_is_a_copy(
 
 
 def end_of(quorum: Quorum, holders: Holders, down: frozenset[int]) -> int | None:
-    """``LedgerRecoveryOp`` in a few lines, but that it asks everybody: the last entry, None where
+    """``LedgerRecoveryOp`` in a few lines, but it asks every bookie: the last entry, None where
     that cannot be told."""
     entry_id = 0
     while True:
@@ -355,7 +355,7 @@ async def test_a_ledger_with_a_dead_bookie_ends_without_it_where_another_is_ther
     assert world.metadata(LEDGER).fragments[1:] == (Fragment(4, ("b0", "b1", "b3")),)
 
 
-async def test_a_change_of_the_ensembles_by_somebody_else_begins_the_recovery_anew() -> None:
+async def test_a_change_of_the_ensembles_by_another_process_begins_the_recovery_anew() -> None:
     world = World(2)
     world.left_behind(LEDGER, (1, 1, 1), {0: (0,), 1: (0,)})
     fragments = (Fragment(0, ("b1",)), Fragment(1, ("b0",)))

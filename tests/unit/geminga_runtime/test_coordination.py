@@ -90,7 +90,9 @@ async def test_a_node_that_goes_or_changes_meanwhile_is_looked_at_again(
     assert node(session, "/me") == (b"new", 0, session.session_id)
 
 
-async def test_two_who_fight_for_a_node_do_not_fight_for_ever(session: InstantSession) -> None:
+async def test_a_take_over_that_another_process_keeps_undoing_fails_in_the_end(
+    session: InstantSession,
+) -> None:
     await left_behind(session)
     session.before = lambda verb, _: (
         session.zookeeper.put("/me", b"stolen") if verb == "transaction" else None

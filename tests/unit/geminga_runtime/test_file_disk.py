@@ -267,7 +267,7 @@ async def test_where_nothing_can_be_reserved_appends_go_on_without(
 
 
 @pytest.mark.parametrize("is_synced", [True, False])
-async def test_what_nobody_reads_again_is_forgotten_in_steps_once_it_is_synced(
+async def test_a_file_that_is_not_reread_leaves_the_page_cache_in_steps_once_it_is_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_synced: bool
 ) -> None:
     advised: list[tuple[int, int, int]] = []

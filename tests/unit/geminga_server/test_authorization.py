@@ -27,7 +27,7 @@ RESOURCES = [
 ]
 
 
-async def test_without_authentication_everybody_may_do_everything() -> None:
+async def test_without_authentication_every_principal_may_do_everything() -> None:
     ask: Authorize = allow_all
     for principal, action, resource in itertools.product(
         [ANONYMOUS, Principal("admin"), Principal("proxy", original="user")], Action, RESOURCES
@@ -40,7 +40,7 @@ def test_a_resource_is_shown_with_its_kind() -> None:
     assert str(RESOURCES[1]) == "namespace public/default"
 
 
-def test_nobody_in_particular_is_anonymous() -> None:
+def test_a_principal_with_a_role_is_not_anonymous() -> None:
     assert ANONYMOUS.is_anonymous
     assert not Principal("admin").is_anonymous
 

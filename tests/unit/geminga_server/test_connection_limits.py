@@ -18,7 +18,7 @@ from geminga_server.open_files import share_out
 from geminga_simulation.event_loop.loop import SimulatedLoop
 
 
-def test_without_limits_everybody_gets_in() -> None:
+def test_without_limits_every_connection_is_admitted() -> None:
     limits = ConnectionLimits()
     assert {limits.admit("a") for _ in range(10_000)} == {None}
     assert limits.open_count == 10_000

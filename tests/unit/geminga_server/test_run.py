@@ -151,7 +151,7 @@ def test_the_first_reason_to_stop_is_the_one_that_counts(caplog: pytest.LogCaptu
 
 
 @pytest.mark.usefixtures("heeded")
-def test_who_wants_to_know_hears_of_the_end_before_anything_closes() -> None:
+def test_callbacks_are_called_before_any_service_closes() -> None:
     events: list[str] = []
 
     async def main(stop: StopRequest) -> None:
@@ -178,7 +178,7 @@ def test_an_error_we_have_a_name_for_is_said_without_a_trace(
     assert caplog.records[0].exc_info is None
 
 
-def test_an_error_nobody_expected_is_logged_with_its_trace(
+def test_an_unexpected_error_is_logged_with_its_trace(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main(_stop: StopRequest) -> None:
@@ -210,7 +210,7 @@ def python(source: str, **options: Any) -> subprocess.Popen[str]:
     )
 
 
-def test_a_close_that_hangs_is_cut_off_and_names_who_hangs() -> None:
+def test_a_close_that_hangs_is_cut_off_and_its_tasks_are_named() -> None:
     process = python(
         """
         import asyncio, logging, sys

@@ -93,11 +93,11 @@ async def test_waiting_for_a_connection_makes_one() -> None:
         assert world.network.connects == [("127.0.0.1", FIRST_PORT)]
 
 
-async def test_a_failed_attempt_is_told_and_not_repeated_for_nobody() -> None:
+async def test_a_failed_attempt_is_not_repeated_without_a_writer_or_a_waiter() -> None:
     world = World(1)
     world.bookies[0].kill()
     async with link_in(world) as link:
-        with pytest.raises(BookieUnavailable, match="nobody listens"):
+        with pytest.raises(BookieUnavailable, match="no process listens"):
             await link.connected()
         assert link.is_down
         await asyncio.sleep(60)
@@ -123,7 +123,7 @@ async def test_a_bookie_that_swallows_connections_is_given_up_in_time() -> None:
         assert world.clock.monotonic() - before_s == pytest.approx(CONFIG.connect_timeout_s)
 
 
-async def test_an_attempt_that_ends_as_nobody_foresaw_leaves_nobody_waiting(
+async def test_an_attempt_that_ends_by_an_unexpected_error_fails_its_waiters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World(1)
@@ -251,7 +251,7 @@ async def test_each_purpose_has_its_own_connection() -> None:
     assert len(world.network.connects) == 2
 
 
-async def test_closing_fails_whoever_waits() -> None:
+async def test_closing_fails_those_that_wait_for_a_connection() -> None:
     world = World(1)
     world.network.silent.add(FIRST_PORT)
     async with links_in(world) as links:

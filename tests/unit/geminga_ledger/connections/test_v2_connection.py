@@ -172,7 +172,7 @@ def test_an_oversized_frame_ends_the_connection() -> None:
     assert reader.lost == [(3, 1)]
 
 
-def test_an_operation_nobody_asked_for_ends_the_connection() -> None:
+def test_an_answer_to_an_operation_that_was_not_requested_ends_the_connection() -> None:
     stream = Stream()
     stream.feed(encode_response(Operation.AUTH, ReturnCode.EOK, 7, 0))
     assert stream.losses == 1

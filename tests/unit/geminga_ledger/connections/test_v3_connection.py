@@ -41,7 +41,7 @@ async def test_answers_come_in_any_order_and_in_any_pieces() -> None:
     assert (await second).readLacResponse.ledgerId == 2
 
 
-async def test_an_answer_that_nobody_waits_for_any_more_is_no_matter() -> None:
+async def test_an_answer_whose_request_was_cancelled_is_ignored() -> None:
     bench = Bench()
     asked = bench.ask(1)
     asked.cancel()
@@ -51,7 +51,7 @@ async def test_an_answer_that_nobody_waits_for_any_more_is_no_matter() -> None:
     assert not bench.lost
 
 
-async def test_an_answer_is_due_though_nobody_waits_for_it_any_more() -> None:
+async def test_a_bookie_still_owes_the_answer_to_a_cancelled_request() -> None:
     bench = Bench()
     bench.ask(1).cancel()
     await asyncio.sleep(9)
@@ -60,7 +60,7 @@ async def test_an_answer_is_due_though_nobody_waits_for_it_any_more() -> None:
     assert bench.connection.is_overdue
 
 
-async def test_whoever_waits_is_told_when_the_connection_ends() -> None:
+async def test_a_request_without_an_answer_fails_when_the_connection_ends() -> None:
     bench = Bench()
     asked = bench.ask(1)
     bench.connection.connection_lost(None)

@@ -16,7 +16,7 @@ from geminga_protocol.bookkeeper.v3_requests import long_poll_request, read_lac_
 TIMEOUT_S = 10.0
 
 
-async def test_nothing_is_connected_before_somebody_asks() -> None:
+async def test_nothing_is_connected_before_the_first_request() -> None:
     async with v3_bench(2) as bench:
         await asyncio.sleep(10)
         assert bench.world.network.connects == []
@@ -25,7 +25,7 @@ async def test_nothing_is_connected_before_somebody_asks() -> None:
         assert len(bench.world.network.connects) == 1
 
 
-async def test_those_who_ask_at_once_share_a_connection() -> None:
+async def test_requests_made_at_once_share_a_connection() -> None:
     async with v3_bench(1) as bench:
         asking = [
             bench.links[0].ask(read_lac_request(LEDGER), timeout_s=TIMEOUT_S) for _ in range(5)
@@ -38,7 +38,7 @@ async def test_a_bookie_that_is_away_is_found_when_it_is_back() -> None:
     async with v3_bench(1) as bench:
         link = bench.links[0]
         bench.bookies[0].kill()
-        with pytest.raises(BookieUnavailable, match="nobody listens"):
+        with pytest.raises(BookieUnavailable, match="no process listens"):
             await link.ask(read_lac_request(LEDGER), timeout_s=TIMEOUT_S)
         assert link.is_doubtful
         # For a moment it is not tried again: a caller has other bookies to ask.
@@ -50,7 +50,7 @@ async def test_a_bookie_that_is_away_is_found_when_it_is_back() -> None:
         assert not link.is_doubtful
 
 
-async def test_one_that_does_not_even_connect_keeps_nobody() -> None:
+async def test_requests_to_a_bookie_that_does_not_even_connect_fail_after_one_attempt() -> None:
     async with v3_bench(1) as bench:
         bench.world.network.silent.add(3181)
         began_s = bench.world.clock.monotonic()

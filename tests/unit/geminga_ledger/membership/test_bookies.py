@@ -53,7 +53,7 @@ async def test_racks_are_heeded(bench: Bench) -> None:
     assert all("b0" in ensemble for ensemble in bench.chosen(Quorum(2, 2, 2)))
 
 
-async def test_a_bookie_that_cannot_be_reached_comes_last_and_replaces_nobody(
+async def test_a_bookie_that_cannot_be_reached_comes_last_and_replaces_no_other(
     bench: Bench,
 ) -> None:
     bench.world.bookies[0].kill()

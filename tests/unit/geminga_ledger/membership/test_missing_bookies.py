@@ -88,7 +88,7 @@ async def test_a_bookie_that_became_read_only_is_not_gone() -> None:
         assert bench.beginnings == [0, 1]
 
 
-async def test_where_nobody_can_come_it_is_replaced_when_somebody_can() -> None:
+async def test_a_missing_bookie_is_replaced_as_soon_as_there_is_another_one() -> None:
     async with writing((2, 2, 2), spare=0) as bench:
         await written(bench)
         unregister(bench, bench.bookies[0])
@@ -100,7 +100,7 @@ async def test_where_nobody_can_come_it_is_replaced_when_somebody_can() -> None:
         assert bench.writer.ensemble[0] == "b2"
 
 
-async def test_a_bookie_that_nobody_could_replace_is_not_replaced_once_it_is_back() -> None:
+async def test_a_bookie_that_no_other_could_replace_stays_once_it_is_back() -> None:
     async with writing((2, 2, 2), spare=0) as bench:
         await written(bench)
         unregister(bench, bench.bookies[0])
@@ -112,7 +112,7 @@ async def test_a_bookie_that_nobody_could_replace_is_not_replaced_once_it_is_bac
         assert bench.beginnings == [0]
 
 
-async def test_two_that_are_gone_are_replaced_both() -> None:
+async def test_two_missing_bookies_are_both_replaced() -> None:
     async with writing((3, 3, 2), spare=2) as bench:
         await written(bench)
         for bookie in bench.bookies[:2]:

@@ -154,7 +154,7 @@ def watchers(coordination: InstantSession) -> int:
     return coordination.zookeeper.watch_count(PATH)
 
 
-async def test_whoever_reads_may_hear_of_the_next_change() -> None:
+async def test_all_readers_of_a_ledger_share_one_watch_for_its_next_change() -> None:
     coordination = InstantSession()
     store = store_on(coordination)
     stored = await store.create(METADATA)

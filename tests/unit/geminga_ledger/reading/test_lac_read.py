@@ -62,7 +62,7 @@ async def test_two_of_three_speak_for_all(bench: V3Bench) -> None:
         await read(bench)
 
 
-async def test_a_hung_bookie_keeps_nobody_when_the_others_are_enough(bench: V3Bench) -> None:
+async def test_a_hung_bookie_delays_no_reader_where_the_others_are_enough(bench: V3Bench) -> None:
     bench.store(0, 1)
     bench.bookies[0].is_silent = True
     began_s = bench.world.clock.monotonic()
@@ -70,7 +70,7 @@ async def test_a_hung_bookie_keeps_nobody_when_the_others_are_enough(bench: V3Be
     assert bench.world.clock.monotonic() == began_s
 
 
-async def test_damaged_words_do_not_count(bench: V3Bench) -> None:
+async def test_an_answer_with_a_wrong_digest_does_not_count(bench: V3Bench) -> None:
     bench.store(0, 1)
     bench.bookies[0].store(LEDGER, 1, bytes(50), KEY)
     for bookie in bench.bookies[:2]:

@@ -44,7 +44,7 @@ def metadata_reads(bench: Bench) -> int:
     return bench.world.coordination.requests.count(f"get {path}")
 
 
-async def test_waiting_asks_nobody_again_and_again() -> None:
+async def test_a_waiting_reader_asks_each_bookie_once_and_zookeeper_not_at_all() -> None:
     async with writing(SIZES) as bench:
         reader, waiting = await waiting_reader(bench)
         polls, reads = long_polls(bench), metadata_reads(bench)
@@ -136,7 +136,7 @@ async def test_many_readers_of_a_ledger_are_one_watch() -> None:
         assert await asyncio.gather(waiting, *tasks) == [1] * 6
 
 
-async def test_news_of_one_who_waits_are_news_for_all() -> None:
+async def test_an_advance_wakes_a_waiting_reader() -> None:
     async with writing(SIZES) as bench:
         reader, waiting = await waiting_reader(bench)
         reader.advance(1)

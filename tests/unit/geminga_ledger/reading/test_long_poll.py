@@ -127,7 +127,7 @@ async def test_one_that_was_away_a_moment_ago_is_asked_last(bench: V3Bench) -> N
     await polling
 
 
-async def test_it_ends_when_nobody_can_wait(bench: V3Bench) -> None:
+async def test_a_poll_ends_where_no_bookie_can_hold_it(bench: V3Bench) -> None:
     for bookie in bench.bookies:
         bookie.entries.clear()
     began_s = bench.world.clock.monotonic()

@@ -14,7 +14,7 @@ def health() -> BookieHealth:
     return BookieHealth(doubt_s=30, errors_max=3, interval_s=60, quarantine_s=1800)
 
 
-def test_nothing_is_held_against_a_bookie_that_nobody_knows(health: BookieHealth) -> None:
+def test_nothing_is_held_against_an_unknown_bookie(health: BookieHealth) -> None:
     assert not health.is_doubtful("b", 0.0)
     assert not health.is_quarantined("b", 0.0)
 

@@ -118,7 +118,7 @@ def test_replacements_are_up_new_and_different(
     assert len(set(chosen.values())) == len(chosen) == min(len(failed), len(usable))
 
 
-def test_a_replacement_comes_from_the_rack_that_nobody_else_is_in() -> None:
+def test_a_replacement_comes_from_the_rack_that_no_other_bookie_of_the_ensemble_is_in() -> None:
     racks = {"a": "/r1", "b": "/r2", "c": "/r2", "d": "/r1"}
     candidates = up("c", "d", "b")
     assert choose_replacements(candidates, ("a", "b"), [0], Quorum(2, 2, 2), racks) == {0: "d"}

@@ -359,7 +359,7 @@ async def test_without_a_replacement_a_bookie_that_restarts_is_as_good_as_before
         assert bench.fragments == (Fragment(0, bench.first),)
 
 
-async def test_striped_entries_are_sent_again_only_to_who_should_have_them() -> None:
+async def test_striped_entries_are_sent_again_only_to_bookies_of_their_write_sets() -> None:
     async with writing((4, 2, 2)) as bench:
         bench.bookies[3].kill()
         bench.append(12)

@@ -327,7 +327,7 @@ async def test_a_bookie_that_stays_away_fails_the_writer_at_the_deadline() -> No
         assert 60 <= waited_s <= 66
 
 
-async def test_a_bookie_away_is_no_matter_where_the_others_are_enough() -> None:
+async def test_entries_are_confirmed_without_a_bookie_where_the_others_are_enough() -> None:
     async with writing(3, 3, 2) as bench:
         bench.bookies[1].kill()
         bench.append(5)

@@ -127,7 +127,7 @@ async def test_a_closed_writer_hears_no_more_of_its_bookies(bench: Bench) -> Non
     assert len(bench.world.network.connects) == connects
 
 
-async def test_a_closed_writer_keeps_nobody_who_listened(no_collector: None) -> None:
+async def test_a_closed_writer_does_not_keep_its_listener_alive(no_collector: None) -> None:
     del no_collector
     async with bench_on(World(1)) as bench:
         kept = weakref.ref(bench.listener)

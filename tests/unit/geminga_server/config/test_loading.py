@@ -240,7 +240,7 @@ def test_an_unknown_variable_is_refused_by_its_name_with_what_was_meant() -> Non
     )
 
 
-def test_variables_of_other_parts_are_no_matter() -> None:
+def test_variables_of_other_parts_are_ignored() -> None:
     environment = {"GEMINGA_BROKER_FOO": "1", "GEMINGA_BOOKIES": "1", "GEMINGA_PART_NAME": "b"}
     assert load(environment=environment) == Config()
 

@@ -12,7 +12,7 @@ from geminga_server.errors import ConfigError
 from geminga_server.run import StopRequest
 
 
-async def test_the_client_looks_where_it_is_told_for_as_long_as_it_is_told() -> None:
+async def test_the_client_uses_the_address_and_the_time_out_of_the_settings() -> None:
     config = PartConfig(zookeeper="127.0.0.1:1", zookeeper_connect_timeout_s=0.01)
     with pytest.raises(ConnectionLost, match=r"no ZooKeeper answered at 127.0.0.1:1 within 0.01 s"):
         async with config.zookeeper_client(SystemClock(), StopRequest()):

@@ -89,7 +89,7 @@ async def connected(
         yield await server.sessions.get(), client
 
 
-async def test_a_part_says_who_it_is_and_then_where_it_serves(
+async def test_a_part_sends_its_name_and_then_its_addresses(
     server: Supervisor, path: Path, part: Part
 ) -> None:
     async with connected(server, path, part) as (session, client):
@@ -117,7 +117,9 @@ async def test_a_part_that_a_supervisor_started_says_where_it_serves_and_obeys(
         assert await part.told.get() == "DEBUG"
 
 
-async def test_a_part_on_its_own_obeys_nobody(part: Part, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_part_without_a_supervisor_gets_no_orders(
+    part: Part, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv(CONTROL_SOCKET_VARIABLE, raising=False)
     async with obeying_supervisor("broker", "0.1.0", part.commands, {}):
         assert part.told.empty()
@@ -312,7 +314,7 @@ async def test_more_channels_than_there_can_be_parts_are_cut_off(
         assert (await session.check_health(10)).is_healthy
 
 
-async def test_closing_cuts_off_who_said_no_hello_yet(path: Path, part: Part) -> None:
+async def test_closing_cuts_off_peers_that_said_no_hello_yet(path: Path, part: Part) -> None:
     async with Supervisor(path) as server:
         reader, writer = await raw(path)
         async with connected(server, path, part):

@@ -70,7 +70,7 @@ async def test_the_connection_that_was_silent_longest_makes_room() -> None:
         assert (await clients[2].ask()).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_connections_that_never_ask_keep_nobody_out() -> None:
+async def test_connections_without_a_request_make_room_for_a_new_one() -> None:
     async with serving(hello) as connect:
         idle = [await connect() for _ in range(ROOM)]
         half = idle[0]
@@ -119,7 +119,7 @@ async def test_two_servers_of_a_process_share_their_bound_and_their_metrics() ->
     assert "geminga_bookie_http_evicted_connections_total 1.0" in text.splitlines()
 
 
-async def test_metrics_show_connections_and_who_was_closed() -> None:
+async def test_metrics_show_connections_and_how_many_were_closed() -> None:
     metrics = PartMetrics("bookie")
     async with serving(hello, metrics) as connect:
         for _ in range(ROOM + 2):

@@ -88,7 +88,9 @@ async def test_health_checks_that_go_well_are_not_worth_a_line(
     assert paths == ["/healthy", "/other"][not is_said :]
 
 
-async def test_the_event_names_who_the_application_found(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_event_names_the_principal_that_the_application_found(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         scope["state"]["principal"] = Principal("admin")
         await echo_path(scope, receive, send)

@@ -37,7 +37,7 @@ class Misplaced(Lost):
 ERRORS: dict[str, Exception] = {
     "lost": Lost("it is lost"),
     "misplaced": Misplaced("it is misplaced"),
-    "unknown": GemingaError("nobody gave it a status"),
+    "unknown": GemingaError("it has no status of its own"),
     "elsewhere": ServedElsewhere("http://elsewhere:8080/errors/elsewhere"),
     "name": InvalidTopicName("a b", "a blank"),
     "bug": ZeroDivisionError("ours"),

@@ -13,7 +13,7 @@ import pytest
     [
         ("lost", 410, "it is lost"),
         ("misplaced", 410, "look again"),
-        ("unknown", 500, "nobody gave it a status"),
+        ("unknown", 500, "it has no status of its own"),
         ("name", 412, "invalid name 'a b': a blank"),
         ("bug", 500, "An unexpected error occurred in the server: ZeroDivisionError('ours')"),
     ],

@@ -380,7 +380,7 @@ async def test_a_watch_comes_after_the_answer_that_set_it(stage: Stage) -> None:
     assert sorted(events) == ["answered", "changed"]
 
 
-async def test_a_watch_is_not_called_for_somebody_who_was_told_nothing(stage: Stage) -> None:
+async def test_a_watch_is_not_called_where_its_request_was_cancelled(stage: Stage) -> None:
     events: list[str] = []
     task = asyncio.ensure_future(
         stage.zookeeper.exists("/a", on_change=lambda: events.append("changed"))
