@@ -15,10 +15,15 @@ class ClientSession(Protocol):
 
     # Frames that are written before the loop turns. Consumers append to it, and report the bytes
     # with ``delivered``.
+    # Asked before each round of dispatching, not for each message.
+    # The order of the list is the order on the connection.
     out: list[bytes]
     # False while the client does not take what it is sent: consumers are sent nothing then.
+    # Negotiated by CONNECT and CONNECTED: the lower version of both sides.
     is_writable: bool
     # ``/HOST:PORT``, as stats show it.
+    # The broker exposes it, and the client's CONNECT has the feature flag
+    # ``supports_broker_entry_metadata``.
     address: str
     client_version: str
     # The highest version of the protocol that both sides speak.

@@ -20,6 +20,9 @@ from typing import ClassVar
 
 from geminga_runtime.errors import GemingaError
 
+# An error reaches the client in two ways: sessions send ``code`` with the text of the error, REST
+# turns the class into a status. ``retry`` says whether the client's library asks again.
+
 
 # Subclasses have ``code``, and ``retry`` where the same request may succeed later. The texts of
 # many are upstream's, as clients and tools match them.

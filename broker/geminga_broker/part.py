@@ -47,6 +47,7 @@ from geminga_server.tls.renewal import accepting_tls
 
 log = logging.getLogger(__name__)
 
+# The name of the section in the config file, and of the part for the supervisor.
 PART = "broker"
 LOCALHOST = "127.0.0.1"
 # How long a broker that could not publish at its start waits before it tries again.
@@ -56,8 +57,11 @@ HEALTH_RETRY_S = 5.0
 def main(file: Path | None, flags: Mapping[str, object]) -> int:
     """Run a broker until it is asked to stop; returns the process's exit code."""
     config = load_config(BrokerConfig, PART, file=file, flags=flags)
+    # Before anything is opened: two settings with one port would fail only when the second one
+    # listens.
     require_distinct({f"--{name.replace('_', '-')}": port for name, port in config.ports.items()})
     configure_logging(part_name(PART), level=config.log_level, is_json=config.log_json)
+    # The hand-over to other brokers comes first; the process is killed only after both times.
     close_timeout_s = config.hand_on_budget_s + CLOSE_TIMEOUT_S
     return run_part(lambda stop: serve(config, stop), close_timeout_s=close_timeout_s)
 
@@ -69,16 +73,25 @@ async def serve(config: BrokerConfig, stop: StopRequest) -> None:
     from geminga_broker.admin.routes.cluster.brokers import ROUTINE_PATHS  # noqa: PLC0415
     from geminga_server.http.server import HttpServer  # noqa: PLC0415
 
+    # After the imports: it takes their modules and classes out of the garbage collector's view.
     tune_memory()
     clock = SystemClock()
+    # Before anything is opened: this raises the limit of open files, by which ``settled`` bounds
+    # the connections.
     files = open_files()
+    # The ports are chosen here, and not by listening on 0: they go into the registration, the
+    # records of ownership and the URLs of the cluster before the broker listens.
     config = settled(config, files)
+    # From here on everything closes in reverse order: first the worker and REST, then the broker,
+    # and ZooKeeper last, whose session the broker's records need.
     async with AsyncExitStack() as stack:
         zookeeper = await stack.enter_async_context(config.zookeeper_client(clock, stop))
+        # One session for both, where the cluster does not share its configuration with others.
         store = zookeeper
         if hosts := config.shared_zookeeper:
             store = await stack.enter_async_context(config.zookeeper_client(clock, stop, hosts))
         if config.initialize:
+            # Before the broker opens, which refuses to start in a cluster without records.
             await initialize(zookeeper, store, config)
         tls = await accepting_tls(config.tls, stack)
         broker = Broker(
@@ -94,12 +107,14 @@ async def serve(config: BrokerConfig, stop: StopRequest) -> None:
             calls=calls_to_brokers(config.broker_client_tls),
             remote_calls=calls_to_cluster,
         )
+        # The broker answers the Pulsar protocol when this returns; REST follows below.
         await stack.enter_async_context(broker)
         services = broker.services(runtime_configuration(config))
         workers = functions_urls(config)
         app = await stack.enter_async_context(
             FunctionsForwarder(create_app(services), AsyncioNetwork(), workers)
         )
+        # REST after the broker: it works on what the broker has opened, and closes before it.
         http: HttpServer | None = None  # the first one, which counts the others' connections, too
         for bind in config.binds:
             if not bind.is_web:
@@ -110,6 +125,8 @@ async def serve(config: BrokerConfig, stop: StopRequest) -> None:
                 bind.port,
                 clock=clock,
                 connections_max=files.http,
+                # The figures of all HTTP servers of this process are counted once, by the first
+                # one.
                 metrics=None if http else services.part_metrics,
                 beside=http,
                 routine_paths=ROUTINE_PATHS,
@@ -117,8 +134,12 @@ async def serve(config: BrokerConfig, stop: StopRequest) -> None:
             )
             await stack.enter_async_context(server)
             http = http or server
+        # Before it is announced: the supervisor starts other parts, and reports "ready" to its
+        # user, once a message went through.
         await check_health(broker)
+        # From here on the supervisor may ask for the end, and for health checks.
         await announce(stack, broker, stop)
+        # Last, as the worker connects to this broker at once.
         if runs_worker(config):
             worker = WorkerProcess(worker_options(config, workers[0]), Random())  # noqa: S311
             await stack.enter_async_context(worker)
@@ -135,6 +156,8 @@ def functions_urls(config: BrokerConfig) -> tuple[str, ...]:
     """The URLs of functions workers: those that are set, or of the one beside this broker."""
     # The worker listens on the loopback address alone: clients reach it through this broker.
     if runs_worker(config):
+        # Chosen now and bound later by the worker: a port that is taken in between makes the worker
+        # end, and its next start fails too, which its log says.
         return (f"http://{LOCALHOST}:{free_port(LOCALHOST, 0)}",)
     return urls_in(config.functions.functions_worker_web_service_url)
 
@@ -182,6 +205,7 @@ def calls_to_brokers(config: BrokerClientTlsConfig) -> HttpCalls:
     """What makes requests to other brokers. Raises ``ServerStartError`` for unusable files."""
     # Made anew with each connection, so that renewed certificates are used; and once now, so that
     # a mistake is found at the start.
+    # The result is thrown away: only the errors count.
     config.context()
     return HttpCalls(tls=config.context, prefers_tls=config.enabled)
 
@@ -203,10 +227,13 @@ async def check_health(broker: Broker) -> None:
 
     The bookies may be full, or start later; what they have is served meanwhile.
     """
+    # Not an error that ends the broker: what is stored can still be read, and the supervisor would
+    # only start it again into the same state.
     try:
         await broker.check_health()
     except GemingaError as error:
         log.warning("no message goes through: topics can only be read", extra={"why": str(error)})
+        # A task of the broker: it ends with it.
         broker.spawn(wait_until_healthy(broker), name="wait until healthy")
 
 
@@ -215,6 +242,7 @@ async def wait_until_healthy(broker: Broker) -> None:
     while True:
         await asyncio.sleep(HEALTH_RETRY_S)
         # Logged once, when it failed first.
+        # Any other error ends the task, and is logged by the service.
         with suppress(GemingaError):
             await broker.check_health()
             log.info("messages go through")
@@ -233,9 +261,12 @@ async def announce(stack: AsyncExitStack, broker: Broker, stop: StopRequest) -> 
     }
     # Those that the broker does not serve are empty.
     addresses = {purpose: url for purpose, url in addresses.items() if url}
+    # By then ``broker.config`` has the limit that the open files allow.
     connections_max = broker.config.connections.connections_max
     log.info("broker serves", extra={**addresses, "connections_max": connections_max})
     commands = PartCommands(shutdown=stop.ask, check_health=broker.check_health)
+    # On the stack above the broker, so that it is left first: the supervisor asks nothing of a part
+    # that closes.
     await stack.enter_async_context(obeying_supervisor(PART, PULSAR_VERSION, commands, addresses))
 
 
@@ -255,5 +286,7 @@ async def initialize(
         ),
         configuration=configuration,
         instance_id=str(uuid.uuid4()),
+        # Its ports may be others than at its last start, and clients of other clusters go by the
+        # record.
         replace_urls=True,
     )
