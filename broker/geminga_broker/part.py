@@ -205,7 +205,6 @@ def calls_to_brokers(config: BrokerClientTlsConfig) -> HttpCalls:
     """What makes requests to other brokers. Raises ``ServerStartError`` for unusable files."""
     # Made anew with each connection, so that renewed certificates are used; and once now, so that
     # a mistake is found at the start.
-    # The result is thrown away: only the errors count.
     config.context()
     return HttpCalls(tls=config.context, prefers_tls=config.enabled)
 
@@ -242,7 +241,6 @@ async def wait_until_healthy(broker: Broker) -> None:
     while True:
         await asyncio.sleep(HEALTH_RETRY_S)
         # Logged once, when it failed first.
-        # Any other error ends the task, and is logged by the service.
         with suppress(GemingaError):
             await broker.check_health()
             log.info("messages go through")

@@ -101,7 +101,6 @@ class PolicyFollower(Service):
             self._is_due.clear()
             while self._due:
                 # Taken out before it is read: a change that comes during the read is due again.
-                # The first in the order of change.
                 namespace = next(iter(self._due))
                 await self._bring(namespace, self._due.pop(namespace))
 
@@ -116,10 +115,9 @@ class PolicyFollower(Service):
                 await self._refresh(namespace)
         except NamespaceNotFound:
             return  # its topics are being deleted
-        # What topics have stays in force, as a topic without limits is worse than one with old
-        # ones.
         except MalformedRecord as error:
-            # Reading it again would not help; the next change of the record is notified.
+            # Reading it again would not help; the next change of the record is notified. A topic
+            # with its former limits is better than one without any.
             log.warning(
                 "policies not readable, the former ones stay in force",
                 extra={"namespace": str(namespace), "error": str(error)},
@@ -137,6 +135,5 @@ class PolicyFollower(Service):
             await asyncio.sleep(delay_s)
         else:
             self._backoff.reset()
-            # In the same turn as the read was answered: a change that comes later is due again, and
-            # applied later.
+            # A change that came during the reads is due again: these policies hold until then.
             self._apply(namespace, policies, only)

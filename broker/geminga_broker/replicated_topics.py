@@ -133,7 +133,6 @@ class ReplicatedTopics(Service):
                         await self._topics.get(topic, create=False)
             except GemingaError as error:
                 # A topic that moved to another broker meanwhile is loaded there.
-                # True where the topic is not this broker's any more: nothing is to be retried then.
                 is_done = is_done and not self._ownership.owns(topic)
                 log.info(
                     "replicated topic not loaded", extra={"topic": str(topic), "why": str(error)}
@@ -145,7 +144,7 @@ class ReplicatedTopics(Service):
             log.info(
                 "replicated topics not found", extra={"bundle": str(bundle), "why": str(error)}
             )
-            # As above: a bundle that this broker does not own any more is done.
+            # False, to be retried, only while this broker owns the bundle.
             return bundle not in self._ownership.owned.generations
         # The list is of the whole namespace.
         within = deque(topic for topic in topics if bundle.covers(topic.hash))
