@@ -296,7 +296,11 @@ class Broker(Service):
     # Opening
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        # What is opened first closes last: the parts that store something stand on these.
+        """Open the parts, each after those that it stands on.
+
+        They close in reverse: the registration is deleted, bundles are handed on, connections are
+        closed, then the topics that are left, and last the ledgers, once their writers are done.
+        """
         # First of all: in a cluster that was not initialized, everything below would fail with
         # worse words.
         await check_initialized(self._configuration, self.config.cluster)
@@ -314,9 +318,6 @@ class Broker(Service):
         # while they still serve.
         await stack.enter_async_context(self.topic_policies)
         await stack.enter_async_context(self.topic_lists)
-        # On closing, what follows runs from the last line to the first: the registration is
-        # deleted, bundles are handed on, connections are closed, and then topics with what is left
-        # of them.
         stack.callback(self._close_connections)
         # Bundles are handed on when the broker ends: once it is not registered any more, so that no
         # client is sent here, and while its clients are connected, which are told the next broker.
@@ -328,7 +329,6 @@ class Broker(Service):
             namespaces=self.namespaces,
             persistent_topics=self.persistent_topics,
             policies=self.policies,
-            # One of the parts that act for the leader; which broker leads is asked at each turn.
             ownership=self.ownership,
             topics=self.topics,
             is_leader=lambda: self.brokers.election.is_leader,
@@ -345,8 +345,6 @@ class Broker(Service):
             refresh=self.topic_policies.refresh,
         )
         # Before the follower opens, so that no change is missed between the two.
-        # The namespaces in use, as the directory has them now: policies of any other namespace are
-        # read when one of its topics is loaded.
         self.topic_policies.followers.append(follower.topics_changed)
         await stack.enter_async_context(follower)
         config, maintenance = self.config, self._maintenance

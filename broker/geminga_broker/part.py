@@ -67,31 +67,33 @@ def main(file: Path | None, flags: Mapping[str, object]) -> int:
 
 
 async def serve(config: BrokerConfig, stop: StopRequest) -> None:
-    """Open everything, report it, and wait for the request to stop."""
+    """Open everything, report it, and wait for the request to stop. In this order:
+
+    1. The limit of open files, by which ``settled`` bounds the connections, and the ports: they go
+       into records (registration, ownership, the cluster's URLs) before the broker listens.
+    2. ZooKeeper, and the records of the cluster, without which the broker refuses to start.
+    3. The broker: it serves the Pulsar protocol from here on. Then REST, which works on its parts.
+    4. The health check, and only then the report: the supervisor waits for it, and may ask for the
+       end from here on.
+    5. The functions worker, which connects to this broker at once.
+
+    Everything closes in reverse order, so ZooKeeper last, whose session the broker's records need.
+    """
     # Imported here, while ZooKeeper is starting, too: the web framework takes a third of a second.
     from geminga_broker.admin.app import answering_for, create_app  # noqa: PLC0415
     from geminga_broker.admin.routes.cluster.brokers import ROUTINE_PATHS  # noqa: PLC0415
     from geminga_server.http.server import HttpServer  # noqa: PLC0415
 
-    # After the imports: it takes their modules and classes out of the garbage collector's view.
     tune_memory()
     clock = SystemClock()
-    # Before anything is opened: this raises the limit of open files, by which ``settled`` bounds
-    # the connections.
     files = open_files()
-    # The ports are chosen here, and not by listening on 0: they go into the registration, the
-    # records of ownership and the URLs of the cluster before the broker listens.
     config = settled(config, files)
-    # From here on everything closes in reverse order: first the worker and REST, then the broker,
-    # and ZooKeeper last, whose session the broker's records need.
     async with AsyncExitStack() as stack:
         zookeeper = await stack.enter_async_context(config.zookeeper_client(clock, stop))
-        # One session for both, where the cluster does not share its configuration with others.
         store = zookeeper
         if hosts := config.shared_zookeeper:
             store = await stack.enter_async_context(config.zookeeper_client(clock, stop, hosts))
         if config.initialize:
-            # Before the broker opens, which refuses to start in a cluster without records.
             await initialize(zookeeper, store, config)
         tls = await accepting_tls(config.tls, stack)
         broker = Broker(
@@ -107,14 +109,12 @@ async def serve(config: BrokerConfig, stop: StopRequest) -> None:
             calls=calls_to_brokers(config.broker_client_tls),
             remote_calls=calls_to_cluster,
         )
-        # The broker answers the Pulsar protocol when this returns; REST follows below.
         await stack.enter_async_context(broker)
         services = broker.services(runtime_configuration(config))
         workers = functions_urls(config)
         app = await stack.enter_async_context(
             FunctionsForwarder(create_app(services), AsyncioNetwork(), workers)
         )
-        # REST after the broker: it works on what the broker has opened, and closes before it.
         http: HttpServer | None = None  # the first one, which counts the others' connections, too
         for bind in config.binds:
             if not bind.is_web:
@@ -125,8 +125,6 @@ async def serve(config: BrokerConfig, stop: StopRequest) -> None:
                 bind.port,
                 clock=clock,
                 connections_max=files.http,
-                # The figures of all HTTP servers of this process are counted once, by the first
-                # one.
                 metrics=None if http else services.part_metrics,
                 beside=http,
                 routine_paths=ROUTINE_PATHS,
@@ -134,12 +132,8 @@ async def serve(config: BrokerConfig, stop: StopRequest) -> None:
             )
             await stack.enter_async_context(server)
             http = http or server
-        # Before it is announced: the supervisor starts other parts, and reports "ready" to its
-        # user, once a message went through.
         await check_health(broker)
-        # From here on the supervisor may ask for the end, and for health checks.
         await announce(stack, broker, stop)
-        # Last, as the worker connects to this broker at once.
         if runs_worker(config):
             worker = WorkerProcess(worker_options(config, workers[0]), Random())  # noqa: S311
             await stack.enter_async_context(worker)
