@@ -185,7 +185,7 @@ async def test_a_session_that_hears_nothing_is_in_doubt_before_the_server_ends_i
         await take_over_ephemeral(partitioned, path, b"new life")
 
 
-async def test_nobody_at_the_address_is_said_within_the_deadline() -> None:
+async def test_an_address_without_a_server_is_reported_within_the_deadline() -> None:
     with pytest.raises(
         ConnectionLost,
         match=r"no ZooKeeper answered at 127\.0\.0\.1:1 within 0\.2 s "
