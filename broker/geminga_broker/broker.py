@@ -378,7 +378,6 @@ class Broker(Service):
         return connect(
             address.broker_url_tls if is_tls else address.broker_url,
             tls=tls_of(tls) if is_tls else None,
-            # Opened by the parts that need it, and closed by them: the broker itself keeps none.
             network=self._network,
             clock=self._clock,
             random=self._random,
@@ -436,9 +435,8 @@ class Broker(Service):
         await self.ownership.retire(self.config.hand_on_budget_s)
 
     def _close_connections(self) -> None:
-        # A copy: a session that closes takes itself out.
-        # Their clients look the topics up again, and find the brokers that have taken the bundles
-        # over.
+        # A copy: a session that closes takes itself out. The clients look their topics up again,
+        # and find the brokers that have taken the bundles over.
         for session in list(self._context.sessions):
             session.close()
 

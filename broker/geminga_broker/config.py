@@ -139,7 +139,6 @@ class BrokerConfig(PartConfig):
     def shared_zookeeper(self) -> str:
         """The hosts of the configuration store; empty where it is the cluster's own ZooKeeper."""
         # Setting the cluster's own ZooKeeper is the same as setting none.
-        # Compared in the form without ``zk:``, as both settings may be written either way.
         hosts = zookeeper_hosts(self.configuration_store)
         return "" if hosts == self.zookeeper else hosts
 

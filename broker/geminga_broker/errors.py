@@ -20,12 +20,10 @@ from typing import ClassVar
 
 from geminga_runtime.errors import GemingaError
 
-# An error reaches the client in two ways: sessions send ``code`` with the text of the error, REST
-# turns the class into a status. ``retry`` says whether the client's library asks again.
-
 
 # Subclasses have ``code``, and ``retry`` where the same request may succeed later. The texts of
-# many are upstream's, as clients and tools match them.
+# many are upstream's, as clients and tools match them. Sessions send ``code`` with the text; REST
+# turns the class into a status (``admin.statuses``).
 class BrokerError(GemingaError):
     """The broker refuses a request and says why."""
 

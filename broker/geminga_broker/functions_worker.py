@@ -92,10 +92,9 @@ class WorkerProcess(Service):
             )
             try:
                 code = await process.wait()
-            # Whatever comes next, no child is left behind: the cancelled task ends only when the
-            # child has.
             except asyncio.CancelledError:
-                # It ends by itself when its input ends, but only when this process does.
+                # The worker would end by itself with its input, but only when this process ends.
+                # The cancelled task waits for it: no child is left behind.
                 process.terminate()
                 try:
                     async with asyncio.timeout(STOP_TIMEOUT_S):

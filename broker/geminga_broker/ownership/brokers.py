@@ -140,12 +140,11 @@ class Brokers(Service):
             advertised_listeners=address.listeners,
         )
 
-    # Called again for each session. A node of the session before is replaced in one transaction:
-    # other brokers never see this broker missing, and assign its bundles to no other.
     async def _register(self) -> None:
         record = self.record()
         path = broker_path(self.address.broker_id)
-        # An earlier session of this broker may have left the node: it is replaced.
+        # Called again for each session. An earlier one may have left the node, which is replaced in
+        # one transaction: other brokers never see this broker missing.
         await take_over_ephemeral(self._coordination, path, await _encoded(record))
         # After the write: if it failed, the next report is compared with the older one, and is
         # written.
@@ -167,7 +166,7 @@ class Brokers(Service):
                 path = broker_path(self.address.broker_id)
                 await self._coordination.set(path, await _encoded(record))
             except NodeMissing:
-                # By an operator, say. Clients could not be redirected here while it is missing.
+                # Without the node no client is redirected here, and no bundle is assigned here.
                 await self._register_again()  # it was deleted by hand
             except CoordinationError:
                 # No connection: registered again when it is back. What was written stays noted, so

@@ -337,51 +337,50 @@ class OwnedBundles(Service):
         # Cleared before the requests: from here on nothing is served that another may acquire.
         bundles = list(self.generations)
         self.generations.clear()
+        # Errors are no reason not to close: ZooKeeper deletes the nodes with the session.
         await asyncio.gather(
-            # Errors are no reason not to close: ZooKeeper deletes the nodes with the session.
-            *(self._delete_node(bundle) for bundle in bundles),
-            return_exceptions=True,
+            *(self._delete_node(bundle) for bundle in bundles), return_exceptions=True
         )
 
     # The session
 
     def _session_changed(self, state: SessionState) -> None:
         self._is_connected = state is SessionState.CONNECTED
+        # The timer runs only in DOUBTFUL: what comes next decides by itself.
         if self._end_of_doubt is not None:
             self._end_of_doubt.cancel()
             self._end_of_doubt = None
-        # SUSPENDED comes first, and says too little: the session lives. DOUBTFUL follows before
+        # SUSPENDED comes first and changes nothing here: the session lives. DOUBTFUL follows before
         # ZooKeeper could end it, and only then EXPIRED or CONNECTED.
         if state is SessionState.DOUBTFUL:
-            # A timer runs only in DOUBTFUL: whatever comes next decides by itself.
             self.is_certain = False
+            # Claims whose answers are on their way are void, though the session may turn out to be
+            # alive.
             self._losses += 1
             loop = asyncio.get_running_loop()
             self._end_of_doubt = loop.call_later(DOUBT_S_MAX, self._give_up_all)
         elif state is SessionState.EXPIRED:
-            # Claims whose answers are on their way are void, though the session may turn out to be
-            # alive.
             self._give_up_all()
         elif state is SessionState.CONNECTED and not self._is_closing:
+            # After EXPIRED this is a new session that owns nothing; after DOUBTFUL it is the old
+            # one, whose nodes are still there. ``_resume`` handles both. Lookups may acquire
+            # bundles before its task begins: they hold the bundles' locks, which the task waits
+            # for.
             self.is_certain = True
+            # Taken out as a whole: a bundle that cannot be taken back now is acquired by the next
+            # lookup of it, unless ``acquire`` notes it again.
             given_up, self._given_up = self._given_up, {}
             self.spawn(self._resume(list(given_up)), name="resume ownership")
 
-    # CONNECTED after EXPIRED is a new session that owns nothing; after DOUBTFUL it may be the old
-    # one, whose nodes exist still. ``_resume`` handles both.
     def _give_up_all(self) -> None:
-        # Before the task starts: lookups that come in between may acquire bundles. They hold the
-        # bundles' locks, which the task waits for.
+        """The session has ended, or was in doubt for ``DOUBT_S_MAX``."""
         self.is_certain = False
-        # Taken out as a whole: what cannot be taken back now is not tried again by this. The next
-        # lookup acquires it, as any bundle without an owner, or ``acquire`` notes it again.
         self._losses += 1
         bundles = list(self.generations)
         # Each is looked up again when the session is back, without waiting for a client: its topics
         # may have work of their own, such as replication.
         self._given_up.update(dict.fromkeys(bundles))
         for bundle in bundles:
-            # Also called at the end of ``DOUBT_S_MAX``: ``_lose`` says "expired" in both cases.
             self._lose(bundle, "the session with ZooKeeper expired")
 
     async def _resume(self, given_up: list[Bundle]) -> None:

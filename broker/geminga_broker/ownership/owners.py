@@ -62,7 +62,7 @@ class OwnerCache:
         """The owner of the bundle from memory alone."""
         # ``Watched`` also keeps that there is no node, as None: hence two questions.
         # ``keeps`` first: ``known`` answers None for a bundle that was never read, too, and a
-        # caller that took that for ``NOBODY`` would claim a bundle which another broker serves.
+        # caller that took that for ``NOBODY`` would place a bundle that another broker serves.
         path = bundle.path
         if not self._nodes.keeps(path):
             return Unowned.NOT_KNOWN
@@ -85,7 +85,7 @@ class OwnerCache:
     def node(self, value: bytes, stat: NodeStat) -> BundleNode | Unowned:
         """Decode a node that was read by other means; it is not kept."""
         # A node that cannot be decoded raises ``MalformedRecord``: the lookup fails, and the client
-        # retries. To take the bundle over instead would serve its topics twice.
+        # retries. To take the bundle over instead might serve its topics twice.
         record = BundleOwner.decode(value)
         # First: a node of an earlier run may be disabled, and is taken over all the same.
         if self._is_past(record):
@@ -95,9 +95,8 @@ class OwnerCache:
         # does.
         if record.disabled:
             return Unowned.GIVEN_UP
-        # A record leaves out what its broker does not serve, while ``Owner`` has "" there.
-        # ``is_self`` is False also for a node of this very session: ``Ownership`` answers those
-        # from ``OwnedBundles``, before it asks here.
+        # A record leaves out what its broker does not serve, while ``Owner`` has "" there. It is
+        # another broker's: those of this one, of this run too, are "past" above.
         owner = Owner(
             record.native_url or "",
             record.native_url_tls or "",

@@ -62,8 +62,8 @@ def has_changed(written: LocalBrokerData, now: LocalBrokerData, percent: float =
         (written.msg_throughput_in, now.msg_throughput_in),
         (written.msg_throughput_out, now.msg_throughput_out),
     )
-    # The cheap comparisons of a few figures; the rates of single bundles are not compared. They
-    # travel with the next report that is written for another reason, or after the maximal interval.
+    # Sums alone are compared. The rates of single bundles travel with the next report that is
+    # written for another reason, or after the maximal interval.
     return (
         any(_moved(old, new, COUNT_NOISE, share) for old, new in counts)
         or any(_moved(old, new, RATE_NOISE, share) for old, new in rates)

@@ -63,11 +63,12 @@ def place(
     ``authoritative`` lookups were sent here by the leader. A broker that ``is_retired`` is about to
     end. ``destination`` is the broker that an operator, or the load manager, wants to have it.
     """
-    # A broker's own namespace (``pulsar/host:port``) is never another's: its health check reads
-    # and writes there.
     # From the strongest rule to the weakest: what only one broker can serve, what was decided
     # elsewhere, what this broker may not decide, what an operator wants, and only then the choice
     # by load.
+    #
+    # A broker's own namespace (``pulsar/host:port``) is never another's: its health check reads
+    # and writes there.
     only = broker_of_namespace(bundle.namespace)
     if only is not None:
         return only, LookupReason.CHOSEN
